@@ -29,9 +29,9 @@ TOO_SHORT = 20
 
 
 def chunker_of(strategy: Strategy) -> Chunker:
-    """The chunker of a strategy: where it asks for an embedder and names none it gets the
-    strategy's, and no chunk of it is made longer than the embedder's window, but for fences and
-    table rows.
+    """The chunker of a strategy, with the strategy's embedder where it wants one.
+
+    No chunk is longer than the embedder's window, but for fences and table rows.
     """
     provider, options = strategy.chunker.provider, dict(strategy.chunker.options)
     name, chosen = chunking_embedder(strategy)
@@ -55,11 +55,10 @@ class BeyondWindow:
 
 
 def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
-    """The chunks, by estimate, of which the embedder's window shows it a part only: fences and
-    table rows that were kept whole.
+    """The chunks longer than the embedder's window: fences and table rows kept whole.
 
-    They are not cut for it: the word index reads all of them, and an embedder that reads all of a
-    text takes the mean over several windows.
+    They are not cut, because the word index reads all of them, and some embedders take the mean
+    over several windows.
     """
     longest = max(
         (chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"), default=0
@@ -94,11 +93,9 @@ def cut(
     strategy: Strategy,
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
-    """The chunks of a version in order, with pages, lines, bytes and images; pages without text add
-    chunks of their picture.
+    """The chunks of a version in order, with places and images; images of bare pages last.
 
-    A chunker with `families` gives a parent before its children; parents are not indexed, they are
-    what a child's hit shows.
+    A chunker with `families` gives a parent before its children; only the children are indexed.
     """
     places = Places(facts)
     fingerprint = _counted(strategy)
@@ -140,9 +137,7 @@ def cut(
 
 
 def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -> dict[str, Any]:
-    """The fields of a chunk that is normalised text[start:end]: its text, what the text says of
-    itself, and where it stands.
-    """
+    """The fields of a chunk that is normalised text[start:end]: its text and places."""
     fact = normalised.span_to_facts(start, end)
     span = {"norm_start": start, "norm_end": end, "fact_start": fact[0], "fact_end": fact[1]}
     return {**text_fields(normalised.text[start:end]), **span, **places.of(*fact)}
@@ -184,15 +179,12 @@ def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Fac
 
 
 def chunk_hash(chunks: Sequence[Chunk]) -> str:
-    """sha256 over ids in order: another one, with an equal section_hash, means that lengths
-    drifted.
-    """
+    """sha256 over ids in order: if it changes and section_hash does not, lengths drifted."""
     return hashlib.sha256("\n".join(chunk.chunk_id for chunk in chunks).encode()).hexdigest()
 
 
 def _counted(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
-    """A function from section, text and chunk type to (fingerprint, chunk_id), which counts equal
-    texts of a section.
+    """A function from section, text and chunk type to (fingerprint, chunk_id).
 
     A parent is named apart from its children, so that it may have the text of one of them.
     """

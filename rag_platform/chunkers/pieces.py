@@ -19,9 +19,7 @@ LINE_START = re.compile(rf"\n[ \t]*\n\s*|\n(?=[ \t>]*(?:{BULLET}|#{{1,6}}[ \t]|\
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """text[start:end], cut from its neighbours at legal places; `whole` for a fence or a table
-    row.
-    """
+    """text[start:end], cut at legal places; `whole` for a fence or a table row."""
 
     start: int
     end: int
@@ -29,9 +27,7 @@ class Piece:
 
 
 def pieces(text: str, ruler: Ruler) -> list[Piece]:
-    """Pieces in order that hold all of the text that is not white space; each fits, but for fences
-    and table rows.
-    """
+    """All of the text but white space, in order; each fits, but for fences and table rows."""
     cuts = boundaries(text, SEPARATORS, ruler.fits, ruler.keeps)
     edges = {edge for run in cuts.guarded for edge in (run.start, run.end)}
     places = {match.end() for match in LINE_START.finditer(text)} | set(sentence_ends(text)) | edges

@@ -36,10 +36,10 @@ ANSWERING_COLUMN = re.compile(r"^(?:a|answers?|答案?|回答|解答)$", re.IGNO
 
 @dataclass(frozen=True)
 class QuestionAnswer:
-    """One chunk for each question with its answer; what is none is cut as Recursive does.
+    """One chunk for each question with its answer; the rest is cut as Recursive does.
 
-    A pair is `Q: ... A: ...` (also 问, 问题 with 答, 答案), a heading or a bold line that asks and
-    the text up to the next one, or a row of a table whose columns are headed question and answer. A
+    A pair is `Q: ... A: ...` (also 问, 问题 with 答), a heading or a bold line that asks and the
+    text up to the next one, or a row of a table whose columns are headed question and answer. A
     pair above `max_chars` or `max_tokens` is cut as Recursive does.
     """
 
@@ -106,9 +106,7 @@ def _open_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
 
 
 def _marked(lines: list[_Line], stop: int) -> Iterator[Span]:
-    """From each question's mark to the next question or heading, where an answer's mark stands
-    between.
-    """
+    """From each question's mark to the next question or heading, if an answer is between."""
     start: int | None = None
     answered = False
     for line in [*lines, _Line(stop, "# ")]:
@@ -125,9 +123,7 @@ def _marked(lines: list[_Line], stop: int) -> Iterator[Span]:
 
 
 def _asking_headings(lines: list[_Line], stop: int) -> Iterator[Span]:
-    """From each heading or bold line that asks to the next one, or to the next heading that is not
-    below it; none without an answer.
-    """
+    """From each heading or bold line that asks to the next one; none without an answer."""
     start, level, answered = -1, 0, False
     for line in [*lines, _Line(stop, "# ")]:
         heading = HEADING.match(line.text)

@@ -32,12 +32,10 @@ CHILD = {"chunk_size": 400, "chunk_overlap": 60}
 
 @dataclass(frozen=True)
 class ParentChild:
-    """Parents cut as Recursive does, by default 2,000 characters long without overlap, and their
-    children of 400.
+    """Parents of 2,000 characters without overlap, and their children of 400, by default.
 
     `parent` and `child` take the options of Recursive. Only children are indexed; a parent that one
-    child would fill is no parent, and the child stands alone. `max_tokens` bounds children: parents
-    are read, not embedded.
+    child would fill is none. `max_tokens` bounds children: parents are read, not embedded.
     """
 
     parent: Mapping[str, Any] = field(default_factory=dict)
@@ -99,15 +97,12 @@ SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 
 @dataclass(frozen=True)
 class Recursive:
-    """Cuts at the best separator in the second half of the allowed size: before a heading, then the
-    separators in order.
+    """Cuts at the best separator in the second half of the allowed size, headings first.
 
-    `chunk_size` counts characters, or tokens: of the embedder's own tokenizer where it has one,
-    estimated ones where not. No chunk costs more than `max_tokens`, so that an embedder of 512
-    reads all of it. A chunk is longer only where a fence or a table row is, which are kept whole up
-    to 6,400 characters. The next chunk repeats up to `chunk_overlap` of the text before it, from
-    the start of a paragraph, line, sentence or word; nothing is repeated before a heading or out of
-    code.
+    `chunk_size` counts characters, or tokens by the embedder's tokenizer or an estimate. No chunk
+    costs more than `max_tokens`, but for fences and table rows, which are kept whole up to 6,400
+    characters. The next chunk repeats up to `chunk_overlap` of the text before it, from the start
+    of a paragraph, line, sentence or word; nothing is repeated before a heading or out of code.
     """
 
     chunk_size: int = 800
@@ -138,9 +133,7 @@ class Recursive:
         return self.spans_within(text, 0, len(text)) if text.strip() else []
 
     def spans_within(self, text: str, start: int, end: int) -> list[Span]:
-        """The spans of text[start:end] in offsets of the whole text; its fences and tables count
-        also where they begin before `start`.
-        """
+        """The spans of text[start:end]; fences and tables that begin before count."""
         in_tokens = self.length_function == "tokens"
         counts = token_counter(self.embedder, self.embedder_options) if in_tokens else None
         ruler = Ruler(text, self.chunk_size, self.max_tokens, in_tokens=in_tokens, counts=counts)
@@ -215,8 +208,7 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
 
 
 def forced_end(cuts: Boundaries, start: int, high: int) -> int:
-    """Where nothing separates: the end of a fence or row that is too long, the start of a link,
-    else the least harmful place.
+    """Where nothing separates: the end of a long fence or row, before a link, or anywhere.
 
     A fence or a row stays with the heading before it.
     """
@@ -243,9 +235,7 @@ def forced_end(cuts: Boundaries, start: int, high: int) -> int:
 
 
 def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int) -> int:
-    """Where the next chunk starts: at most `overlap` before `end`, where a separator ends outside
-    code and tables.
-    """
+    """Where the next chunk starts: at most `overlap` before `end`, outside code and tables."""
     low = max(ruler.back(end, overlap), start + 1)
     if overlap == 0 or low >= end:
         return end
@@ -260,9 +250,7 @@ def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int)
 
 @dataclass(frozen=True)
 class WholeSection:
-    """One chunk per section; a section above `max_chars` or `max_tokens` is cut as Recursive
-    does.
-    """
+    """One chunk per section; one above the limits is cut as Recursive does."""
 
     max_chars: int = 2000
     chunk_overlap: int = 120

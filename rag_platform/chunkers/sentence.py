@@ -22,8 +22,7 @@ from rag_platform.text.markdown_blocks import HEADING
 
 @dataclass(frozen=True)
 class SentenceWindow:
-    """Sentences put together up to `chunk_size` characters; the next chunk begins with the last
-    `overlap_sentences` of the one before it.
+    """Sentences up to `chunk_size`; `overlap_sentences` of them are repeated.
 
     Sentences are those of Chinese and of Latin scripts; a list item is one, and so are a fence and
     a table row, which stay whole up to 6,400 characters. A longer sentence is cut as Recursive
@@ -52,9 +51,7 @@ class SentenceWindow:
 
 
 def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
-    """Runs of units, each as long as fits; the next repeats up to `overlap` units that are no code
-    or table.
-    """
+    """Runs of pieces, each as long as fits; up to `overlap` pieces of prose are repeated."""
     runs: list[list[Piece]] = []
     run: list[Piece] = []
     for unit in found:
@@ -68,9 +65,7 @@ def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) ->
 def _repeated(
     text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int
 ) -> list[Piece]:
-    """The last units of a run that the next one begins with; fewer where they do not fit, and never
-    all of the run.
-    """
+    """The last pieces of a run that the next one repeats, as far as they fit."""
     if HEADING.match(text, following.start):
         return []
     kept: list[Piece] = []

@@ -33,9 +33,7 @@ def require_sizes(chunk_size: int, chunk_overlap: int, max_tokens: int) -> None:
 
 
 def token_counter(embedder: str, options: Mapping[str, Any]) -> TokenCounts | None:
-    """The embedder's own count of tokens of each text, without prefix and end marks; None where it
-    has no tokenizer of its own.
-    """
+    """The embedder's own count of tokens without prefix and end marks; None without one."""
     if not embedder:
         return None
     found: TokenCounts | None = getattr(
@@ -94,9 +92,7 @@ class Ruler:
         return int(np.searchsorted(self.sums, self.sums[end] - 100 * overlap, side="left"))
 
     def exceeded(self, spans: Iterable[Span]) -> int:
-        """The most tokens that one of the spans has by the tokenizer, 0 where none has more than it
-        may or there is no tokenizer.
-        """
+        """The most tokens of a span beyond the limit by the tokenizer, else 0."""
         texts = [self.text[start:end] for start, end in spans]
         if self.counts is None or not texts:
             return 0
@@ -105,9 +101,7 @@ class Ruler:
 
 
 def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
-    """Running cost in hundredths of a token by a tokenizer: each word with its exact count, spread
-    as the estimate spreads it.
-    """
+    """Running cost in hundredths of a token: exact per word, spread as the estimate is."""
     sums = token_sums(text)
     words = [(match.start(), match.end()) for match in WORD.finditer(text)]
     distinct = sorted({text[start:end].strip() for start, end in words} - {""})
@@ -126,9 +120,7 @@ def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
 
 
 def inked(text: str, start: int) -> int:
-    """The first place from `start` that is not white space; a base character stays with its
-    marks.
-    """
+    """The first place from `start` that is not white space, clusters kept whole."""
     found = INK.search(text, start)
     if found is None:
         return start

@@ -31,9 +31,7 @@ class Places:
         self.lines = line_starts(facts.text) if self.bytes_of is not None else []
 
     def of(self, start: int, end: int) -> dict[str, Any]:
-        """The fields of a chunk that say where facts text[start:end] stands: pages, lines, bytes,
-        locator; those its format lacks are None or empty.
-        """
+        """The page, line, byte and locator fields of a chunk of facts text[start:end]."""
         touched = self.blocks[slice(*block_range(self.blocks, self.starts, start, end))]
         pages = [block.page for block in touched if block.page is not None]
         first, last = (
@@ -60,9 +58,7 @@ class Places:
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:
-    """The first and last line of the file that the blocks were made of; None for formats without
-    lines.
-    """
+    """The first and last line of the blocks; None for formats without lines."""
     first = [block.line_start for block in blocks if block.line_start is not None]
     last = [block.line_end for block in blocks if block.line_end is not None]
     return min(first, default=None), max(last, default=None)
@@ -111,9 +107,7 @@ def _range(first: int, last: int) -> str:
 def block_range(
     blocks: Sequence[Block], starts: Sequence[int], start: int, end: int
 ) -> tuple[int, int]:
-    """The half-open range of block numbers that overlap [start, end); `starts` are the blocks'
-    starts.
-    """
+    """The half-open range of blocks that overlap [start, end); `starts` are their starts."""
     first = max(0, bisect_right(starts, start) - 1)
     if first < len(blocks) and blocks[first].end <= start:
         first += 1
@@ -123,9 +117,10 @@ def block_range(
 def attached_images(
     chunks: Sequence[Chunk], links: Sequence[MediaLink], blocks: Sequence[Block]
 ) -> list[Chunk]:
-    """The chunks with the images that stand in them. An image without a place in the text goes to
-    the chunk of its page that is nearest to its box, else to the first of its page, else to the
-    last chunk of an earlier page.
+    """The chunks with the images that stand in them.
+
+    An image without a place in the text goes to the chunk of its page that is nearest to its box,
+    else to the first of its page, else to the last chunk of an earlier page.
     """
     owned: dict[int, list[str]] = {}
     starts = [block.start for block in blocks]
@@ -192,9 +187,7 @@ def media_chunks(
     sections: Sequence[Section],
     links: Sequence[MediaLink],
 ) -> list[Chunk]:
-    """One chunk without text for each page without text that has a picture; it is indexed once its
-    view has text.
-    """
+    """One chunk for each page without text that has an image; it has text once it is read."""
     found: list[Chunk] = []
     seen: dict[tuple[str, str], int] = {}
     for page in facts.summary.pages_without_text:
@@ -237,9 +230,7 @@ def media_chunk(
     place: int = 0,
     nth: int = 0,
 ) -> Chunk:
-    """A chunk with empty text that stands for pictures, the first of which names it: id =
-    h(section, asset_id), a repetition counted.
-    """
+    """A chunk without text for images, named after the first: id = h(section, asset_id)."""
     name = "\x1f".join((section.section_id, pictures[0].asset_id, *([str(nth)] if nth else [])))
     return Chunk(
         chunk_id="chk_" + hashlib.sha256(name.encode()).hexdigest()[:20],

@@ -22,12 +22,11 @@ from rag_platform.text.cut_points import Boundaries, boundaries, clause_ends
 
 @dataclass(frozen=True)
 class Token:
-    """Windows of `chunk_size` tokens that share `chunk_overlap` tokens, each cut at the last word
-    that fits, whatever it says.
+    """Windows of `chunk_size` tokens that share `chunk_overlap`, cut at the last word that fits.
 
-    Tokens are those of the embedder's own tokenizer where it has one (the strategy's embedder where
-    none is named), else estimated ones. Of the structure only fences and table rows stay whole, up
-    to 6,400 characters; a fence beyond is cut at a line's end.
+    Tokens are those of the embedder's tokenizer (the strategy's where none is named), else
+    estimated. Only fences and table rows stay whole, up to 6,400 characters; a longer fence is cut
+    at a line's end.
     """
 
     chunk_size: int = 256
@@ -48,9 +47,7 @@ class Token:
         return True
 
     def spans(self, text: str) -> list[Span]:
-        """Half-open spans in order, trimmed, none blank; none has more than `chunk_size` tokens,
-        but for fences and table rows.
-        """
+        """Half-open spans in order, trimmed, none blank."""
         if not text.strip():
             return []
         ruler = Ruler(

@@ -58,9 +58,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Descriptions:
-    """Descriptions by chunk_id, and what they took; a chunk that failed has none, and `failed` says
-    why.
-    """
+    """Descriptions by chunk_id; `failed` says why a chunk has none."""
 
     found: dict[str, Description] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
@@ -92,13 +90,11 @@ class Descriptions:
 
 
 def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> Descriptions:
-    """The descriptions of every chunk with text, parents left out; nothing where no model is
-    configured.
+    """The descriptions of every chunk with text but parents; none without a model.
 
-    What was asked before, word for word, of the same model with the same prompt comes from `cache`;
-    the rest is asked in offline mode, several at once. A failure costs its chunk alone; after three
-    in a row that are no fault of the text nothing more is asked. Raises ConfigError when the model
-    cannot be built or the prompt does not load.
+    Answers to equal questions come from `cache`; the others are asked in parallel, offline. A
+    failure costs its chunk alone; after three in a row that are no fault of the text nothing more
+    is asked. Raises ConfigError when the model cannot be built or the prompt does not load.
     """
     if config.provider == "none":
         return Descriptions()
@@ -128,9 +124,7 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a model is asked about chunks, by chunk_id, and the key under which each answer is
-    kept.
-    """
+    """What a model is asked about chunks and the keys of its answers, by chunk_id."""
 
     prompt: prompts.Prompt
     texts: dict[str, str]
@@ -138,9 +132,7 @@ class Questions:
 
 
 def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
-    """The questions about every chunk with text, parents left out. Raises ConfigError when the
-    prompt does not load.
-    """
+    """The questions about chunks with text but parents. Raises ConfigError for a bad prompt."""
     prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
     options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
     profile = fingerprint(
@@ -165,9 +157,7 @@ def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
 
 
 def parsed(text: str) -> Description:
-    """The description in a model's answer, its parts cut to their limits. Raises ProviderError
-    `broken_reply` when it is not the JSON that was asked for.
-    """
+    """The description in a model's answer, cut to its limits. Raises `broken_reply`."""
     try:
         value = json.loads(_FENCE.sub("", text.strip()))
     except ValueError as error:
@@ -256,9 +246,7 @@ def forget(path: Path, keys: Sequence[str]) -> None:
 
 
 class _Cache:
-    """Checked answers by the fingerprint of everything that was asked; safe between threads and
-    processes.
-    """
+    """Checked answers by the fingerprint of their question; safe between threads and processes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

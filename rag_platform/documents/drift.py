@@ -92,12 +92,10 @@ def compare(before: Build, after: Build, against: str) -> Drift:
 def drifted(
     version: Version, replaced: Version | None, outcomes: Sequence[StageOutcome]
 ) -> tuple[list[StageOutcome], Json]:
-    """(outcomes, figures for the ledger): how a version's chunks drifted from its former build,
-    else from the version that was live.
+    """(outcomes, figures for the ledger): how chunks drifted from the former or live version.
 
-    The outcome of the chunks gets `drift` and `drift_details` where there is something to compare
-    with. `figures` hold what the build came to (`built`) and its `drift`; the same build once more
-    keeps the drift that is known of it.
+    The outcome of the chunks gets `drift` and `drift_details` where there is something to compare.
+    `figures` hold `built` and `drift`; the same build again keeps its known drift.
     """
     stages = {outcome.stage: outcome for outcome in outcomes}
     if not {"facts", "sections", "chunks"} <= stages.keys():
@@ -169,9 +167,7 @@ class ChunkQuality:
 
 
 def chunk_quality(text: str, chunks: Sequence[Chunk]) -> ChunkQuality:
-    """The measures of the chunks of a normalised text; parents, and chunks of pictures, do not
-    count.
-    """
+    """The measures of the chunks of a normalised text; parents and image chunks do not count."""
     held = sorted(
         (
             chunk

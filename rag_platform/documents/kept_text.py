@@ -27,9 +27,7 @@ _REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_jo
 
 
 class Dropped(NamedTuple):
-    """Words that stand in the file and in no chunk. `page` and `line` are 0 where the format has
-    none.
-    """
+    """Words of the file in no chunk; `page` and `line` are 0 where the format has none."""
 
     page: int
     line: int
@@ -40,9 +38,7 @@ class Dropped(NamedTuple):
 
 
 def dropped_text(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
-    """What loading set aside as hidden, what the edits removed, and what no chunk covers, each in
-    the order of the text.
-    """
+    """What was hidden, what the edits removed, and what no chunk covers, each in order."""
     hidden = [
         Dropped(item.page, 0, f"hidden_text: {item.reason}", item.text)
         for item in facts.summary.hidden
@@ -64,9 +60,7 @@ def removed_text(facts: Facts, normalised: Normalised) -> list[Dropped]:
 
 
 def _placed(facts: Facts, found: Iterable[tuple[int, str, str]]) -> list[Dropped]:
-    """Facts offset, reason and text of each find with a word in it, as page or line, reason and
-    text.
-    """
+    """The finds (facts offset, reason, text) that hold a word, with page or line."""
     starts = [block.start for block in facts.blocks]
     placed = []
     for start, reason, text in found:
@@ -142,8 +136,7 @@ def measure(
     chunks: Sequence[Chunk],
     limits: Limits,
 ) -> list[PageKept]:
-    """Words of each page by the second reader, and how many of them stand in chunks or are listed
-    as dropped on purpose.
+    """Words of each page by the second reader, and how many are in chunks or set aside.
 
     A format without pages has one row, for page 0; one without a second reader has none. Raises
     DocumentError when the reader fails.
@@ -192,8 +185,8 @@ def tokens(text: str) -> Iterator[str]:
 def found_words(words: Sequence[str], text: str) -> int:
     """How many of the words stand in the text, each as often as it is there.
 
-    Readers cut words apart differently: words that are missing in a row are looked for as one run
-    of letters, then each inside others.
+    Missing words in a row are looked for as one run of letters, then each inside others, because
+    readers cut words apart differently.
     """
     here = list(tokens(text))
     left = Counter(here)
@@ -217,11 +210,9 @@ def found_words(words: Sequence[str], text: str) -> int:
 
 
 def verdict(rows: Sequence[PageKept], policy: TextKept) -> Json:
-    """Counts of the stage: words, found, share, state (kept, warned or failed) and details that
-    name the pages with their share.
+    """Counts and share of words, state (kept, warned, failed) and details by page; {} for no rows.
 
-    Empty for no rows. A document is warned about as well when one page of it lost more than a
-    document may.
+    A document is warned about as well when one page lost more than a document may.
     """
     if not rows:
         return {}

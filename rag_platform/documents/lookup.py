@@ -14,13 +14,10 @@ _SHOWN = 5
 
 
 def named_document(ledger: Ledger, namespace: str, name: str) -> Document:
-    """The document of that doc_id or source_uri, or the only one whose id begins with the name or
-    whose source_uri ends with it.
+    """The document of that doc_id or source_uri, a prefix of an id, or the end of a path.
 
-    A file may be named without its suffix.
-
-    Retired and deleted ones are found too. Raises NotFoundError `unknown_document` naming near
-    ones, InputError `ambiguous` listing those that may be meant.
+    Suffixes may be left out; retired and deleted documents are found too. Raises NotFoundError
+    `unknown_document` naming near ones, InputError `ambiguous` listing the candidates.
     """
     documents = ledger.documents(namespace)
     exact = [document for document in documents if name in (document.doc_id, document.source_uri)]
@@ -62,8 +59,7 @@ def _ends(source_uri: str, name: str) -> bool:
 
 
 def named_version(document: Document, versions: Sequence[Version], name: str) -> Version:
-    """The version of a document by its version_id, by the beginning of the hash that ends it, or
-    `live`, `wanted`.
+    """The version of that version_id or hash prefix, or `live` or `wanted`.
 
     Raises NotFoundError `unknown_version` listing the versions, InputError `ambiguous`.
     """

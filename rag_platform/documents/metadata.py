@@ -65,13 +65,11 @@ _WRITTEN = ("%B %d, %Y", "%b %d, %Y", "%d %B %Y", "%d %b %Y", "%B %d %Y", "%b %d
 
 
 def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) -> Json:
-    """The metadata of a file as its document shows it: the loader's values, `tags` and `categories`
-    as lists, and the ISO dates `created` and `modified`.
+    """The loader's values with lists `tags` and `categories`, dates `created` and `modified`.
 
-    Dates come from the first known field that holds one; a time is given in UTC, a day stays a day,
-    and what could be two different days is none. `file_modified`, the time stamp of the file,
-    stands in where nothing says when it was modified. Values beyond MAX_METADATA_CHARS of JSON are
-    left out.
+    Dates come from the first known field that holds one; a time is in UTC, a day stays a day, an
+    ambiguous one is none. `file_modified`, the file's time stamp, stands in for `modified`. Values
+    beyond MAX_METADATA_CHARS of JSON are left out.
     """
     known = {str(key).lower(): value for key, value in found.items()}
     tags = _words(known.get(key) for key in (*_TAGS, *_CATEGORIES))
@@ -95,9 +93,9 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
 
 
 def document_title(facts: Facts, filename: str) -> str:
-    """The title the loader found, else the first heading, else the first line of a paragraph, else
-    the file's name; the first of them that reads as one, without the marks of Markdown, at most
-    MAX_TITLE_CHARS characters.
+    """The first that reads as a title: the loader's, a heading, a paragraph, else the filename.
+
+    Without the marks of Markdown, at most MAX_TITLE_CHARS characters.
     """
     headings = (
         block.title or facts.text[block.start : block.end]
@@ -123,9 +121,7 @@ def _plain(line: str) -> str:
 
 
 def effective(document: Document, version: Version) -> Document:
-    """The document as readers see it: the tags, categories and metadata of its live version's file
-    behind those that users gave it.
-    """
+    """The document with the metadata of its live version's file behind what users gave it."""
     said = version.counts.get("metadata") or {}
     if not said:
         return document
@@ -176,9 +172,7 @@ def _composed(
     second: str | None = None,
     zone: str | None = None,
 ) -> str:
-    """The ISO form of what is given, a time moved to UTC. Raises ValueError for a date that does
-    not exist.
-    """
+    """The ISO form, times in UTC. Raises ValueError for a date that does not exist."""
     if not month:
         return year if 1000 <= int(year) <= 2999 else ""
     moment = datetime(
@@ -221,9 +215,7 @@ def _first_date(known: Mapping[str, Any], keys: Iterable[str]) -> str:
 
 
 def _words(values: Iterable[Any]) -> list[str]:
-    """The words of lists, or of texts with commas or semicolons, each once and short enough to be a
-    tag.
-    """
+    """The words of lists, or of texts with commas or semicolons, that may be tags, each once."""
     found: list[str] = []
     for value in values:
         parts = (

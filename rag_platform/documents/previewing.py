@@ -24,9 +24,7 @@ _EDGE = 72  # columns of a chunk's text that are shown of each end
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A file as it would be ingested: its parts with their places, and what there is to say about
-    them.
-    """
+    """A file as it would be ingested: its parts with their places, and warnings."""
 
     filename: str
     mime: str
@@ -49,11 +47,10 @@ def preview(
     settings: Settings,
     on_page: Callable[[int, int], None] | None = None,
 ) -> Preview:
-    """The preview of a file of any format that the strategy reads, up to its chunks; no model reads
-    its images.
+    """The preview of a file up to its chunks; no model reads its images.
 
-    The stages are those of an ingest, run over a temporary folder: nothing under the data root is
-    read or written. Raises InputError for what is no file, DocumentError as an ingest would.
+    The stages of an ingest run over a temporary folder; the data root is neither read nor written.
+    Raises InputError for what is no file, DocumentError as an ingest would.
     """
     path = path.expanduser().resolve()
     if not path.is_file():
@@ -103,9 +100,7 @@ def preview(
 
 
 def preview_data(found: Preview, chunks: int | None = None) -> Json:
-    """The preview as JSON values, with the readable text as `markdown`; at most `chunks` chunks are
-    listed, None lists all.
-    """
+    """The preview as JSON values with `markdown` to read; at most `chunks` chunks, None for all."""
     shown = found.chunks[:chunks]
     own = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
     return {
@@ -133,9 +128,7 @@ def preview_data(found: Preview, chunks: int | None = None) -> Json:
 
 
 def readable(found: Preview, chunks: int | None = None) -> str:
-    """The preview for a terminal: a head, the measures, sections, chunks with the two ends of their
-    text, and images.
-    """
+    """The preview for a terminal: measures, sections, the two ends of each chunk, images."""
     quality = found.quality
     pages = f"{found.summary.pages} pages, " if found.summary.pages else ""
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"

@@ -104,9 +104,7 @@ def verify_version(
 
 
 def edited_count(chunks: Sequence[Chunk]) -> int:
-    """How many of the chunks say something else than their source, because they were edited by
-    hand.
-    """
+    """How many of the chunks were edited by hand."""
     return sum(bool(chunk.edited_from) for chunk in chunks)
 
 
@@ -208,9 +206,7 @@ def _sections(
     facts: Facts,
     normalised: Normalised,
 ) -> tuple[str, Sequence[Section]]:
-    """(reason, sections of the version): made anew where this program makes them as the one did
-    that stored them.
-    """
+    """(reason, sections of the version), made anew where this program makes the same ones."""
     path = store.version_path(version, "sections", profiles["sections"])
     stored = read_records(path, Section) if path.is_file() else None
     if strategy is None or stage_profiles(strategy)["sections"] != profiles["sections"]:
@@ -316,9 +312,7 @@ def _loader_of(found: _Stored, loader_name: str) -> str:
 def _read_otherwise(
     found: _Stored, version: Version, touched: Sequence[Block], limits: Limits, alone: list[str]
 ) -> dict[int, str]:
-    """Ordinal to reason of the blocks that a second reader reads otherwise; `alone` is told what it
-    cannot read.
-    """
+    """Ordinal to reason of blocks that a second reader reads otherwise."""
     paged, placed = _without_bytes(found, touched)
     if not (blocks := [*paged, *placed]):
         return {}
@@ -374,9 +368,7 @@ def _lines_of(found: _Stored, start: int, end: int) -> tuple[int, int]:
 
 
 def _uncovered(found: _Stored, start: int, end: int, blocks: Sequence[Block]) -> str:
-    """The first text of facts [start, end) that stands in none of the blocks; white space needs
-    none.
-    """
+    """The first text of facts [start, end) outside of all the blocks."""
     at = start
     for block in blocks:
         if gap := found.text[at : max(at, block.start)].strip():
@@ -503,9 +495,7 @@ class _Names:
     chunks: int  # how many there are, which bounds how often a text can repeat
 
     def problem(self, found: _Stored, chunk: Chunk) -> str:
-        """Why a chunk is not what its owner, its section and its text make it, or an empty
-        string.
-        """
+        """Why a chunk is not what its owner, section and text make it, or ""."""
         for name in ("doc_id", "version_id"):
             if (said := getattr(chunk, name)) != (own := getattr(self.version, name)):
                 return f"chunk_owner: {name} is {said!r}, the chunk is one of {own!r}"

@@ -64,11 +64,10 @@ _LONG_SECONDS = 1.0  # what took longer is made safe at once, whatever comes aft
 
 @dataclass(eq=False)
 class VersionBuild:
-    """Everything the stages of one version need and what they built; `origin` is the file's place
-    on disk, for pictures beside it.
+    """What the stages of one version need and what they built.
 
-    With `deferred`, outputs become visible when the caller commits `writes`, otherwise at the end
-    of each stage.
+    `origin` is the file's place on disk, for images beside it. With `deferred`, outputs become
+    visible when the caller commits `writes`, otherwise at the end of each stage.
     """
 
     version: Version
@@ -147,9 +146,7 @@ class VersionBuild:
 
 
 def load_facts(store: Store, version: Version, profile: str) -> Facts:
-    """The stored facts of a version's bytes. Raises IntegrityError when the text does not have its
-    recorded hash.
-    """
+    """The stored facts of a version's bytes. Raises IntegrityError for a changed text."""
     folder = store.facts_dir(version, profile)
     text = (folder / "facts.md").read_bytes()
     facts = Facts(
@@ -243,9 +240,7 @@ def build_facts(work: VersionBuild) -> Done:
 
 
 def read_facts(work: VersionBuild) -> Facts:
-    """The facts that the version's loader makes of the stored bytes, nothing written. Raises
-    DocumentError with the reason.
-    """
+    """The facts that the version's loader makes, nothing written. Raises DocumentError."""
     version = work.version
     path = work.store.raw_path(version.file_sha256)
     limits = work.settings.limits
@@ -262,16 +257,12 @@ def read_facts(work: VersionBuild) -> Facts:
 
 
 def read_in_child(version: Version) -> bool:
-    """True when the version's format is read in a child process, so that several documents can be
-    read at once.
-    """
+    """True when the format is read in a child, so that documents can be read in parallel."""
     return traits("loader", version.loader).isolated
 
 
 def build_media(work: VersionBuild) -> Done:
-    """Images resolved to stored bytes, a missing one a row with its reason, and what models read in
-    them where the strategy asks.
-    """
+    """Images as stored bytes or a reason, and what models read in them where wanted."""
     path = work.path("media")
     if fresh := work.force or not path.is_file():
         work.links = media.resolve(
@@ -312,9 +303,7 @@ def build_media(work: VersionBuild) -> Done:
 
 
 def _require_picture(work: VersionBuild) -> None:
-    """Nothing where there is something to index. Raises DocumentError for an image file whose
-    picture cannot be had.
-    """
+    """Raise DocumentError for an image file whose image cannot be had."""
     if (
         work.facts.text.strip()
         or not work.links
@@ -424,9 +413,7 @@ def build_chunks(work: VersionBuild) -> Done:
 
 
 def _kept_pages(work: VersionBuild, fresh: bool) -> list[PageKept]:
-    """How much of each page stands in the chunks, as measured when they were cut; texts, which are
-    read in no time, are measured again.
-    """
+    """How much of each page stands in the chunks, as measured when they were cut."""
     path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
     if paged and not fresh:
         return read_records(path, PageKept) if path.is_file() else []
@@ -501,9 +488,7 @@ STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
 
 
 def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
-    """The outcome of one stage, its span traced; an output that exists is reused. Raises RagError
-    with the reason.
-    """
+    """The outcome of one stage, traced; an existing output is reused. Raises RagError."""
     span_name, _, function = STAGES[stage]
     started = time.perf_counter()
     reused = not work.force and marker(stage, work).is_file()
@@ -542,9 +527,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
 def build_stages(
     stages: Sequence[str], work: VersionBuild
 ) -> tuple[list[StageOutcome], Failure | None]:
-    """The outcomes of those of the stages that lead to the views, in order, and in which one the
-    version failed: one document's failure is no other's.
-    """
+    """The outcomes of the stages up to the views, and the failure that stopped them."""
     outcomes: list[StageOutcome] = []
     for stage in (stage for stage in stages if stage in STAGES):
         with faults.Attempt(f"stage.{stage}") as attempt:

@@ -49,14 +49,12 @@ def views(
     descriptions: Mapping[str, Description] | None = None,
     embedder: Embedder | None = None,
 ) -> list[View]:
-    """One view per chunk, in order; a chunk without text, terms and texts of its images has empty
-    texts and is not to be indexed.
+    """One view per chunk, in order; its texts are empty where there is nothing to index.
 
-    A chunk that is nothing but pictures is read as the texts of its pictures. Others have them
-    among their terms, as a chunk that goes on with a table has the table's head, so that its rows
-    are found by their columns. `content_hash` is the sha256 of the canonical dense text: the
-    embedding cache key. Raises ConfigError for an unknown template field; keyphrases by keybert
-    need the embedder.
+    A chunk of nothing but images is read as their texts. Others have them among their terms, and a
+    chunk that goes on with a table has the table's head there. `content_hash` is the sha256 of the
+    canonical dense text: the embedding cache key. Raises ConfigError for an unknown template field;
+    keyphrases by keybert need the embedder.
     """
     dense, sparse = template_parts(config.dense_template), template_parts(config.sparse_template)
     # parents are read through their children
@@ -131,9 +129,7 @@ def _confidence(chunk: Chunk, texts: Mapping[str, MediaText]) -> float | None:
 
 
 def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityConfig) -> list[str]:
-    """Warnings about the chunks of a document that score below the threshold; a fixed sample of
-    them goes to the log as events.
-    """
+    """Warnings about chunks below the threshold; a fixed sample of them is logged."""
     rules = config.observability
     if not rules.enabled:
         return []
@@ -178,9 +174,7 @@ def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityC
 
 
 def table_heads(chunks: Sequence[Chunk]) -> dict[str, tuple[str, ...]]:
-    """The head row of the table, by chunk_id, for every chunk that starts inside one begun in a
-    chunk before it.
-    """
+    """The table's head row for every chunk, by id, that starts inside a table."""
     found: dict[str, tuple[str, ...]] = {}
     head: tuple[str, ...] = ()
     section_id = ""
@@ -195,9 +189,7 @@ def table_heads(chunks: Sequence[Chunk]) -> dict[str, tuple[str, ...]]:
 
 
 def _open_head(lines: Sequence[str], before: tuple[str, ...]) -> tuple[str, ...]:
-    """The cells of the head of the table in which the lines end; that of the table before them when
-    they hold nothing but rows.
-    """
+    """The head of the table in which the lines end; `before` where they are rows only."""
     for index in range(len(lines) - 1, -1, -1):
         if "|" not in lines[index]:
             return ()
@@ -227,9 +219,7 @@ def template_parts(template: str) -> list[tuple[str, str | None]]:
 
 
 def filled(parts: Iterable[tuple[str, str | None]], values: dict[str, str]) -> str:
-    """The template with its fields, trimmed at the end, without the blank lines that empty fields
-    leave at its start.
-    """
+    """The filled template, trimmed, without blank lines of empty fields at its start."""
     text = "".join(
         literal + (values[field] if field is not None else "") for literal, field in parts
     )
@@ -281,9 +271,7 @@ def _garbled(text: str) -> float:
 
 
 def _is_format(char: str) -> bool:
-    """Joiners, soft hyphens and direction marks are invisible, but they belong to well-written
-    text.
-    """
+    """True for joiners, soft hyphens and direction marks, which well-written text has."""
     return unicodedata.category(char) == "Cf"
 
 
@@ -317,11 +305,10 @@ class NoOcr:
 
 
 def terms_of(chunk: Chunk, texts: Mapping[str, MediaText]) -> str:
-    """The texts of the chunk's images, captions first; empty when none of them has one.
+    """The texts of the chunk's images, captions first; empty when none has one.
 
-    Each stands behind a marker that names its image, `[image_caption
-    asset_id=...]` or `[image_ocr asset_id=...]`. The OCR text of a chunk that is nothing but a
-    picture has no marker: it is the text of the page.
+    Each follows a marker `[image_caption asset_id=...]` or `[image_ocr asset_id=...]`; the OCR text
+    of a chunk that is nothing but an image has none.
     """
     found = [texts[asset_id] for asset_id in chunk.asset_ids if asset_id in texts]
     captions = [

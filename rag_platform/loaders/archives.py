@@ -31,9 +31,7 @@ _MIMETYPES = {
 
 
 def zip_kind(path: Path) -> str:
-    """The suffix that fits what lies in a ZIP (.docx, .xlsx, .pptx, .odt, .ods, .odp, .epub):
-    `.zip` for any other, "" for a broken one.
-    """
+    """The suffix that fits the content of a ZIP, `.zip` for an unknown one, "" for a broken one."""
     try:
         require_small_directory(path)
         with zipfile.ZipFile(path) as archive:
@@ -63,10 +61,9 @@ def require_office(
     max_ratio: float = MAX_RATIO,
     max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
 ) -> None:
-    """Nothing for a sane container that holds what the suffix (.docx, .xlsx) says.
+    """Raise DocumentError unless the file is a sane container of the kind the suffix names.
 
-    Raises DocumentError as `require_sane`; `unsupported_type` for what is something else,
-    `encrypted` for a document with a password.
+    Codes as `require_sane`; `unsupported_type` for another type, `encrypted` with a password.
     """
     with open(path, "rb") as opened:
         head = opened.read(8)
@@ -106,10 +103,10 @@ def _ends_with_directory(path: Path) -> bool:
 def require_sane(
     path: Path, *, max_ratio: float = MAX_RATIO, max_unpacked_bytes: int = MAX_UNPACKED_BYTES
 ) -> None:
-    """Nothing for an archive that is safe to unpack; only its directory is read.
+    """Raise DocumentError unless the archive is safe to unpack; only its directory is read.
 
-    Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb` for too many entries, too much
-    content, or too high a ratio.
+    Codes: `broken_file`, `encrypted`, `archive_bomb` (too many entries, too large, too high a
+    ratio).
     """
     require_small_directory(path)
     try:
@@ -139,9 +136,7 @@ def require_sane(
 
 
 def require_small_directory(path: Path) -> None:
-    """Nothing when the archive's directory may be read: a directory of millions of entries costs
-    gigabytes before the first is unpacked.
-    """
+    """Raise DocumentError where reading the archive's directory would cost gigabytes."""
     size = path.stat().st_size
     with open(path, "rb") as opened:
         opened.seek(max(0, size - 65_535 - _END.size))
@@ -188,9 +183,7 @@ _WORDS = (
 
 
 def damage(error: BaseException) -> str:
-    """Why a parser failed, as a clause such as `its archive is damaged`; the exception itself goes
-    to the log.
-    """
+    """Why a parser failed, such as `its archive is damaged`; the exception goes to the log."""
     log.info("a parser failed", exc_info=error)
     if "truncated" in str(error).lower() or "eof" in str(error).lower().split():
         return "it ends too early"
@@ -199,9 +192,7 @@ def damage(error: BaseException) -> str:
 
 
 class Reading(faults.Attempt):
-    """A part of a file that may be damaged: its engine may raise anything, and only what this
-    package itself raised is logged.
-    """
+    """A part of a file that may be damaged: only errors of this package's own are logged."""
 
     def give_up(self, error: Exception) -> None:
         """Log what is no fault of the file."""

@@ -93,11 +93,11 @@ class Decoded:
 
 
 def decode(raw: bytes, *declared: str) -> Decoded:
-    """The text of the bytes, with a warning where its encoding was guessed or parts are unreadable;
-    what is no UTF-8 is read in the first of the declared encodings that it is.
+    """The text of the bytes, with warnings where its encoding was guessed or parts are unreadable.
 
-    Raises DocumentError: `empty_file` for nothing but white space, `binary_content` for another
-    type of file.
+    Bytes that are not UTF-8 are read in the first declared encoding that fits. Raises
+    DocumentError: `empty_file` for nothing but white space, `binary_content` for another type of
+    file.
     """
     if kind := binary_kind(raw[:4096]):
         raise DocumentError(
@@ -165,9 +165,7 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
 
 
 def _by_name(raw: bytes, declared: Sequence[str]) -> Decoded:
-    """The text in the first of the declared encodings that it is, else in the one that is guessed,
-    each that failed told.
-    """
+    """The text in the first declared encoding that fits, else in a guessed one, with warnings."""
     notes: list[str] = []
     for name in filter(None, declared):
         if not (codec := codec_of(name)):
@@ -194,9 +192,7 @@ def _declared(raw: bytes, encoding: str, bom_len: int) -> Decoded:
 
 
 def _wide_encoding(raw: bytes) -> str:
-    """UTF-16 or UTF-32 without a mark: it decodes, has no NUL, and nearly all of it are everyday
-    characters.
-    """
+    """UTF-16 or UTF-32 without a mark: it decodes to everyday characters and has no NUL."""
     head = raw[:4096]
     nul = head.count(0)
     # Pairs of ASCII letters read as Han characters: bytes that are UTF-8 must be full of NULs to
@@ -282,9 +278,7 @@ def _legacy(raw: bytes) -> Decoded:
 
 
 def legacy_encoding(raw: bytes) -> str:
-    """The legacy encoding whose reading looks most like a language, or an empty string when none
-    does.
-    """
+    """The legacy encoding whose reading looks most like a language, "" when none does."""
     found: list[tuple[float, int, str]] = []
     for rank, (encoding, score) in enumerate(SCORES):
         try:
@@ -376,9 +370,7 @@ WESTERN = "äöüßéèêëàâáãåæçíìîïñóòôøõúùûýœ"
 
 
 def _western(text: str, high: Sequence[str]) -> float:
-    """The share of non-ASCII characters that are letters of a word of mostly ASCII letters, or
-    everyday typography.
-    """
+    """The share of non-ASCII characters that are letters of Latin words or usual typography."""
     if any("\x80" <= char <= "\x9f" for char in high):
         return 0.0
     letters = sum(
@@ -411,9 +403,7 @@ def _central(text: str, high: Sequence[str]) -> float:
 
 
 def _cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
-    """A score for alphabets with case: the share of characters in words that are wholly of it and
-    cased as words are.
-    """
+    """A score for alphabets with case: the share of characters in properly cased words."""
     lower, upper = alphabet, alphabet.upper()
     word = re.compile(f"[{lower}{upper}][{lower}]*|[{upper}]+")
 
@@ -471,9 +461,7 @@ class ByteMap:
         )
 
     def span(self, start: int, end: int) -> tuple[int, int]:
-        """The raw bytes of text[start:end], which must not be empty; the end is measured within the
-        run of its last character.
-        """
+        """The raw bytes of the non-empty text[start:end]."""
         index = max(0, bisect_right(self.chars, end - 1) - 1)
         anchor = self.chars[index]
         last = (
@@ -499,9 +487,7 @@ def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
 
 
 def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
-    """The byte map of a decoded file: one pass over it. Raises DocumentError if a character's bytes
-    cannot be told.
-    """
+    """The byte map of a decoded file. Raises DocumentError if a character's bytes are unclear."""
     odd = _odd_lengths(raw, decoded)
     chars = list(range(0, len(decoded.text) + 1, STEP))
     sums = _sums(odd)
@@ -521,9 +507,7 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
 
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
-    """The locator of a block whose bytes are not plain: `bytes=12:-2,40:1` (offset in the block:
-    raw minus encoded length), or empty.
-    """
+    """Where a block's bytes differ: `bytes=12:-2,40:1` (offset: raw minus encoded length) or ""."""
     first, last = (
         bisect_right(text_map.odd_chars, start - 1),
         bisect_right(text_map.odd_chars, end - 1),
@@ -536,9 +520,7 @@ def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
 
 
 def byte_map_of_blocks(text: str, encoding: str, blocks: Sequence[Block]) -> ByteMap | None:
-    """The byte map that the recorded blocks of a text format give back, without the raw bytes; None
-    for other formats.
-    """
+    """The byte map that the blocks of a text format recorded; None for other formats."""
     chars: list[int] = []
     starts: list[int] = []
     odd: list[tuple[int, int]] = []
@@ -574,9 +556,7 @@ def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 
 
 def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
-    """(character, raw length - encoded length) of every character whose raw bytes are not as its
-    encoding writes it.
-    """
+    """(character, raw - encoded length) of each character not stored as its encoding writes it."""
     text, encoding = decoded.text, decoded.encoding
     if not decoded.lossy and text.encode(encoding, "replace") == raw[decoded.bom_len :]:
         return []

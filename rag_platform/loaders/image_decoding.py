@@ -54,9 +54,10 @@ class Missing(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """An image judged and drawn. `variants` are files beside the original: thumb.webp, and
-    display.* where the original is not shown by every client; `original` is given where other bytes
-    than the received ones are to be kept under that name.
+    """A decoded image; `variants` are the files beside it: thumb.webp, display.* where it is
+    needed.
+
+    `original` replaces the received bytes where those are not safe to show.
     """
 
     extension: str
@@ -68,17 +69,14 @@ class Shown:
 
 
 def simple(data: bytes) -> bool:
-    """True for types whose decoders are small and well worn; the others are better decoded in a
-    child process.
-    """
+    """True for types whose decoders are small and well worn; others are decoded in a child."""
     return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
         data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     )
 
 
 def shown(data: bytes, max_pixels: int) -> Shown:
-    """The image of these bytes: its type by content, its size by its header, the first frame of an
-    animation as thumbnail.
+    """The type by content, the size by header, and the first frame as thumbnail.
 
     Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
     REASON`, `broken_svg`.

@@ -23,8 +23,9 @@ _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a", b"II*\x00
 
 @dataclass(frozen=True)
 class ImageLoader:
-    """Takes an image file for a document of one page without text. List it only where images are
-    documents: pictures that lie beside Markdown files would become documents too.
+    """An image file as a document of one page without text.
+
+    List it only where images are documents: images beside Markdown files would be documents too.
     """
 
     NAME: ClassVar[str] = "image"
@@ -37,9 +38,7 @@ class ImageLoader:
         return head.startswith(_MAGIC) or (head[:4] == b"RIFF" and head[8:12] == b"WEBP") or bitmap
 
     def load(self, path: Path, filename: str) -> Facts:
-        """Facts without text, with one media reference `file:`. Raises DocumentError when the
-        header cannot be read: `broken_file`, `too_large`.
-        """
+        """Facts without text, with the image `file:`. Raises `broken_file`, `too_large`."""
         from PIL import Image
 
         try:

@@ -52,9 +52,7 @@ KINDS = {"fence": "code", "code_block": "code", "html_block": "html", "table_ope
 
 @dataclass(frozen=True)
 class MarkdownLoader:
-    """Reads Markdown; never changes a character. `charset` is the encoding that a server
-    declared.
-    """
+    """Reads Markdown, unchanged; `charset` is the encoding that a server declared."""
 
     charset: str = ""
 
@@ -163,8 +161,7 @@ class _TooDeepError(Exception):
 def parse(
     text: str, start: int, starts: Sequence[int]
 ) -> tuple[list[Block], list[MediaRef], list[str]]:
-    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the offsets of the
-    lines.
+    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the line offsets.
 
     Every character that is not white space lies in exactly one block.
     """
@@ -206,9 +203,7 @@ class _Lines:
         return self.starts[index] if index < len(self.starts) else len(self.text)
 
     def span(self, first: int, last: int) -> tuple[int, int] | None:
-        """The span of lines [first, last) without blank lines around it; None when all are
-        blank.
-        """
+        """The span of lines [first, last) without blank lines around it; None if all are blank."""
         part = self.text[self.start(first) : self.start(last)]
         end = self.start(first) + len(part.rstrip())
         # Trailing blanks of the last line belong to it.
@@ -227,9 +222,7 @@ class _Lines:
 
 @functools.cache
 def block_parser() -> MarkdownIt:
-    """The parser of block structure only, for all texts: inline text is parsed where an image or a
-    heading needs it.
-    """
+    """The parser of block structure; inline text is parsed only where it is needed."""
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token as Leaf
@@ -247,9 +240,7 @@ def block_parser() -> MarkdownIt:
 
 
 def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, int, str]]:
-    """(kind, first line, last line, level, title) in order, the lines between leaves included;
-    items of one list are one run.
-    """
+    """(kind, first line, last line, level, title) in order; items of one list are one run."""
     runs: list[tuple[str, int, int, int, str]] = []
     done, list_open = 0, 0
     for kind, first, last, level, title, group in _leaves(tokens):
@@ -269,9 +260,7 @@ def _runs(tokens: Sequence[Token], lines: _Lines) -> list[tuple[str, int, int, i
 
 
 def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, int]]:
-    """(kind, first line, last line, level, title, number of the outermost list) of every leaf with
-    lines.
-    """
+    """(kind, first line, last line, level, title, number of the outermost list) of each leaf."""
     inside, group, skip = 0, 0, 0
     for index, token in enumerate(tokens):
         if token.type in ("bullet_list_open", "ordered_list_open"):
@@ -301,9 +290,7 @@ def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, 
 
 
 def heading_title(content: str) -> str:
-    """The words of a heading without marks, and without a trailing attribute list such as `{
-    #anchor }`.
-    """
+    """The words of a heading without marks and a trailing `{ #anchor }`."""
     content = ATTRIBUTES.sub("", content)
     if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
         children = inline_parser().parseInline(content, {})[0].children or []
@@ -338,9 +325,7 @@ FENCE = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
 
 @dataclass(frozen=True, slots=True)
 class FrontMatter:
-    """`end` is the offset behind the closing line's text, 0 where there is none; what was wrong
-    stands in `warnings`.
-    """
+    """`end` is the offset behind the closing line, 0 without front matter."""
 
     end: int = 0
     metadata: dict[str, Any] = field(default_factory=dict)
@@ -348,9 +333,9 @@ class FrontMatter:
 
 
 def front_matter(text: str) -> FrontMatter:
-    """The front matter of the text: a YAML (`---`) or TOML (`+++`) mapping that closes. Values are
-    text, whole numbers, true/false, lists and mappings: dates and version numbers stay as they are
-    written. A broken one is a warning, not a failure.
+    """The YAML (`---`) or TOML (`+++`) mapping at the top; a broken one is a warning.
+
+    Values are text, whole numbers, booleans, lists and mappings: dates and versions stay text.
     """
     opening = FENCE.match(text)
     if opening is None:
@@ -411,9 +396,7 @@ def _plain(value: Any) -> Any:
 
 
 def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
-    """The mapping built from the parser's events: no aliases, no tags, no types but the harmless
-    ones.
-    """
+    """The mapping made of the parser's events: no aliases, no tags, only harmless types."""
     import yaml
 
     notes: list[str] = []
@@ -451,9 +434,7 @@ class _Open:
     mapping: bool
 
     def closed(self, notes: list[str]) -> Any:
-        """The list, or the mapping without the keys that stand in it twice: which value is meant
-        cannot be known.
-        """
+        """The list, or the mapping without its duplicate keys, whose value is unclear."""
         if not self.mapping:
             return self.items
         found: dict[str, Any] = {}

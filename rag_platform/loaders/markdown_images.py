@@ -42,9 +42,7 @@ def find_images(
     lines: Lines,
     references: dict[str, Any],
 ) -> tuple[list[MediaRef], list[str]]:
-    """(images in order, warnings). `start` and `end` span the whole construct; `origin_ref` is the
-    target as written.
-    """
+    """(images in order, warnings); spans cover the whole construct, targets are as written."""
     warnings: list[str] = []
     found: list[tuple[int, int, str, str]] = []
     for token in tokens:
@@ -104,9 +102,7 @@ def _in_text(
 
 
 def _offsets(text: str, content: str, lines: Lines, first: int, last: int) -> Any:
-    """A function from offsets of the inline content to offsets of the text; None where a line does
-    not end as the content's does.
-    """
+    """A function from offsets of inline content to offsets of the text; None where unknown."""
     bases: list[tuple[int, int | None]] = []
     position = 0
     for index, part in enumerate(content.split("\n")):
@@ -125,9 +121,7 @@ def _offsets(text: str, content: str, lines: Lines, first: int, last: int) -> An
 
 @functools.cache
 def inline_parser() -> MarkdownIt:
-    """A parser of inline text that notes where images stand in `env["images"]`: (start, end,
-    target, alternative text).
-    """
+    """An inline parser that adds (start, end, target, alternative text) to env["images"]."""
     from markdown_it import MarkdownIt
     from markdown_it.rules_inline import html_inline, image
 
@@ -172,9 +166,7 @@ def image_refs(
     blocks: Sequence[Block],
     source_type: str = "markdown",
 ) -> Iterator[MediaRef]:
-    """The images, given as (start, end, target, alternative text) in order, with the headings above
-    them.
-    """
+    """The images, given as (start, end, target, alternative text), with their headings."""
     headings = [block for block in blocks if block.kind == "heading"]
     path: list[tuple[int, str]] = []
     next_heading = 0

@@ -87,9 +87,7 @@ BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n
 
 @dataclass(frozen=True)
 class TextLoader:
-    """Reads text and source code; never changes a character. `charset` is the encoding that a
-    server declared.
-    """
+    """Reads text and source code, unchanged; `charset` is what a server declared."""
 
     charset: str = ""
 
@@ -148,9 +146,7 @@ def first_line(text: str, limit: int = 200) -> str:
 
 
 def reads_as_title(line: str) -> bool:
-    """True for words; False for a row of a table, for a line of mostly numbers, and for one of
-    mostly signs.
-    """
+    """True for words; False for a table row and for mostly numbers or signs."""
     shown = [char for char in line if not char.isspace()]
     tokens = line.split()
     numbers = sum(

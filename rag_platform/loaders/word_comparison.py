@@ -29,9 +29,7 @@ _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Words in the order of one reader, as one string of letters and digits, and where in it words
-    begin.
-    """
+    """Words in order as one string of letters and digits, and where in it words begin."""
 
     letters: str
     starts: tuple[int, ...]
@@ -76,9 +74,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Likeness:
-    """How far a reading agrees with another: words said, cuts where the other has none, words it
-    lacks or has in another order.
-    """
+    """How far a reading agrees with another: its words, and how many are torn or elsewhere."""
 
     words: int = 0
     torn: int = 0
@@ -102,17 +98,13 @@ def cells(text: str) -> list[str]:
 
 
 def pieces(kind: str, text: str) -> list[Line]:
-    """The runs of words of a block that any reader must find side by side: the cells of a table,
-    else the whole block.
-    """
+    """The runs of words that any reader must find side by side: table cells, or the block."""
     found = (Line.of(part.split()) for part in (cells(text) if kind == "table" else [text]))
     return [line for line in found if line.letters]
 
 
 def likeness(said: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
-    """How far one run of words agrees with the nearest of the readings; words that all of them lack
-    may stand `elsewhere`.
-    """
+    """How far words agree with the nearest reading, or with `elsewhere` if all lack them."""
     for reading in [*readings, *([elsewhere] if elsewhere else ())]:
         at = -1
         best: Likeness | None = None
@@ -136,9 +128,7 @@ def likeness(said: Line, readings: Sequence[Line], elsewhere: Line | None = None
 
 
 def _torn(said: Line, reading: Line, at: int) -> Likeness:
-    """The cuts between fragments of words: a reader that sets no spaces at all cuts nothing and
-    shows nothing.
-    """
+    """The cuts between fragments of words; a reader that sets no spaces shows nothing."""
     own, other = (
         said.inner_starts(0, len(said.letters)),
         reading.inner_starts(at, at + len(said.letters)),
@@ -159,10 +149,9 @@ def _torn(said: Line, reading: Line, at: int) -> Likeness:
 
 
 def _aligned(said: Line, reading: Line) -> Likeness:
-    """The words that the other lacks, and of those that both have the ones that stand elsewhere.
+    """The words that the other lacks, and those of both that stand elsewhere.
 
-    Single letters have no place, and of a text that says everything twice only the words that stand
-    there once.
+    Single letters have no place, and in a text that says everything twice only unique words count.
     """
     own, other = said.words(), reading.words()
     lost = Counter(own) - Counter(other)
@@ -196,9 +185,7 @@ _FEW_TORN, _FEW_MISSING, _FEW_MISPLACED = 2, 2, 3
 
 
 def problem(kind: str, found: Likeness) -> str:
-    """Why a block is not what the other reader reads, or an empty string for what readers may
-    differ in.
-    """
+    """Why a block is not what the other reader reads, "" for tolerable differences."""
     shown = ", ".join(map(repr, found.examples))
     if kind in _FREE:
         return ""

@@ -97,8 +97,7 @@ def captions(
     config: CaptionConfig,
     on_image: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Captioned]:
-    """asset_id to caption, for the images that are large enough; one that fails is `unknown` with
-    its uncertainties and a warning.
+    """asset_id to caption of the images that are large enough; a failure is `unknown`.
 
     A caption is kept beside its image by (profile, model, context, language) and asked for once.
     Raises ConfigError for a bad prompt file or an unknown provider.
@@ -151,9 +150,7 @@ def captions(
 
 
 def models(config: CaptionConfig) -> list[tuple[str, Json]]:
-    """(provider, options) of the model to ask and of those that stand in for it, none when captions
-    are off; the strategy's options win.
-    """
+    """(provider, options) of the model and its substitutes; none when captions are off."""
     if config.preset:
         name = "openai" if config.provider == "none" else config.provider
         return [(name, {**options, **config.options}) for options in PRESETS[config.preset]]
@@ -189,9 +186,9 @@ def _asked(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -
 
 
 def local_context(facts: Facts, link: MediaLink, limit: int) -> str:
-    """The headings above an image and the paragraph that holds it with its neighbours, at most
-    `limit` characters; on a page without a reference the three blocks nearest to the image (seed
-    000 §3.6.6.2).
+    """The headings above an image and the text around it, at most `limit` characters.
+
+    That is its paragraph and its neighbours, on a page the three blocks nearest to the image.
     """
     blocks = [
         block for block in facts.blocks if block.kind not in ("header", "footer", "front_matter")
@@ -276,9 +273,7 @@ class _Captioning:
             self.cost += cost
 
     def _answer(self, item: _Asked) -> tuple[str, str, str]:
-        """(text, provider, model) of the first model that answers. Raises the last ProviderError
-        when none does.
-        """
+        """(text, provider, model) of the first model that answers. Raises ProviderError."""
         if self.hopeless is not None:
             raise self.hopeless
         context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
@@ -326,9 +321,7 @@ class _Captioning:
 
 
 def sent_picture(path: Path) -> Picture:
-    """The image as a model is sent it: as it is where it is small, else as a JPEG of at most 1568
-    pixels each way.
-    """
+    """The image as a model gets it: a JPEG of at most 1568 pixels each way if large."""
     from PIL import Image
 
     with Image.open(path) as opened:
@@ -488,9 +481,7 @@ def schema() -> Json:
 
 
 def checked(text: str, profile_id: str) -> Json:
-    """The caption in a model's answer, under the profile that asked for it. Raises ValueError
-    saying what is wrong with it.
-    """
+    """The caption in a model's answer. Raises ValueError saying what is wrong with it."""
     bare = re.sub(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", "", text)
     try:
         data = json.loads(bare)
@@ -522,9 +513,7 @@ def unknown(profile_id: str, alt_text: str, why: str) -> Json:
 
 
 def plain_text(caption: Json, inject: str) -> str:
-    """One line for views: the summary, and with `full` everything else that was seen; what is
-    uncertain stays out.
-    """
+    """One line for views: the summary, with `full` all that was seen but the uncertain."""
     parts = [caption["summary"]]
     if inject == "full":
         parts += [
@@ -600,9 +589,7 @@ def by_words(*texts: str) -> str:
 
 
 def by_picture(path: Path) -> str:
-    """The kind by coarse rules: a grid of long lines is a table, two axes a chart, many short lines
-    a flowchart, many colours a photo.
-    """
+    """The kind by its look: table (grid), chart (two axes), flowchart, photo, or unknown."""
     import numpy as np
     from PIL import Image
 
@@ -635,9 +622,7 @@ def by_picture(path: Path) -> str:
 
 
 def _lines(ink: Any) -> list[float]:
-    """The longest run of ink of each row that holds one above a twelfth of its length, as a share;
-    neighbouring rows are one line.
-    """
+    """The longest run of ink, as a share, of each line above a twelfth of the width."""
     import numpy as np
 
     found: list[float] = []

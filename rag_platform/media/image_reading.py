@@ -41,11 +41,10 @@ def read_images(
     config: MediaTextConfig,
     on_image: OnImage | None = None,
 ) -> list[MediaText]:
-    """One row for each image that was looked at, in order, with its warnings; `on_image(what, done,
-    total)` follows the progress.
+    """One row for each image that was looked at, in order, with its warnings.
 
-    The strips of a scanned page are left to the picture of their page. Raises ConfigError when a
-    provider is not installed.
+    `on_image(what, done, total)` follows the progress. The strips of a scanned page are left to the
+    image of their page. Raises ConfigError when a provider is not installed.
     """
     images = _looked_at(links)
     read = _read(images, store, config, on_image)
@@ -100,9 +99,7 @@ def counts_of(rows: Sequence[MediaText]) -> Json:
 
 
 def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
-    """One link for each stored image, the pictures of pages first; what lies on a page that has a
-    picture is left out.
-    """
+    """One link for each stored image; an image of a whole page stands for all on it."""
     drawn = {link.page for link in links if link.asset_id and is_page_picture(link)}
     kept = [
         link
@@ -117,9 +114,7 @@ def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
 
 
 def ocr_profile(config: ProviderConfig) -> str:
-    """What decides what is read: provider, options, and the versions of its code and of its
-    package.
-    """
+    """The provider, its options and versions, which decide what is read."""
     package = traits("ocr", config.provider).package
     version = importlib.metadata.version(package) if package else ""
     print_ = fingerprint(

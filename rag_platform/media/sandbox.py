@@ -21,9 +21,7 @@ _reading = threading.Lock()
 
 
 def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> Shown:
-    """As `pictures.shown`, in a child, over files in `folder`. Raises Missing, also where the child
-    was lost.
-    """
+    """As `image_decoding.shown`, in a child, over files in `folder`. Raises Missing."""
     (folder / "source").write_bytes(data)
     task = {
         "task": "picture",
@@ -61,9 +59,7 @@ def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> S
 def read_apart(
     path: Path, provider: str, options: Mapping[str, Any], seconds: float
 ) -> tuple[str, float | None]:
-    """As the `read` of the named OCR provider, in a child. Raises ProviderError with the code of
-    what went wrong.
-    """
+    """As the `read` of the named OCR provider, in a child. Raises ProviderError."""
     task = {
         "task": "ocr",
         "path": str(path.absolute()),

@@ -57,12 +57,11 @@ def resolve(
     base_url: str = "",
     fetching: FetchLimits | None = None,
 ) -> list[MediaLink]:
-    """One link for each reference, in order, and one for the picture of each page without text;
-    equal bytes share one asset_id, and an image that cannot be had carries the reason.
+    """One link for each reference and each page without text; a missing image has a reason.
 
-    Relative paths are looked up from `base_dir` and must lie inside `root` after links are
-    followed; those of a document from the network from `base_url`. The network is asked only where
-    config.fetch_remote is on. What lies in a PDF is taken out by the parsing children.
+    Equal bytes share one asset_id. Relative paths start at `base_dir` and must lie inside `root`
+    after links are followed, or start at `base_url`. The network is asked only with
+    config.fetch_remote; children take the images out of a PDF.
     """
     limits = limits or Limits()
     refs = [*facts.media, *page_pictures(facts)]
@@ -84,9 +83,7 @@ def resolve(
 
 
 def page_pictures(facts: Facts) -> list[MediaRef]:
-    """References to the drawn pages of a PDF that have no text, so that a scan in strips is seen
-    and read as the page that it is.
-    """
+    """References to the drawn pages of a PDF without text: a scan is read page by page."""
     if facts.summary.loader_name not in _PDF_ENGINES:
         return []
     return [
@@ -119,9 +116,7 @@ def _extracted(
     config: MediaConfig,
     limits: Limits,
 ) -> dict[str, Path | str]:
-    """origin_ref of what lies in a PDF to a file in `scratch`, or to the reason why there is
-    none.
-    """
+    """origin_ref of what lies in a PDF to a file in `scratch` or the reason for none."""
     drawn = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
     asked = {}
     for ref in refs:
@@ -164,9 +159,9 @@ def _link(ref: MediaRef, found: Stored | str) -> MediaLink:
 def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None = None) -> Stored:
     """The stored image of these bytes, under their sha256. Raises Missing with a reason.
 
-    The type comes from the content; size and pixels are judged from the header before a pixel is
-    decoded. Rare types and SVG are decoded in a child process. meta.json is written last, so a
-    folder that has one is complete.
+    The type comes from the content; size and pixels are judged before a pixel is decoded. Rare
+    types and SVG are decoded in a child. meta.json is written last, so a folder with one is
+    complete.
     """
     asset_id = hashlib.sha256(data).hexdigest()
     folder = store.media_dir(asset_id)
@@ -205,9 +200,7 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
 
 
 def display_path(store: Store, asset_id: str) -> Path | None:
-    """The file of a stored image that every reader of pictures understands, None for an SVG that
-    could not be drawn.
-    """
+    """The file of a stored image that every client reads, None for an undrawn SVG."""
     folder = store.media_dir(asset_id)
     meta = read_json(folder / "meta.json")
     name = str(meta.get("display") or meta["original"])
@@ -235,9 +228,7 @@ class Finder:
     extracted: Mapping[str, Path | str] = field(default_factory=dict)
 
     def bytes_of(self, ref: MediaRef) -> bytes:
-        """The bytes behind a reference, at least one and at most config.max_bytes. Raises Missing
-        with the reason.
-        """
+        """The bytes of a reference, 1 to config.max_bytes. Raises Missing."""
         data = self._found(ref)
         if not data:
             raise Missing("empty_file")
@@ -319,9 +310,7 @@ class Finder:
             raise Missing("broken_data_uri") from None
 
     def _local(self, target: str) -> bytes:
-        """The bytes of a file inside the root; every link is followed before the place is
-        judged.
-        """
+        """The bytes of a file inside the root, all links followed."""
         if self.base_dir is None or self.root is None:
             raise Missing("no_base_folder")
         if (

@@ -36,12 +36,11 @@ INVISIBLE = re.compile(
 
 
 def canonical(text: str, cleaning: CleaningConfig) -> str:
-    """The text with its differences of presentation removed; equal for equal meaning, and unchanged
-    when applied again.
+    """The text without differences of presentation; unchanged when applied again.
 
-    In order: Unicode form, LF, no BOM, no Cc/Cf but LF and TAB,
-    right-stripped lines, at most `max_blank_lines` blank lines in a row, trimmed. Where an
-    invisible character stood between two that compose, the Unicode form is applied once more.
+    In order: Unicode form, LF, no BOM, no Cc/Cf but LF and TAB, right-stripped lines, at most
+    `max_blank_lines` blank lines in a row, trimmed. Where an invisible character stood between two
+    that compose, the Unicode form is applied once more.
     """
     return _canonical(text, cleaning.unicode_form, cleaning.max_blank_lines)
 
@@ -83,9 +82,7 @@ class Normalised:
     norm_ends: tuple[int, ...]
 
     def to_facts(self, offset: int) -> int:
-        """The facts offset of the normalised character at `offset`; inside a replacement, where the
-        replaced text starts.
-        """
+        """The facts offset of a normalised one; the start of a replaced text."""
         index = bisect_right(self.norm_starts, offset) - 1
         if index < 0:
             return offset
@@ -94,9 +91,7 @@ class Normalised:
         return self.fact_ends[index] + offset - self.norm_ends[index]
 
     def to_norm(self, offset: int) -> int:
-        """The normalised offset of the facts character at `offset`; inside an edit, where its
-        replacement starts.
-        """
+        """The normalised offset of a facts one; inside an edit, its start."""
         index = bisect_right(self.fact_starts, offset) - 1
         if index < 0:
             return offset
@@ -105,9 +100,7 @@ class Normalised:
         return self.norm_ends[index] + offset - self.fact_ends[index]
 
     def span_to_facts(self, start: int, end: int) -> tuple[int, int]:
-        """The facts span that normalised text[start:end] came from, whole replaced runs included,
-        text removed around it not.
-        """
+        """The facts span that text[start:end] came from, whole replacements included."""
         if end <= start:
             place = self.to_facts(start)
             return place, place
@@ -116,9 +109,7 @@ class Normalised:
         return self.to_facts(start), self.fact_ends[index] if inside else self.to_facts(end - 1) + 1
 
     def span_to_norm(self, start: int, end: int) -> tuple[int, int]:
-        """The normalised span that facts text[start:end] became; empty where all of it was
-        removed.
-        """
+        """The normalised span of facts text[start:end], empty where it was removed."""
         index = bisect_left(self.fact_ends, end)
         if index < len(self.edits) and self.fact_starts[index] < end <= self.fact_ends[index]:
             stop = self.norm_ends[index]
@@ -262,9 +253,7 @@ def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
 
 
 def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
-    """Line joins inside Chinese paragraphs of paged documents; headings and tables keep their
-    spaces, which mean something there.
-    """
+    """Line joins inside Chinese paragraphs of paged documents, not in headings and tables."""
     for block in blocks:
         if block.page is not None and block.kind in ("paragraph", "list", "caption"):
             for match in CJK_JOIN.finditer(text, block.start, block.end):
@@ -272,9 +261,7 @@ def _cjk_edits(text: str, blocks: Iterable[Block]) -> Iterator[_Candidate]:
 
 
 def _disjoint(found: list[_Candidate]) -> list[Edit]:
-    """Edits without overlaps: of two that touch the same characters the one of lower rank stays,
-    the other keeps what is left of it.
-    """
+    """The edits without overlaps: lower ranks win, others keep what is left of them."""
     whole = sorted(
         (item for item in found if item.rank <= LAST_WHOLE),
         key=lambda item: (item.rank, item.start),
@@ -328,9 +315,7 @@ def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Ed
 
 
 def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
-    """Both in order; inside a deletion of blank lines what replaces something is part of it, and
-    what removes something keeps its rule.
-    """
+    """Both in order; replacements inside removed blank lines become part of the removal."""
     inside = _Spans([(edit.start, edit.end) for edit in extra])
     removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)
     found = [edit for edit in edits if not inside.holds(edit.start)]
@@ -346,8 +331,7 @@ def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
 
 
 def target_edit(text: str, start: int, end: int, target: str) -> tuple[int, int, str] | None:
-    """(start, end, replacement) that makes the image construct text[start:end] point at `target`;
-    None when it has no target.
+    """(start, end, replacement) that points the image text[start:end] at `target`, or None.
 
     `![alt](old "title")` and `<img src="old">` have their target replaced; `![alt][label]` and
     `![label]` become inline images.

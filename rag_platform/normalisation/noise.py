@@ -28,8 +28,7 @@ LINE_END = re.compile(r"\r\n?|\n")
 
 
 def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[Edit]:
-    """Edits in the order of the rules, which may overlap; none touches part of an image, and none
-    code unless its rule says so.
+    """Edits in the order of the rules, which may overlap; images and code are kept whole.
 
     Raises DocumentError `pattern_timeout` for a rule that takes too long on this text.
     """

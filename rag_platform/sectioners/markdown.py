@@ -85,9 +85,7 @@ class AstMarkdown:
 
 
 def node_starts(text: str, headings: set[int]) -> list[int]:
-    """Where nodes of the outermost level begin, but for those that stay with the node before
-    them.
-    """
+    """Where nodes of the outermost level begin, but for those that stay with the one before."""
     starts = _top_level(text)
     kept: list[int] = []
     for index, start in enumerate(starts):

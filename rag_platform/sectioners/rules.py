@@ -104,9 +104,7 @@ class RuleBased:
         return MarkdownHeadings(6, True, self.doc_preamble_mode, max(1, self.min_section_chars))
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
-        """Sections covering the text in order; blank ones are left out, and a line that names a
-        part without text joins its first child.
-        """
+        """Sections in order, none blank; a part named without text joins its child."""
         return self._structure().sections(text, self._found(text), doc_id)
 
     def _found(self, text: str) -> list[Heading]:

@@ -19,9 +19,7 @@ Heading = tuple[int, int, str]  # offset, level, title
 
 
 def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
-    """(offset in the normalised text, level, title) of every heading that is left after
-    cleaning.
-    """
+    """(offset in the normalised text, level, title) of every heading left by cleaning."""
     found: list[Heading] = []
     for block in facts.blocks:
         if block.kind != "heading":
@@ -40,9 +38,7 @@ def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
 
 
 def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
-    """`sec_` and 20 hex over document, path and the ordinal among equal paths: no version in it, so
-    it survives edits elsewhere.
-    """
+    """`sec_` and 20 hex over document, path and ordinal: edits elsewhere do not change it."""
     return (
         "sec_"
         + hashlib.sha256("\x1f".join((doc_id, section_path, str(ordinal))).encode()).hexdigest()[
@@ -219,9 +215,7 @@ def _related(last: Section, section: Section) -> bool:
 
 
 def heading_end(text: str, start: int) -> int:
-    """The offset behind the heading that starts at `start`: one line for `#`, down to the underline
-    for the other kind.
-    """
+    """The offset behind the heading at `start`, its underline included."""
     line_end = text.find("\n", start)
     if line_end < 0:
         return len(text)

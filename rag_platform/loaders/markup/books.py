@@ -50,9 +50,7 @@ class EpubLoader:
         return head.startswith(b"PK\x03\x04") and suffix_of(filename) == ".epub"
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a book. Raises DocumentError: `broken_file`, `encrypted`, `archive_bomb`,
-        `too_large`, `empty_file`.
-        """
+        """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
         from lxml import etree
 
         archives.require_sane(
@@ -97,9 +95,7 @@ class EpubLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that its chapter does not hold at its locator; as
-        `HtmlLoader.verify_blocks`.
-        """
+        """Ordinal to reason for each block that its chapter does not hold, as for HTML."""
         archives.require_sane(
             path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes
         )
@@ -124,9 +120,7 @@ class _Book:
 
 
 def _opened(archive: zipfile.ZipFile) -> _Book:
-    """The spine and what the book says of itself. Raises DocumentError `encrypted`, KeyError for a
-    missing part.
-    """
+    """The spine and metadata. Raises DocumentError `encrypted`, KeyError for a missing part."""
     package = next(
         (
             item.get("full-path")

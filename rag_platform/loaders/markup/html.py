@@ -69,8 +69,7 @@ _METADATA = {
 
 @dataclass(frozen=True)
 class HtmlLoader:
-    """Reads HTML. `main_content: whole` keeps all of the page but its navigation, scripts, header
-    and footer.
+    """Reads HTML; `main_content: whole` drops only navigation, scripts, header and footer.
 
     `charset` is the encoding that a server declared.
     """
@@ -87,18 +86,14 @@ class HtmlLoader:
             raise ValueError(f"main_content is 'auto' or 'whole', not {self.main_content!r}")
 
     def claims(self, filename: str, head: bytes) -> bool:
-        """True for text called HTML, and for what starts as HTML unless its name says text or
-        source code.
-        """
+        """True for files named HTML, and for HTML unless its name says text or source code."""
         suffix = suffix_of(filename)
         if suffix in SUFFIXES:
             return looks_like_text(head)
         return suffix not in PROSE | LANGUAGES.keys() and START.match(head) is not None
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of an HTML file. Raises DocumentError: `empty_file` for a page without text,
-        `binary_content`, `too_deep`.
-        """
+        """The facts of a page. Raises `empty_file`, `binary_content`, `too_deep`."""
         import lxml.etree
         import trafilatura
 
@@ -145,11 +140,10 @@ class HtmlLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Block ordinal to the reason why the file does not prove it; empty when all are proved.
+        """Ordinal to reason for each block that the file, parsed again, does not prove.
 
-        The file is parsed again. What stands at a block's locator must make the same Markdown, and
-        the letters that lxml finds there, read without any Markdown, must all stand in the block in
-        their order.
+        The element at a block's locator must make the same Markdown, and its letters, read without
+        Markdown, must stand in the block in order.
         """
         return disproved(
             Page(parsed(decoded_page(path.read_bytes(), self.charset).text)), text, blocks
@@ -157,7 +151,8 @@ class HtmlLoader:
 
 
 def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") -> dict[int, str]:
-    """Ordinal to reason for each block that the page, parsed again, does not hold at its locator;
+    """Ordinal to reason for each block that the parsed page does not hold at its locator.
+
     `prefix` stands before the XPath.
     """
     known = {prefix + page.locator(piece): piece for piece in page.pieces}
@@ -177,18 +172,16 @@ def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") 
 
 
 def decoded_page(raw: bytes, charset: str = "") -> Decoded:
-    """The text of a page: by byte order mark, as UTF-8 where it is that, by the charset its server
-    declared, by its own `meta charset`, and last by detection (the order of the HTML standard,
-    section 13.2.3.2, but for UTF-8, which is nothing else by chance).
+    """The text of a page, its encoding found in the order of the HTML standard (13.2.3.2).
+
+    Only UTF-8 goes before the declared ones, because nothing else is valid UTF-8 by chance.
     """
     found = CHARSET.search(raw[:4096])
     return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
 
 
 def parsed(text: str) -> _Element:
-    """The tree of a page. Raises DocumentError `too_deep` where the parser gave up, `empty_file`
-    where there is none.
-    """
+    """The tree of a page. Raises DocumentError `too_deep`, `empty_file`."""
     from lxml import etree, html
 
     # bytes, because a declared encoding must not be obeyed a second time; NUL would end the page
@@ -215,9 +208,7 @@ def parsed(text: str) -> _Element:
 
 
 def _metadata(root: _Element) -> Json:
-    """Title, author, dates, description, language, keywords and canonical address, where the page's
-    head names them.
-    """
+    """What the page's head says: author, dates, description, language, keywords, address."""
     said: dict[str, str] = {}
     for meta in root.iter("meta"):
         name = (
@@ -261,9 +252,7 @@ def _page_title(root: _Element) -> str:
 
 
 def _heads(piece: Piece, title: str) -> bool:
-    """True for a heading with which the page's title starts, before the site's name, or for any
-    heading where there is no title.
-    """
+    """True for a heading that begins the page's title; for any where there is no title."""
     return bool(piece.title) and letters(title).startswith(letters(piece.title) if title else "")
 
 
@@ -284,10 +273,10 @@ def _hidden_letters(root: _Element) -> int:
 
 
 def main_pieces(page: Page, title: str) -> Sequence[int]:
-    """Numbers of the pieces in the element that holds the main content; all where nothing tells.
+    """Numbers of the pieces of the main content; all of them where it is unclear.
 
-    It is the element around what trafilatura extracts, widened to the `main` it lies in; else a
-    `main` or the only `article` of the page.
+    It is the element around what trafilatura extracts, widened to the `main` around it, else the
+    only `main` or `article`.
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
     marked = [
@@ -338,9 +327,7 @@ def _says_main(element: _Element) -> bool:
 
 
 def _marked(page: Page) -> list[int]:
-    """Numbers of the pieces whose text is in what trafilatura extracts; none for a page that would
-    cost it minutes.
-    """
+    """Numbers of the pieces that trafilatura extracts; none for a page that would take minutes."""
     import trafilatura
 
     if len(page.pieces) > MAX_GUIDED_BLOCKS or sum(map(len, page.letters)) > MAX_GUIDED_LETTERS:

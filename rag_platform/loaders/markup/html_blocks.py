@@ -130,9 +130,7 @@ class Page:
         return "/".join(["", str(self.root.tag), *reversed(steps)])
 
     def locator(self, piece: Piece) -> str:
-        """`xpath=/html/body/p[3]`, with `;nodes=2-4` where only these child nodes of the element
-        are meant.
-        """
+        """`xpath=/html/body/p[3]`, with `;nodes=2-4` for some child nodes of the element."""
         nodes = f";nodes={piece.nodes[0]}-{piece.nodes[1]}" if piece.nodes else ""
         return f"xpath={self.path(piece.element)}{nodes}"
 
@@ -269,9 +267,7 @@ class Page:
             yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
 
     def _table(self, element: _Element, depth: int) -> Iterator[Piece]:
-        """The caption, then one piece with the rows as a pipe table; a merged cell stands in every
-        place that it spans.
-        """
+        """The caption, then the rows as a pipe table; a merged cell is repeated where it spans."""
         for caption in element.findall("caption"):
             yield from self._block(caption, depth + 1)
         rows = [
@@ -355,8 +351,10 @@ def _code(element: _Element) -> Iterator[Piece]:
 
 
 def _is_data(table: _Element, below: set[str]) -> bool:
-    """False for a table that only arranges a page: it holds headings or code, tables that are none
-    of its cells' data, has one column, or text outside of its cells.
+    """False for a table that only lays out a page.
+
+    Such a table holds headings, code or unrelated tables, has one column, or text outside its
+    cells.
     """
     if (
         table.get("role") in ("presentation", "none")
@@ -371,9 +369,7 @@ def _is_data(table: _Element, below: set[str]) -> bool:
 
 
 def _keeps_tables(table: _Element) -> bool:
-    """True for a table of data with tables in some cells: it says what its columns or rows are, and
-    those tables are small.
-    """
+    """True for a data table whose cells hold small tables: it names its columns or rows."""
     rows = [[cell for cell in row if cell.tag in ("td", "th")] for row in _rows(table)]
     cells = [cell for row in rows for cell in row]
     holding = {cell for cell in cells if cell.find(".//table") is not None}
@@ -413,8 +409,8 @@ def _cell(cell: _Element) -> Inline:
 
 
 def _grid(rows: Sequence[Sequence[_Element]]) -> tuple[list[list[Place]], bool]:
-    """(cell of each place, whether spans are spelled out); columns in which no cell starts are left
-    out, as browsers show them.
+    """(cell of each place, whether spans are spelled out); columns where no cell starts are left
+    out.
 
     The first row is as wide as the table, the others end with their last cell.
     """

@@ -75,9 +75,7 @@ class Image:
 
 
 def is_hidden(element: _Element) -> bool:
-    """True for what a reader does not see: `hidden`, aria-hidden, display:none; panels of tabs are
-    shown one at a time and count.
-    """
+    """True for what a reader does not see; tab panels are shown one at a time and count."""
     if element.get("role") == "tabpanel":
         return False
     return (
@@ -113,9 +111,7 @@ def _is_self_link(element: _Element) -> bool:
 
 
 def _is_frame(element: _Element) -> bool:
-    """True for a header, footer or aside of the page rather than of its article; a header that
-    holds the page's first heading is none.
-    """
+    """True for a header, footer or aside of the page rather than of its article."""
     if any(
         above.tag in ("main", "article", "blockquote") or above.get("role") == "main"
         for above in element.iterancestors()
@@ -134,9 +130,7 @@ def spans(cell: _Element) -> tuple[int, int]:
 
 
 def visible(element: _Element, *, preformatted: bool = False) -> str:
-    """The text a reader sees in the element, in order; the TeX of a formula that has one, and no
-    caption of a table.
-    """
+    """The text a reader sees in the element, formulas as TeX, without captions of tables."""
     parts: list[str] = []
     stack: list[tuple[_Element | str, bool]] = [(element, True)]
     while stack:
@@ -186,9 +180,7 @@ def _tex(formula: _Element) -> str:
 
 
 class Inline:
-    """Collects a run of nodes as Markdown. With `one_line` breaks become spaces; in a cell the
-    column mark is escaped.
-    """
+    """Collects nodes as Markdown; `one_line` turns breaks into spaces, `cell` escapes pipes."""
 
     def __init__(self, *, one_line: bool = False, cell: bool = False) -> None:
         self.one_line, self.cell = one_line, cell

@@ -50,9 +50,7 @@ class MailLoader:
         return suffix_of(filename) == ".eml" and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a mail. Raises DocumentError: `broken_file`, `encrypted`, `too_large`,
-        `empty_file`.
-        """
+        """Raises `broken_file`, `encrypted`, `too_large`, `empty_file`."""
         message = _message(path)
         reading = _Reading()
         text, blocks, found = assembled(reading.mail(message, "", 0))
@@ -81,9 +79,7 @@ class MailLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the header, the lines or the element at its locator
-        does not hold.
-        """
+        """Ordinal to reason for each block that its header, lines or element does not hold."""
         return _disproved(_message(path), text, blocks)
 
 
@@ -100,9 +96,7 @@ class MhtmlLoader:
         return suffix_of(filename) in (".mhtml", ".mht") and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a saved page. Raises DocumentError: `broken_file`, `too_large`,
-        `empty_file`.
-        """
+        """Raises `broken_file`, `too_large`, `empty_file`."""
         message = _message(path)
         number, part = next(
             ((n, leaf) for n, leaf in numbered(message) if leaf.get_content_type() == "text/html"),
@@ -155,9 +149,7 @@ class MhtmlLoader:
 
 
 def _message(path: Path) -> Message:
-    """The parsed file. Raises DocumentError `broken_file` for what has no header, `too_large` for
-    too many parts.
-    """
+    """The parsed file. Raises `broken_file` without a header, `too_large` for too many parts."""
     raw = path.read_bytes()
     message: Message = email.message_from_bytes(raw, policy=email.policy.compat32)
     if not any(
@@ -357,9 +349,7 @@ class _Reading:
 
 
 def _best(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
-    """Of alternatives the plain text, unless the page says half as much again: then the plain one
-    only says where to look.
-    """
+    """Of alternatives the plain text, unless the page has half as many letters again."""
     plain = next((child for child in children if child[1].get_content_type() == "text/plain"), None)
     rich = next(
         (child for child in children[::-1] if child[1].get_content_type() != "text/plain"), None

@@ -49,9 +49,7 @@ class NotebookLoader:
         return suffix_of(filename) == ".ipynb" and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a notebook. Raises DocumentError: `broken_file`, `too_large`,
-        `empty_file`.
-        """
+        """Raises `broken_file`, `too_large`, `empty_file`."""
         book = read_notebook(path)
         warnings: list[str] = []
         text, blocks, found = assembled(_parts(book, warnings))
@@ -80,9 +78,7 @@ class NotebookLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the cell or output at its locator does not hold,
-        character by character.
-        """
+        """Ordinal to reason for each block that its cell or output does not hold."""
         book = read_notebook(path)
         bad: dict[int, str] = {}
         for block in blocks:
@@ -239,9 +235,7 @@ def _kept(output: str) -> str:
 
 
 def _markdown(source: str, place: str) -> Iterator[Part]:
-    """The blocks of a Markdown cell; an open fence is closed, so that it does not swallow the next
-    cell.
-    """
+    """The blocks of a Markdown cell; an open fence is closed before the next cell."""
     from rag_platform.loaders.markdown import parse
 
     source = re.sub(r"\r\n?", "\n", source)

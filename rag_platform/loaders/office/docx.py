@@ -73,9 +73,7 @@ class DocxLoader:
         return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a document. Raises DocumentError: `broken_file`, `encrypted`,
-        `archive_bomb`, `empty_file`.
-        """
+        """Raises `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
         archives.require_office(
             path,
             ".docx",
@@ -99,9 +97,7 @@ class DocxLoader:
 
 
 def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
-    """(name of the document part, its body, the styles, the label of each numbered paragraph).
-    Raises DocumentError.
-    """
+    """(name of the document part, its body, the styles, labels of numbered paragraphs)."""
     main = package.main_part()
     root = package.root(main)
     body = root.find(W + "body") if root is not None else None
@@ -258,9 +254,7 @@ class _Writer:
         title: str = "",
         tight: bool = False,
     ) -> None:
-        """One block; `tight` ones follow the block before on the next line, others after a blank
-        line.
-        """
+        """One block; a `tight` one follows on the next line, others after a blank line."""
         gap = "" if not self.parts else "\n" if tight else "\n\n"
         start = self.at + len(gap)
         if kind == "heading":
@@ -292,9 +286,7 @@ class _Writer:
 
 @dataclass
 class _Story:
-    """One flow of blocks: the body, a header, a text box. Notes follow at the end of the section
-    that mentions them.
-    """
+    """One flow of blocks (body, header, text box); notes follow the section that cites them."""
 
     writer: _Writer
     package: Package
@@ -476,9 +468,7 @@ class _Story:
 
 
 def list_prefix(label: Label) -> str:
-    """What stands before the text of a list item: indentation, a marker, and Word's own label where
-    Markdown has none like it.
-    """
+    """Indentation and marker of a list item, with Word's label where Markdown has none."""
     indent = "    " * label.level
     if not label.text:
         return f"{indent}- "
@@ -591,9 +581,7 @@ class _Source:
         return element
 
     def children(self, element: Element, kind: str, path: str) -> list[Element]:
-        """The elements of one kind in an element, counted as locators do; kept, because a long body
-        is asked often.
-        """
+        """The elements of one kind in an element, as locators count them; remembered."""
         key = f"{path}/{kind}"
         if key not in self.places:
             if kind == "tr":
@@ -607,9 +595,7 @@ class _Source:
         return self.places[key]
 
     def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
-        """Why a line of a table does not read as the row of that number, cell by cell, merged cells
-        repeated.
-        """
+        """Why a line of a table does not read as its row, merged cells repeated."""
         line, *rest = facts.split("\n")
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
             return "the row has more than one line"

@@ -90,9 +90,7 @@ class Package:
         return name in self.archive.NameToInfo
 
     def root(self, name: str) -> Element:
-        """The root element of a part, None where the part is missing. Raises DocumentError
-        `broken_file`.
-        """
+        """The root element of a part, None for a missing one. Raises `broken_file`."""
         if name not in self.parsed:
             self.parsed[name] = self._parse(name) if name in self.archive.NameToInfo else None
         return self.parsed[name]
@@ -138,9 +136,7 @@ class Package:
         return found
 
     def related(self, part: str, kind: str) -> str:
-        """The name of the one part of that kind which a part points to; empty when there is
-        none.
-        """
+        """The name of the part of that kind to which a part points, "" without one."""
         return next(
             (
                 item.target
@@ -158,9 +154,7 @@ def name_of(element: Element) -> str:
 
 
 def attribute(element: Element, path: str, name: str = "val") -> str | None:
-    """An attribute of the descendant at a path of local names (`pPr/pStyle`); None where either is
-    missing.
-    """
+    """An attribute of the element at a path of local names (`pPr/pStyle`), None if missing."""
     for step in path.split("/") if path else ():
         element = element.find(W + step)
         if element is None:
@@ -179,9 +173,7 @@ def switched(element: Element, path: str) -> bool:
 
 
 def shown(element: Element) -> Iterator[Element]:
-    """The children that Word shows, wrappers opened; of alternatives the preferred one, deletions
-    left out.
-    """
+    """The children that Word shows: wrappers opened, one of alternatives, no deletions."""
     for child in element:
         name = name_of(child)
         if name in TRANSPARENT:
@@ -207,9 +199,7 @@ def text_boxes(element: Element) -> Iterator[Element]:
 
 
 def paragraphs_below(element: Element) -> Iterator[Element]:
-    """Every shown paragraph below an element, in document order, those in tables and text boxes
-    too.
-    """
+    """Every shown paragraph below an element, also those in tables and text boxes."""
     for child in shown(element):
         if name_of(child) == "p":
             yield child

@@ -167,9 +167,7 @@ class _Numbering:
 def labels(
     paragraphs: Iterable[Element], numbering: Element, styles: Styles
 ) -> dict[Element, Label]:
-    """The label of each numbered paragraph; `paragraphs` come in document order, because numbers
-    count.
-    """
+    """The label of each numbered paragraph, given in document order, because numbers count."""
     lists, numberings = _definitions(numbering)
     found: dict[Element, Label] = {}
     for paragraph in paragraphs:

@@ -67,9 +67,7 @@ Piece = str | Picture
 
 @dataclass
 class Reader:
-    """Reads the paragraphs of one part; counts what is left out, and numbers notes by their first
-    mention.
-    """
+    """Reads the paragraphs of one part, numbers its notes and counts what is left out."""
 
     relations: Mapping[str, Relation]
     # (kind, id) to the number shown
@@ -154,9 +152,7 @@ class Reader:
                 out.append(after)
 
     def _pictures(self, drawing: Element) -> Iterator[Picture]:
-        """The images of a drawing, a VML picture or an embedded object; charts and diagrams are
-        counted.
-        """
+        """The images of a drawing, VML image or embedded object; charts are counted."""
         alt = ""
         for item in _shown_below(drawing):
             match name_of(item):
@@ -196,9 +192,7 @@ def _target(target: str) -> str:
 
 
 def _link(out: list[Piece], start: int, target: str) -> None:
-    """Make the pieces from `start` on a Markdown link, where the target is one a reader may
-    follow.
-    """
+    """Make a Markdown link of the pieces from `start` on, where a reader may follow the target."""
     words = "".join(piece if isinstance(piece, str) else piece.text for piece in out[start:])
     if (
         not words.strip()
@@ -295,9 +289,7 @@ NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 
 
 def without_marks(text: str) -> str:
-    """The text without image placeholders, link targets and note marks: what is compared with the
-    file.
-    """
+    """The text without image placeholders, link targets and note marks."""
     return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
 
 

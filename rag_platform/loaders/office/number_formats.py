@@ -127,9 +127,7 @@ def _section(tokens: list[Token]) -> Section:
 
 
 def _plain(tokens: tuple[Token, ...]) -> Plain | None:
-    """The section in short; None where literals, places without a zero or an exponent stand among
-    its digits.
-    """
+    """The section in short; None where other parts stand among its digits."""
     places = [
         index
         for index, (kind, text) in enumerate(tokens)
@@ -186,9 +184,7 @@ def _chosen(sections: tuple[Section, ...], value: float) -> tuple[Section, bool]
 
 
 def _written(section: Section, value: float) -> str | None:
-    """The section's text for a value that is not negative, None where it has parts that are not
-    understood.
-    """
+    """The section's text for a value that is not negative; None for an unknown part."""
     tokens = section.tokens
     digits = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
     if ("sign", "/") in tokens and digits:
@@ -244,9 +240,7 @@ def _written(section: Section, value: float) -> str | None:
 
 
 def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) -> bool:
-    """True for a comma behind the last digit before the point, or behind the last digit of all: it
-    divides by a thousand.
-    """
+    """True for a comma behind the last digit of the whole part or of all: it divides by 1000."""
     ends = [end for end in (whole_end, last) if 0 <= end < index]
     return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
 
@@ -318,10 +312,9 @@ _OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)
 
 
 def shown_partial_date(value: datetime.date, number_format: str) -> str | None:
-    """A date as a format shows it that leaves out the year, the month or the day, such as `mmm-yy`;
-    None for every other format.
+    """A date as a format without year, month or day shows it (`mmm-yy`), else None.
 
-    Dates that are shown in full are better written in ISO form, which no country reads otherwise.
+    Full dates are better written in ISO form, which no country reads otherwise.
     """
     form = number_format.split(";")[0]
     found = list(_DATE_TOKEN.finditer(form))

@@ -44,9 +44,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The header of a region: its rows, and a name for each column; no row where the columns are
-    named by letters.
-    """
+    """The header of a region; it has no rows where the columns are named by letters."""
 
     rows: tuple[int, ...]
     columns: tuple[int, ...]
@@ -73,9 +71,7 @@ class Group:
     lines: tuple[int, int] | None = None
 
     def locator(self, sheet: str) -> str:
-        """The native place: `sheet=Q1;rows=3-9;head=1`, without the sheet where the file has
-        none.
-        """
+        """`sheet=Q1;rows=3-9;head=1`, without the sheet where the file has none."""
         parts = [f"sheet={escape_locator(sheet)}"] if sheet else []
         parts.append(f"rows={_range(self.rows)}")
         if self.head:
@@ -101,10 +97,9 @@ def column_letters(index: int) -> str:
 
 
 def groups(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
-    """The rows as tables and lines, in order; every cell that holds something stands in exactly one
-    data line, or in a header.
+    """The rows as tables and lines; every filled cell stands in one data line or in a header.
 
-    Columns without a header are `lettered` as spreadsheets show them, or have no name.
+    Columns without a header are named by letters where `lettered`, else not at all.
     """
     previous: Head | None = None
     for blank, part in groupby(rows, key=lambda row: row.blank):
@@ -179,9 +174,7 @@ def _head(
 
 
 def _heads(cells: Sequence[str], distinct: bool = True) -> bool:
-    """True when a row reads as column names: words or years, most of them there, short, no two
-    equal but side by side (a merged cell).
-    """
+    """True for column names: words or years, most of them there, short, no two apart equal."""
     filled = [cell for cell in cells if cell]
     if len(filled) < max(2, (len(cells) + 1) // 2) or any(
         len(cell) > MAX_HEAD_CHARS for cell in filled
@@ -221,9 +214,7 @@ def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
 def _cut(
     lines: Sequence[tuple[Row, str]], chars: int, tokens: float, size: Size
 ) -> Iterator[list[tuple[Row, str]]]:
-    """The lines in groups of at most the size with their header; a group is never shorter than its
-    header, so text at most doubles.
-    """
+    """The lines in groups of at most the size; a group is never shorter than its header."""
     part: list[tuple[Row, str]] = []
     used_chars, used_tokens = chars, tokens
     for row, line in lines:
@@ -263,9 +254,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def cost(line: str) -> float:
-    """About how many tokens a line takes: letters of alphabets are cheap, digits, marks and Han
-    characters are not.
-    """
+    """About how many tokens a line takes: letters are cheap; digits, marks and Han are not."""
     letters_ = len(re.findall(r"[A-Za-z]", line))
     blanks = line.count(" ")
     return 0.4 * letters_ + 0.1 * blanks + 0.85 * (len(line) - letters_ - blanks)
@@ -275,11 +264,9 @@ def cost(line: str) -> float:
 
 
 def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Block]]:
-    """(text, blocks) of named sheets with their groups; a sheet with a name starts with the heading
-    `# name`.
+    """(text, blocks) of the groups of named sheets, each sheet under a heading `# name`.
 
-    Sheets are headings of the first level: shorter ones are never filed under the sheet before
-    them.
+    All are headings of the first level, so that a short sheet is never filed under another.
     """
     parts: list[str] = []
     blocks: list[Block] = []
@@ -327,9 +314,7 @@ def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Bl
 
 
 def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
-    """Why the rows of the file, read again, do not say what a block of rows says; empty when they
-    do.
-    """
+    """Why the rows of the file do not say what a block says, "" when they do."""
     place = parsed_locator(block.locator)
     if "rows" not in place:
         return f"the locator {block.locator!r} names no rows"
@@ -374,9 +359,7 @@ def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
 
 
 def _named(names: Sequence[str], head: Sequence[Row]) -> bool:
-    """True when each name is made of the cells of one column, top to bottom; columns without a name
-    in the file have none.
-    """
+    """True when each name is made of the cells of one column, top to bottom."""
     columns = [
         {letters("".join(parts)), letters(parts[0]), letters(parts[-1])}
         for index in range(max(len(row.cells) for row in head))

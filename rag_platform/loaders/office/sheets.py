@@ -40,8 +40,7 @@ DELIMITERS = ",;\t|"
 
 @dataclass(frozen=True)
 class CsvLoader:
-    """Reads delimiter-separated text; locators are `rows=3-9`, counted in records, and lines of the
-    file.
+    """Reads delimiter-separated text; locators are records, `rows=3-9`, and lines of the file.
 
     `charset` is the encoding that a server declared.
     """
@@ -60,9 +59,7 @@ class CsvLoader:
         return suffix_of(filename) in (".csv", ".tsv", ".tab") and looks_like_text(head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a file of records. Raises DocumentError: `empty_file`, `binary_content`,
-        `too_large`.
-        """
+        """Raises `empty_file`, `binary_content`, `too_large`."""
         decoded = decode(path.read_bytes(), self.charset)
         delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
         text, blocks = written(
@@ -103,9 +100,7 @@ class CsvLoader:
 
 
 def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
-    """(delimiter, records, warnings). A line `sep=;` at the top names the delimiter and is no
-    record. Raises DocumentError `too_large`.
-    """
+    """(delimiter, records, warnings); a first line `sep=;` names the delimiter."""
     named = re.match(r"sep=(.)(?:\r\n?|\n|\Z)", text)
     delimiter = named[1] if named else sniff_delimiter(text)
     broken: list[int] = []
@@ -120,9 +115,7 @@ def read_csv(text: str, max_cells: int) -> tuple[str, list[Row], list[str]]:
 
 
 def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> Iterator[Row]:
-    """The records; a line whose quote is never closed is a record of its own, its number added to
-    `broken`.
-    """
+    """The records; a line whose quote is never closed is a record and added to `broken`."""
     former = csv.field_size_limit(MAX_FIELD_CHARS)
     lines = list(io.StringIO(text, newline=""))
     start = count = 0
@@ -160,9 +153,7 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
 
 
 def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
-    """The cells of a line, quotes read as text. Raises DocumentError `too_large` for a cell beyond
-    all measure.
-    """
+    """The cells of a line, quotes read as text. Raises `too_large` for a cell too long."""
     try:
         return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
     except csv.Error as error:
@@ -174,9 +165,7 @@ def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
 
 
 def _closed(lines: Sequence[str], delimiter: str) -> bool:
-    """True where the quotes of a record over several lines end before a delimiter or its end; on
-    one line where they end at all.
-    """
+    """True where the quotes of a record end before a delimiter or the record's end."""
     try:
         list(csv.reader(lines, delimiter=delimiter, strict=True))
     except csv.Error as error:
@@ -194,9 +183,7 @@ def too_many_cells(count: int, most: int) -> DocumentError:
 
 
 def sniff_delimiter(text: str) -> str:
-    """The delimiter that cuts the most of the first records into the same number of cells; a comma
-    where none cuts.
-    """
+    """The delimiter that cuts most of the first records into equal rows, else a comma."""
     sample = text[:65_536]
     if len(text) > len(sample):
         sample = sample[: max(sample.rfind("\n"), sample.rfind("\r")) + 1] or sample
@@ -226,8 +213,9 @@ def sniff_delimiter(text: str) -> str:
 
 @dataclass(frozen=True)
 class XlsxLoader:
-    """Reads the visible sheets of a workbook; locators are `sheet=Q1;rows=3-9`. Formulas give the
-    value they had when it was saved.
+    """Reads the visible sheets of a workbook, formulas as their values when it was saved.
+
+    Locators are `sheet=Q1;rows=3-9`.
     """
 
     max_cells: int = MAX_CELLS
@@ -251,9 +239,7 @@ class XlsxLoader:
         )
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a workbook. Raises DocumentError: `broken_file`, `encrypted`,
-        `archive_bomb`, `too_large`, `empty_file`.
-        """
+        """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
 
         archives.require_office(
             path,
@@ -374,9 +360,7 @@ def sheet_of(locator: str) -> str:
 
 
 def read_workbook(path: Path, max_cells: int) -> Workbook:
-    """Every worksheet of the file, hidden ones too. Raises DocumentError: `broken_file`,
-    `too_large`.
-    """
+    """Every worksheet of the file, also hidden ones. Raises `broken_file`, `too_large`."""
     import openpyxl
 
     cells = 0
@@ -455,9 +439,7 @@ def _unread(path: Path) -> Iterator[str]:
 
 
 def _extras(book: Any, sheet: Any) -> _Extras:
-    """Merged ranges, links and formulas without a value: the row reader of openpyxl leaves these
-    out.
-    """
+    """Merged ranges, links and formulas without a value, which openpyxl's row reader omits."""
     from lxml import etree
 
     found = _Extras()
@@ -563,9 +545,7 @@ def _rows(sheet: Any, extras: _Extras, count: int, max_cells: int) -> tuple[Row,
 
 
 def _with_gaps(numbers: Iterable[int]) -> Iterator[int]:
-    """The numbers, and one between two that are no neighbours: a blank row ends a region, however
-    many there are.
-    """
+    """The numbers, with one more in each gap: one blank row is enough to end a region."""
     last: int | None = None
     for number in numbers:
         if last is not None and number > last + 1:
@@ -617,9 +597,7 @@ def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
 
 
 def shown(value: Any, number_format: str) -> str:
-    """The text of a cell's value: numbers as their format shows them, dates in ISO form where the
-    format shows year, month and day.
-    """
+    """The text of a cell's value: numbers as formatted, full dates in ISO form."""
     match value:
         case bool():
             return "TRUE" if value else "FALSE"

@@ -57,9 +57,7 @@ class SlidesLoader:
         return head.startswith(b"PK\x03\x04") and suffix_of(filename) in SUFFIXES
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a presentation. Raises DocumentError: `broken_file`, `encrypted`,
-        `archive_bomb`, `too_large`, `empty_file`.
-        """
+        """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
         self._require(path)
         import pptx
 
@@ -98,9 +96,7 @@ class SlidesLoader:
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters the slide's XML does not hold at its
-        locator, in order.
-        """
+        """Ordinal to reason for each block whose letters its slide's XML does not hold."""
         self._require(path)
         bad: dict[int, str] = {}
         with _Package(path) as package:
@@ -295,9 +291,7 @@ def _table(table: Any, place: str) -> Iterator[Part]:
 
 
 def _picture(shape: Any, place: str) -> Iterator[Part]:
-    """A picture that lies in the file; its alternative text is its own, the shape's name is
-    none.
-    """
+    """An image in the file with its alternative text; the shape's name is none."""
     relation = shape.part.rels.get(shape._element.blip_rId or "")
     if relation is None or relation.is_external:
         return
@@ -389,9 +383,7 @@ class _Package:
 
 
 def _text_of(item: Any) -> str:
-    """The text of a shape; of a picture its description, of a merged cell what its first place
-    holds.
-    """
+    """The text of a shape; an image's description; a merged cell's text once."""
     if item.tag == f"{P}pic":
         return next(item.iter(f"{P}cNvPr")).get("descr") or ""
     merged = {

@@ -56,9 +56,7 @@ class Reader:
 
 
 class PagedLoader(Protocol):
-    """A loader whose pages are read by children in windows: `traits.engine` names the library,
-    which a child speaks alone.
-    """
+    """A loader whose pages children read in windows; `traits.engine` names the library."""
 
     traits: ClassVar[Traits]
 
@@ -77,9 +75,7 @@ class PagedLoader(Protocol):
 def assemble(
     pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings: Sequence[str] = ()
 ) -> Facts:
-    """The facts of all pages in order. Raises DocumentError when pages are missing, `broken_file`
-    when every page failed.
-    """
+    """The facts of all pages in order. Raises `pages_missing`; `broken_file` if all failed."""
     if [page.page for page in pages] != list(range(1, info.pages + 1)):
         raise DocumentError(
             f"{len(pages)} pages were read of {info.pages}; ingest the file again",
@@ -132,9 +128,7 @@ def assemble(
 
 
 def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
-    """What a reader of the facts must know of whole pages; each page that yields nothing is
-    named.
-    """
+    """What a reader must know of whole pages; each page that yields nothing is named."""
     failed = [page.page for page in pages if page.engine == "failed"]
     raw = [page.page for page in pages if page.engine == "raw"] if profile == "layout" else []
     scanned = [
@@ -223,9 +217,7 @@ def _written(
 
 
 def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
-    """The entries that stand further left than this one; an entry above the last one opens a new
-    column.
-    """
+    """The entries that stand further left; an entry above the last opens a new column."""
     if parents and block.bbox[1] < parents[-1].bbox[1]:
         return []
     least = 0.6 * (block.size or 10.0)
@@ -233,9 +225,7 @@ def _parents(parents: Sequence[PageBlock], block: PageBlock) -> list[PageBlock]:
 
 
 def _media(pages: Sequence[PageFacts], text: str, blocks: Sequence[Block]) -> tuple[MediaRef, ...]:
-    """Picture references in page order, each with the headings above it and the text nearest to
-    it.
-    """
+    """Image references in page order, each with its headings and the nearest text."""
     by_page: dict[int, list[Block]] = {}
     for block in blocks:
         by_page.setdefault(block.page or 0, []).append(block)
@@ -299,9 +289,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Block]]]:
-    """(ordinal to reason for each block without a page or rectangle, page to its blocks): how a
-    proof begins.
-    """
+    """(ordinal to reason for each block without page or rectangle, page to its blocks)."""
     failures: dict[int, str] = {}
     pages: dict[int, list[Block]] = {}
     for block in blocks:
@@ -335,9 +323,7 @@ class _Line(NamedTuple):
 
 
 def running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
-    """Place to header or footer for each block that repeats at an edge over at least three pages; a
-    page's only text is never one.
-    """
+    """Place to header or footer of blocks repeated on 3 pages; never a page's only text."""
     found: dict[Place, str] = {}
     candidates = {kind: _candidates(pages, kind) for kind in ("header", "footer")}
     for kind, rows_by_page in candidates.items():
@@ -409,10 +395,9 @@ def _repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[Place]
 
 
 def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
-    """The line as it is, and with each number that may be the page's left open: (words, number
-    minus page).
+    """The line as it is, and with each possible page number left open: (words, number - page).
 
-    A possible heading stands for itself: chapters are counted too.
+    A heading stands for itself: chapters are counted too.
     """
     words = " ".join(block.text.split())
     yield words, None

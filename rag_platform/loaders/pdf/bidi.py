@@ -67,16 +67,12 @@ class _Sign:
 
 
 def has_leftwards(text: str) -> bool:
-    """True for a text with a Hebrew or Arabic letter, or one of another script written from right
-    to left.
-    """
+    """True for a text with a letter written from right to left, such as Hebrew or Arabic."""
     return not text.isascii() and _LEFTWARDS.search(text) is not None
 
 
 def is_leftwards(runs: Sequence[Run]) -> bool:
-    """True where most words are of scripts written from right to left; on a page of such a script a
-    fifth of them is enough.
-    """
+    """True where most words, or a fifth on a leftward page, run from right to left."""
     text = " ".join(run.text for run in runs)
     if not has_leftwards(text):
         return False
@@ -85,26 +81,21 @@ def is_leftwards(runs: Sequence[Run]) -> bool:
 
 
 def marked(runs: list[Run]) -> list[Run]:
-    """The runs of a page, each with `leftwards` where most letters of the page are written from
-    right to left.
-    """
+    """The runs of a page, `leftwards` set where most of its letters run from right to left."""
     return [run._replace(leftwards=True) for run in runs] if is_leftwards(runs) else runs
 
 
 def as_seen(run: Run) -> Run:
-    """The run with its characters from left to right; one without a letter written from right to
-    left stays as it is.
-    """
+    """The run with its characters from left to right; unchanged without leftward letters."""
     if not has_leftwards(run.text):
         return run
     return run._replace(chars=tuple(char for sign in _seen_signs([run]) for char in sign.chars))
 
 
 def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[list[Run]]:
-    """Printed lines, in which each that holds letters written from right to left is one run in the
-    order in which one types it.
+    """The lines; one with leftward letters is one run, in the order of typing.
 
-    `leftwards`: the direction of the paragraph, which says where a line begins.
+    `leftwards` is the direction of the paragraph, which says where a line begins.
     """
     found: list[list[Run]] = [list(line) for line in lines]
     for number, line in enumerate(lines):
@@ -119,9 +110,7 @@ def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[li
 
 
 def _seen_signs(runs: Sequence[Run]) -> list[_Sign]:
-    """The signs of a printed line from left to right, words whole, one space between words that
-    stand apart.
-    """
+    """The signs of a line from left to right, with one space between words set apart."""
     words: list[list[_Sign]] = []
     for run in runs:
         before: _Sign | None = None
@@ -160,9 +149,7 @@ def _seen_signs(runs: Sequence[Run]) -> list[_Sign]:
 
 
 def _sets_apart(left: _Sign, space: _Sign, behind: Sequence[_Sign], size: float) -> bool:
-    """False for the last space of a line, and for one without width between letters that touch: an
-    engine put it at a word's wrong end.
-    """
+    """False for a line's last space, and for an engine's space between touching letters."""
     if not behind:
         return False
     touching = (
@@ -272,9 +259,7 @@ def _typed(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
 
 
 def _turned(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
-    """Signs from right to left, but for the parts that read from left to right: Latin words with
-    what stands between them, and numbers.
-    """
+    """Signs from right to left, but for numbers and for Latin words with what is between."""
     islands = _islands(seen)
     typed: list[tuple[_Sign, bool]] = []
     at = len(seen)
@@ -286,9 +271,7 @@ def _turned(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
 
 
 def _islands(seen: Sequence[_Sign]) -> dict[int, int]:
-    """The end of each part that reads from left to right, one behind its last sign, to its
-    begin.
-    """
+    """The end of each rightward part, one behind its last sign, to its begin."""
     islands: dict[int, int] = {}
     start = 0
     for end in [i for i, sign in enumerate(seen) if sign.kind == "R"] + [len(seen)]:
@@ -313,9 +296,7 @@ def _islands(seen: Sequence[_Sign]) -> dict[int, int]:
 
 
 def _closed(stretch: Sequence[_Sign], first: int, end: int) -> int:
-    """The end of a Latin part, behind the bracket that closes one inside of it and behind signs
-    that stand at its last letter: `C++`.
-    """
+    """The end of a Latin part with its closing bracket and signs at its last letter: `C++`."""
     while end < len(stretch) and stretch[end].text in "+#%°":
         end += 1
     depth = 0
@@ -325,9 +306,7 @@ def _closed(stretch: Sequence[_Sign], first: int, end: int) -> int:
 
 
 def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, int]]:
-    """(begin, end) of each Latin word or number; dates with hyphens and currencies are one number
-    only in Hebrew (UAX 9, W2 to W5).
-    """
+    """(begin, end) of Latin words and numbers; dates only in Hebrew (UAX 9, W2 to W5)."""
     inside = ".,:/٫٬" if arabic else ".,:/٫٬+-"
     at = 0
     while at < len(stretch):
@@ -360,9 +339,7 @@ def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, i
 
 
 def _chars(typed: Sequence[tuple[_Sign, bool]]) -> Iterator[Char]:
-    """The characters of a typed line; forms of Arabic and Hebrew letters as the letters, brackets
-    as they are typed.
-    """
+    """The characters of a typed line, presentation forms as letters, brackets as typed."""
     brackets = _brackets(typed)
     for at, (sign, _) in enumerate(typed):
         if at in brackets:
@@ -432,9 +409,7 @@ _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー�
 
 
 def joined(runs: Sequence[Run]) -> list[Run]:
-    """The runs, in which signs that a file sets one by one under each other are one run, which is
-    not horizontal.
-    """
+    """The runs; signs set one by one under each other become one vertical run."""
     found: list[Run] = []
     chain: list[Run] = []
     for run in runs:
@@ -449,17 +424,13 @@ def joined(runs: Sequence[Run]) -> list[Run]:
 
 
 def is_vertical(runs: Sequence[Run]) -> bool:
-    """True where most characters stand in columns of Chinese or Japanese that are read
-    downwards.
-    """
+    """True where most characters stand in Chinese or Japanese columns."""
     total = sum(len(run.text.strip()) for run in runs)
     return 2 * sum(len(run.text.strip()) for run in runs if _is_column(run)) > total > 0
 
 
 def in_columns(runs: Sequence[Run]) -> list[Run]:
-    """Runs that are not horizontal: columns of Chinese and Japanese from right to left and
-    downwards, others in content order.
-    """
+    """Runs that are not horizontal: columns from right to left, others in content order."""
     if not is_vertical(runs):
         return list(runs)
     columns: list[list[Run]] = []
@@ -476,9 +447,7 @@ def in_columns(runs: Sequence[Run]) -> list[Run]:
 
 
 def tiers(runs: Sequence[Run]) -> list[list[Run]]:
-    """The columns of a page that is set in columns, by the height at which they stand: from the
-    upper ones to the lower.
-    """
+    """The columns of a page, grouped by the height at which they stand, upper ones first."""
     found: list[list[Run]] = []
     bottom = 0.0
     for run in sorted((run for run in runs if not run.horizontal), key=lambda run: run.box[1]):

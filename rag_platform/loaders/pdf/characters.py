@@ -47,8 +47,10 @@ MAX_PART = 12  # characters above or below the bar of a fraction
 
 
 def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
-    """Runs with the rectangle that says which line they are of: flat signs count as half a line,
-    raised and lowered ones as the sign that they stand at, behind which a run is cut.
+    """Runs with the rectangle that says which line they are of.
+
+    Flat signs count as half a line, raised and lowered ones as the sign they stand at, behind which
+    a run is cut.
     """
     sizes: Counter[float] = Counter()
     for run in runs:
@@ -68,9 +70,7 @@ def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
 
 
 def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]], list[Run]]:
-    """(a run in pieces, each followed by the scripts at its last sign; the scripts that stand
-    elsewhere).
-    """
+    """(a run in pieces, each followed by its scripts; the scripts that stand elsewhere)."""
     x0, y0, x1, y1 = run.box
     reach = 0.2 * run.size
     near = [s for s in scripts if s.box[1] < y1 and s.box[3] > y0 and x0 < s.box[0] < x1 + reach]
@@ -104,8 +104,9 @@ def _half_line(run: Run) -> Box:
 
 
 def with_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
-    """The lines, in which two short ones above and below the same gap of a formula are read in that
-    gap: the upper one first, limits of an integral or a sum from the lower to the upper.
+    """The lines; parts above and below a gap of a formula are read in that gap.
+
+    The upper part comes first; limits of an integral or a sum run from the lower to the upper.
     """
     result = list(lines)
     at = 1
@@ -132,9 +133,7 @@ def with_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
 
 
 def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> int | None:
-    """The place among the runs of a line over which one part stands and under which the other; None
-    when it has no such gap.
-    """
+    """The place among a line's runs that one part stands over and the other under, or None."""
     top, bottom = min(run.box[1] for run in line), max(run.box[3] for run in line)
     reach = 0.8 * max(run.size for run in line)
     places = set()
@@ -176,9 +175,7 @@ _FAR = 1e6  # broken files place glyphs at infinity
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A rectangle of the page with the class of its content; `grid` holds the inner column and row
-    borders of a table.
-    """
+    """A rectangle of a page and its class; `grid` has the inner borders of a table."""
 
     bbox: Box
     label: str
@@ -189,9 +186,7 @@ class Region:
 
 
 def engine(*, layout: bool = False) -> Any:
-    """The module pymupdf; its layout models, half a second and 100 MB, are loaded only where they
-    are asked for.
-    """
+    """The module pymupdf; its layout models (0.5 s, 100 MB) are loaded only on request."""
     if "pymupdf" not in sys.modules and not layout:
         sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # the import of pymupdf would load the models with it
         try:
@@ -207,9 +202,7 @@ def engine(*, layout: bool = False) -> Any:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The opened PDF, while no other thread uses MuPDF. Raises DocumentError `empty_file`,
-    `broken_file` or `encrypted`.
-    """
+    """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
     pymupdf = engine()
     if path.stat().st_size == 0:
         raise DocumentError(
@@ -256,9 +249,7 @@ def _broken(path: Path, reason: object) -> DocumentError:
 
 
 def text_flags(*, images: bool = False) -> int:
-    """The extraction flags that parsing and verification share: rectangles of glyphs as the layout
-    engine sees them.
-    """
+    """The extraction flags that parsing and verification share."""
     pymupdf = engine()
     flags = (
         pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
@@ -272,9 +263,7 @@ def page_runs(page: Any) -> list[Run]:
 
 
 def page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
-    """(the visible text lines, the text that is not shown) of a page without rotation, both in
-    content order.
-    """
+    """(visible text lines, hidden text) of a page without rotation, in content order."""
     visible, hidden = split_hidden(page, _raw_blocks(page))
     return runs_of(visible), hidden
 
@@ -315,9 +304,7 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
 
 
 def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
-    """True for a text with more signs than the lines hold: a line of glyphs that no font draws has
-    no rectangle and is left out.
-    """
+    """True for a text with more signs than its lines: glyphs that no font draws are missing."""
     held = sum(
         not char["c"].isspace()
         for block in blocks
@@ -329,9 +316,7 @@ def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
 
 
 def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
-    """The lines of `TextPage.extractRAWDICT()["blocks"]` that hold a visible character, in content
-    order.
-    """
+    """The lines of extractRAWDICT()["blocks"] with a visible character, in content order."""
     pymupdf = engine()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
@@ -370,9 +355,7 @@ def bounded(bbox: Sequence[float]) -> Box:
 
 @functools.lru_cache(maxsize=65536)
 def clean(text: str) -> str:
-    """One character that UTF-8 can hold: controls read as a space, halves of surrogate pairs as
-    U+FFFD.
-    """
+    """One character that UTF-8 can hold: controls are spaces, surrogates U+FFFD."""
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:
         return " "
@@ -383,9 +366,7 @@ def clean(text: str) -> str:
 
 
 def rounded_out(bbox: Sequence[float]) -> Box:
-    """The rectangle rounded outwards to hundredths of a point, the form in which it is stored and
-    compared.
-    """
+    """The rectangle rounded outwards to hundredths of a point, as it is stored."""
     x0, y0, x1, y1 = (float(value) for value in bbox)
     return (
         math.floor(x0 * 100) / 100,
@@ -411,9 +392,7 @@ def area(bbox: Sequence[float]) -> float:
 
 
 def owner_order(boxes: Sequence[Box]) -> list[int]:
-    """Positions of the rectangles in the order in which they may claim a character: smallest first,
-    then first come.
-    """
+    """Positions of the rectangles in the order in which they claim characters."""
     return sorted(range(len(boxes)), key=lambda i: (area(boxes[i]), i))
 
 
@@ -448,9 +427,7 @@ def contains(outer: Box, inner: Box) -> bool:
 
 
 def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
-    """(the pieces of lines each rectangle owns, the pieces none owns), in content order; every
-    visible character once.
-    """
+    """(the pieces of lines that each rectangle owns, those that none owns), in content order."""
     order = owner_order(boxes)
     pieces: list[list[Run]] = [[] for _ in boxes]
     orphans: list[Run] = []
@@ -489,9 +466,7 @@ def _visible(run: Run) -> bool:
 
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
-    """Runs grouped into printed lines, top to bottom, pieces of a line in reading direction; turned
-    text follows in its content order.
-    """
+    """Runs in printed lines, top to bottom in reading direction, turned text last."""
     level = line_boxes([run for run in runs if run.horizontal])
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     # the box is the flattest piece's: a drop cap must not swallow a second line
@@ -514,9 +489,7 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
 
 
 def typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
-    """The lines of a page as one types them, block by block in content order: each block has a
-    direction of its own.
-    """
+    """The lines of a page as typed, block by block: each block has its own direction."""
     for _, block in groupby(runs, lambda run: run.block):
         yield from visual_lines(list(block))
 
@@ -541,9 +514,7 @@ def line_text(line: Sequence[Run]) -> str:
 
 
 def is_cjk(char: str) -> bool:
-    """True for ideographs, kana and their full-width punctuation: scripts written without
-    spaces.
-    """
+    """True for ideographs, kana and full-width punctuation, written without spaces."""
     code = ord(char)
     return (
         0x2E80 <= code <= 0x312F
@@ -557,11 +528,10 @@ def is_cjk(char: str) -> bool:
 
 
 def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
-    """Printed lines as one running text: a word cut at a line end is joined again, Chinese and
-    Japanese are joined without a space.
+    """Printed lines as running text, words cut at a line end joined again.
 
-    A hyphen stays before a capital or a digit, and where the page spells the compound with it
-    elsewhere (`words` holds the page's words).
+    A hyphen stays before a capital or a digit, and where `words`, the compounds of the page, has
+    it.
     """
     text = ""
     for line in lines:
@@ -633,9 +603,7 @@ def _opens_bullet(line: str) -> bool:
 
 
 def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> str:
-    """List entries of a region, one a line: a bullet or a number opens one, bullets become `- `, an
-    entry further right stands under the one before it.
-    """
+    """List entries, one a line: bullets become `- `, entries further right are indented."""
     entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
     for line, runs in zip(lines, printed, strict=True):
         if _opens_bullet(line):
@@ -667,10 +635,9 @@ def region_letters(runs: Sequence[Run]) -> str:
 
 
 def proves(kind: str, text: str, printed: str) -> bool:
-    """True when a block says the printed letters: in their order, in a table or code in any order.
+    """True when a block says the printed letters in order; in tables and code in any order.
 
-    A cell of a table's header rows that equals the one to its left may be that cell spelled out
-    over a further column.
+    A header cell equal to the one to its left may be that cell, repeated over another column.
     """
     said = letters(text)
     if said == printed or kind not in ("table", "code"):
@@ -689,11 +656,9 @@ def proves(kind: str, text: str, printed: str) -> bool:
 def unproved(
     page: int, runs: Sequence[Run], facts_text: str, blocks: Sequence[Block]
 ) -> dict[int, str]:
-    """Ordinal to reason for each block of a page whose letters and digits are not the ones printed
-    in its rectangle.
+    """Ordinal to reason for each block of a page that its rectangle does not print.
 
-    The characters of the page are shared out among the rectangles. Tables and code are compared as
-    multisets, all else in reading order.
+    Tables and code are compared as multisets of letters and digits, all else in reading order.
     """
     failures: dict[int, str] = {}
     pieces, _ = owned(runs, [block.bbox for block in blocks if block.bbox])

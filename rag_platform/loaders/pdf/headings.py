@@ -59,9 +59,7 @@ class Style(NamedTuple):
 
 
 def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Place, int]:
-    """Place to level, 1 to 6, for each block that is a heading; all others are none, whatever the
-    page's reading called them.
-    """
+    """Place to level, 1 to 6, for each block that is a heading of the document."""
     body = body_size(pages)
     known = _outlined(pages, outline)
     found: dict[Place, PageBlock] = {}
@@ -89,18 +87,14 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
 
 
 def _dispersed(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
-    """Many bold lines one after the other are a form or a piece of code, not headings without
-    text.
-    """
+    """Many bold lines in a row are a form or code, not headings without text."""
     if len(crowd) >= _CROWD:
         for place in crowd:
             found.pop(place, None)
 
 
 def body_size(pages: Iterable[PageFacts]) -> float:
-    """The font size of most characters outside of headings and tables, in half points; 0 without
-    any.
-    """
+    """The usual font size of paragraphs and lists in half points; 0 without any."""
     sizes: Counter[float] = Counter()
     for page in pages:
         for block in page.blocks:
@@ -113,9 +107,7 @@ def body_size(pages: Iterable[PageFacts]) -> float:
 
 
 def _outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, int]:
-    """Blocks that an entry of the outline names: letters compared, its number dropped if need be,
-    on its page or the ones beside it.
-    """
+    """Blocks that an entry of the outline names, on its page or one beside it."""
     by_page = {page.page: page for page in pages}
     known: dict[Place, int] = {}
     for level, title, number in outline:
@@ -154,9 +146,7 @@ def _match(wanted: tuple[str, str], found: tuple[str, str]) -> int:
 
 
 def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
-    """True for a block that was called a heading but reads as a caption, a formula, a sentence or
-    plain text.
-    """
+    """True for a supposed heading that reads as a caption, formula or plain text."""
     text = block.text.strip()
     words = re.findall(r"[^\W\d_]{2,}", text)
     if _CAPTION.match(text) or not (
@@ -184,9 +174,7 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
 
 
 def number_depth(text: str) -> int:
-    """How deep a heading's number says it is: 1 for `2 Methods` or `第一章`, 3 for `2.1.4 Setup`; 0
-    without a number.
-    """
+    """The depth a heading's number says: 1 for `2 Methods`, 3 for `2.1.4 Setup`, or 0."""
     if _PART.match(text):
         return 1
     for depth, pattern in enumerate(_CHINESE, start=1):
@@ -249,9 +237,7 @@ def style_of(block: PageBlock) -> Style:
 
 
 def _styles(found: Mapping[Place, PageBlock]) -> dict[Place, Style]:
-    """Place to style, where headings in capitals are told from others as large and heavy, if
-    several words in capitals are usual there.
-    """
+    """Place to style; headings in capitals have their own where several words are usual."""
     capitals = {
         place: words for place, block in found.items() if (words := _capital_words(block.text))
     }
@@ -267,17 +253,13 @@ def _styles(found: Mapping[Place, PageBlock]) -> dict[Place, Style]:
 
 
 def _capital_words(text: str) -> int:
-    """How many words of more than three letters a text has, when all are in capitals; 0 when one is
-    not.
-    """
+    """How many words of more than 3 letters a text in capitals has; 0 for others."""
     words = [word for word in re.findall(r"[^\W\d_]+", text) if len(word) > 3]
     return len(words) if all(word.isupper() for word in words) else 0
 
 
 def _depths(found: Mapping[Place, PageBlock], known: Mapping[Place, int]) -> dict[Place, int]:
-    """Place to the depth that its number says; 0 without one, and where single numbers begin anew
-    time and again: steps, not chapters.
-    """
+    """Place to the depth that its number says; steps that begin anew again count as 0."""
     depths = {place: _depth(block.text, found) for place, block in found.items()}
     single = [
         place
@@ -320,11 +302,9 @@ def _depth(text: str, found: Mapping[Place, PageBlock]) -> int:
 def _title(
     pages: Sequence[PageFacts], found: Mapping[Place, PageBlock], known: Mapping[Place, int]
 ) -> Place | None:
-    """The document's title: a heading of the first page without a number or an entry in the
-    outline, set as no other is.
+    """The document's title: a heading of page 1 without number, set as no other.
 
-    It is the one that the layout model took for it, else the largest of the document, else the one
-    that opens the document.
+    It is the one the layout model chose, else the largest, else the one that opens the document.
     """
     first = {
         place: block

@@ -59,10 +59,9 @@ class _Span(NamedTuple):
 def split_hidden(
     page: Any, blocks: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[Hidden]]:
-    """(the blocks without the characters that are not shown, the hidden text in content order) of
-    `TextPage.extractRAWDICT()["blocks"]`.
+    """(blocks without hidden characters, the hidden text), both in content order.
 
-    The blocks must have been extracted with vectors; the page must have no rotation.
+    The blocks must have been extracted with vectors from a page without rotation.
     """
     spans = [
         _Span(span, order, tuple(span["bbox"]))
@@ -242,9 +241,7 @@ def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) -> Iterator[_Span]:
-    """Spans of the colour of paper or of a shape that they touch, and those that a shape was
-    painted over.
-    """
+    """Spans in the colour of paper or of a shape below, and those a shape covers."""
     shapes = [
         _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
         for order, block in enumerate(blocks)
@@ -315,9 +312,7 @@ class _Look:
         )
 
     def shows_nothing(self, word: Sequence[dict[str, Any]]) -> bool:
-        """True when the page has one colour wherever the word has a letter; a word too small to be
-        looked at shows something.
-        """
+        """True when the page has one colour wherever the word has a letter."""
         zoom, drawn = self._drawn
         samples, stride = drawn.samples_mv, drawn.stride
         empty = 0

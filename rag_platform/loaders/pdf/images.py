@@ -23,20 +23,16 @@ PLACED = -1
 
 @dataclass(frozen=True, slots=True)
 class PageImage:
-    """A raster image placed on a page; `xref` 0 marks one without an object of its own, PLACED one
-    known by its place alone.
-    """
+    """A raster image on a page; `xref` is 0 without an object, PLACED if known by place."""
 
     xref: int
     bbox: Box
 
 
 def images_of(page: Any) -> list[PageImage]:
-    """The raster images placed on a page, larger than 3 points and 3 pixels each way, in content
-    order; equal placements once.
+    """The distinct raster images of a page, over 3 points and 3 pixels each way, in order.
 
-    An image whose size in pixels no other image of the page has is known by it; only the others are
-    decoded and compared.
+    An image of a unique size in pixels is known by it; only the others are decoded and compared.
     """
     pymupdf = characters.engine()
     shown = page.get_textpage(
@@ -66,18 +62,14 @@ def _is_large(item: dict[str, Any]) -> bool:
 
 
 def target_of(image: PageImage, page: int, position: int) -> str:
-    """`pdf:xref=N`, or `pdf:inline=PAGE.K` for the K-th image of a page that has no object of its
-    own; PDFium's are `pdf:placed=PAGE.K`.
-    """
+    """`pdf:xref=N`, `pdf:inline=PAGE.K` without an object, `pdf:placed=PAGE.K` by PDFium."""
     if image.xref == PLACED:
         return f"pdf:placed={page}.{position}"
     return f"pdf:xref={image.xref}" if image.xref else f"pdf:inline={page}.{position}"
 
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
-    """(target, its encoded bytes or the reason why there are none), in order; a broken image does
-    not stop the others.
-    """
+    """(target, its bytes or why there are none), in order; errors do not stop the rest."""
     with characters.opened(path) as document:
         yield from read_each(targets, partial(read_image, document))
 
@@ -97,9 +89,7 @@ def read_each(
 
 
 def read_image(document: Any, target: str) -> bytes:
-    """The encoded bytes behind a target of `target_of`, or of a whole page; DocumentError
-    `inline_image_not_found`, `broken_image`.
-    """
+    """The bytes of an image or whole page. Raises `inline_image_not_found`, `broken_image`."""
     pymupdf = characters.engine()
     if target.startswith(PREFIX):
         return drawn_by_mupdf(document, target)
@@ -137,18 +127,12 @@ def asked_page(target: str) -> tuple[int, int, int]:
 
 
 def zoom_of(width: float, height: float, dpi: int, pixels: int) -> float:
-    """Pixels a point at which a page of width x height points is drawn with at most so many
-    pixels.
-    """
+    """Pixels a point at which a page is drawn with at most so many pixels."""
     return float(min(dpi / 72, (pixels / max(1.0, width * height)) ** 0.5))
 
 
 def drawn_by_mupdf(document: Any, target: str) -> bytes:
-    """The page as it is shown, as PNG, or as JPEG where that is large; equal bytes for equal
-    versions of MuPDF.
-
-    Raises DocumentError `blank_page` for a page of one colour.
-    """
+    """The page as PNG, or as JPEG where that is large. Raises `blank_page`."""
     import numpy as np
     import pymupdf
 
@@ -163,9 +147,7 @@ def drawn_by_mupdf(document: Any, target: str) -> bytes:
 
 
 def encoded(colours: Any, number: int) -> bytes:
-    """The picture of page `number` as a file; `colours` is uint8 [height, width, channels]. Raises
-    DocumentError `blank_page`.
-    """
+    """The image of page `number` from uint8 [height, width, channels]. Raises `blank_page`."""
     from PIL import Image
 
     if (colours == colours[0, 0]).all():

@@ -26,11 +26,10 @@ _PARAGRAPH = 80  # letters and digits; a label in a picture has fewer
 
 
 def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
-    """Classified regions of the page in reading order; together they own every visible character.
+    """Classified regions in reading order; they own every visible character.
 
     The steps are those of `pymupdf4llm.helpers.document_layout.parse_document` without OCR; text
-    that the model left outside of its boxes is added, because a silent gap would be a partial
-    document.
+    that the model left outside of its boxes is added.
     """
     from pymupdf4llm.helpers import document_layout, utils
 
@@ -72,9 +71,7 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
 
 
 def without_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions without pictures that lie behind a paragraph: what stands in a picture is read
-    line by line, which would mix columns.
-    """
+    """The regions without images behind a paragraph, which would mix columns."""
     said = [
         "".join(run.text for run in group)
         for group in owned(runs, [region.bbox for region in regions])[0]
@@ -92,9 +89,7 @@ def without_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[
 
 
 def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions grown over words they cut, and new text regions around lines that none of them
-    holds.
-    """
+    """The regions grown over words they cut, and new ones around lines outside of all."""
     boxes = [region.bbox for region in regions]
     order = owner_order(boxes)
     grown = list(boxes)
@@ -143,9 +138,7 @@ def _word_owner(word: Run, boxes: Sequence[Box], order: Sequence[int]) -> int:
 
 
 def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
-    """Rectangles around loose words of one text block, joined while they stay clear of the other
-    regions.
-    """
+    """Rectangles around loose words of a text block that stay clear of the other regions."""
     clusters: list[tuple[int, Box]] = []
     for word in words:
         box = word.box
@@ -181,8 +174,7 @@ def ordered(
     *,
     leftwards: bool = False,
 ) -> list[Region]:
-    """The regions in reading order. Nested ones are folded into the one around them, which then
-    owns their characters.
+    """The regions in reading order; nested ones are folded into the one around them.
 
     `leftwards`: columns are read from the rightmost on.
     """
@@ -210,11 +202,10 @@ def ordered(
 
 
 def whole_sentences(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions, in which smaller print that stands between the two halves of a sentence follows
-    the second half.
+    """The regions; small print that splits a sentence comes after its second half.
 
-    The foot of a column holds such print: addresses, dates of receipt, licences. The first text of
-    the same size behind it must go on in lower case, or nothing moves.
+    The foot of a column holds such print, such as addresses and licences. The next text of the same
+    size must go on in lower case, or nothing moves.
     """
     said = [
         ("".join(run.text for run in group).strip(), _usual_size(group))

@@ -41,10 +41,10 @@ MAX_IMAGES_PER_PAGE = 200
 
 @dataclass(frozen=True)
 class PdfLoader:
-    """Reads PDF files, also those with up to 1024 bytes of something else before their magic.
+    """Reads PDF files, also those with up to 1024 bytes before their magic.
 
-    Profile `layout` finds structure with a model (some pages a second), `fast` takes MuPDF's text
-    blocks, sizes and weights (some sixty).
+    Profile `layout` uses a model (some pages a second), `fast` MuPDF's blocks, sizes and weights
+    (some sixty).
     """
 
     profile: Profile = "layout"
@@ -58,9 +58,7 @@ class PdfLoader:
         return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a PDF, read in this process without limits on time and memory; see
-        `intake.loading` for those.
-        """
+        """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages, self.profile), info)
 
@@ -87,9 +85,7 @@ def page_count(path: Path) -> int:
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
-    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`,
-    `encrypted` or `too_many_pages`.
-    """
+    """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
     with characters.opened(path) as document:
         pages = int(document.page_count)
         if pages > max_pages:
@@ -128,8 +124,7 @@ def load_window(
     raw: bool = False,
     on_page: Callable[[PageFacts], None] | None = None,
 ) -> list[PageFacts]:
-    """One PageFacts for each page of [first, last), counted from 0; a page that fails is retried as
-    raw text, then reported as failed.
+    """The pages [first, last), from 0; a page that fails is read as raw text, else marked.
 
     `raw` skips the layout model. With `on_page` each page is handed over as it is done, and none is
     returned.
@@ -142,11 +137,7 @@ def load_window(
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, the words that MuPDF finds on it, shown or not, as one types them) of the pages
-    [first, last), counted from 0.
-
-    A broken page has none.
-    """
+    """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
     with characters.opened(path) as document:
         for number in range(first, min(last, document.page_count)):
             text = ""
@@ -159,9 +150,7 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
 
 
 def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
-    """The page by layout, else by raw text, else marked as failed; engines raise whatever they like
-    on a broken page.
-    """
+    """The page by layout, else as raw text, else marked as failed."""
     warnings: list[str] = []
     for engine in ("layout", "raw") if profile == "layout" else ("raw",):
         with Reading("stage.loader") as reading, _without_collection():
@@ -174,9 +163,7 @@ def _read_page(document: Any, number: int, profile: Profile) -> PageFacts:
 
 @contextlib.contextmanager
 def _without_collection() -> Iterator[None]:
-    """No pass of the garbage collector meanwhile: a page is thousands of characters, none of them
-    garbage, and each pass looks at all.
-    """
+    """No garbage collection meanwhile: a page's thousands of characters all live."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -230,11 +217,9 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
 
 
 def verify_blocks(path: Path, facts_text: str, blocks: Sequence[Block]) -> dict[int, str]:
-    """Ordinal to reason for each block whose letters and digits are not the ones printed in its
-    rectangle; empty when all are proved.
+    """Ordinal to reason for each block that its rectangle does not print.
 
-    The PDF is opened again. Give all blocks of a page together: a character belongs to the smallest
-    rectangle around it.
+    Give all blocks of a page together: a character belongs to the smallest rectangle around it.
     """
     failures, by_page = assembly.by_page(blocks)
     with characters.opened(path) as document:

@@ -17,9 +17,7 @@ def page_to_json(page: PageFacts) -> dict[str, Any]:
 
 
 def page_from_json(data: dict[str, Any]) -> PageFacts:
-    """The page that `page_to_json` wrote. Raises KeyError, TypeError or ValueError for anything
-    else.
-    """
+    """The page that `page_to_json` wrote. Raises KeyError, TypeError or ValueError."""
     return PageFacts(
         page=int(data["page"]),
         blocks=tuple(_block(item) for item in data["blocks"]),
@@ -36,9 +34,7 @@ def page_from_json(data: dict[str, Any]) -> PageFacts:
 
 
 def info_from_json(data: dict[str, Any]) -> PdfInfo:
-    """The PdfInfo whose fields stand in `data`. Raises KeyError, TypeError or ValueError for
-    anything else.
-    """
+    """The PdfInfo in `data`. Raises KeyError, TypeError or ValueError."""
     return PdfInfo(
         pages=int(data["pages"]),
         metadata={str(key): str(value) for key, value in data["metadata"].items()},

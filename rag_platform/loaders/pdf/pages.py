@@ -58,8 +58,7 @@ class PageFacts:
 def page_blocks(
     page: int, runs: Sequence[Run], regions: Sequence[Region]
 ) -> tuple[list[PageBlock], list[str]]:
-    """(blocks in the order of the regions, warnings); a block whose structure would change a letter
-    holds its raw lines instead.
+    """(blocks, warnings); a block whose structure would change a letter holds raw lines.
 
     Raises AssertionError when a visible character lies outside of every region.
     """

@@ -54,9 +54,7 @@ _LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
 
 @dataclass(frozen=True)
 class PdfiumLoader:
-    """Reads PDF files with PDFium, also those with up to 1024 bytes of something else before their
-    magic.
-    """
+    """Reads PDF files with PDFium, also those with up to 1024 bytes before their magic."""
 
     max_pages: int = 100_000
     profile: Literal["fast"] = "fast"
@@ -69,9 +67,7 @@ class PdfiumLoader:
         return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
     def load(self, path: Path, filename: str) -> Facts:
-        """The facts of a PDF, read in this process without limits on time and memory; see
-        `intake.loading` for those.
-        """
+        """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages), info)
 
@@ -83,9 +79,7 @@ class PdfiumLoader:
         return assembly.assemble(pages, info, reader, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block whose letters and digits are not the ones printed in its
-        rectangle.
-        """
+        """Ordinal to reason for each block that its rectangle does not print."""
         failures, by_page = assembly.by_page(blocks)
         with opened(path) as document:
             for number, group in by_page.items():
@@ -106,9 +100,7 @@ class PdfiumLoader:
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
-    """The opened PDF, while no other thread uses PDFium. Raises DocumentError `empty_file`,
-    `broken_file` or `encrypted`.
-    """
+    """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
     if path.stat().st_size == 0:
         raise DocumentError(
             f"{path.name}: the file is empty (0 bytes); export it again from its source",
@@ -136,9 +128,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
-    """Page count, metadata and outline. Raises DocumentError `empty_file`, `broken_file`,
-    `encrypted` or `too_many_pages`.
-    """
+    """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
     with opened(path) as document:
         if len(document) > max_pages:
             raise DocumentError(
@@ -178,8 +168,7 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
 def load_window(
     path: Path, first: int, last: int, on_page: Callable[[PageFacts], None] | None = None
 ) -> list[PageFacts]:
-    """One PageFacts for each page of [first, last), counted from 0; a page that fails is reported
-    as failed.
+    """The pages [first, last), from 0; one that fails is marked.
 
     With `on_page` each page is handed over as it is done, and none is returned.
     """
@@ -233,9 +222,7 @@ class _Font:
 
 
 def page_runs(page: Any) -> list[Run]:
-    """The text lines of a page without rotation, in content order; lines close to each other share
-    a block number.
-    """
+    """The text lines of a page in content order; close lines share a block number."""
     left, _, _, top = page.get_bbox()
     textpage = page.get_textpage()
     try:
@@ -246,17 +233,14 @@ def page_runs(page: Any) -> list[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A printed word and its rectangle, in points from the top left of the page without its
-    rotation.
-    """
+    """A printed word and its rectangle in points from the top left of the unrotated page."""
 
     text: str
     box: Box
 
 
 def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
-    """(page, its words in content order, each as one types it) of each of the pages, which count
-    from 1.
+    """(page, its words as typed, in content order) of pages counted from 1.
 
     Raises as `describe`; PdfiumError for a broken page.
     """
@@ -292,9 +276,7 @@ def words_of(run: Run) -> Iterator[Word]:
 
 
 def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
-    """Words between white space; only their first and last characters are measured, for each call
-    takes as long as reading a character.
-    """
+    """Words between white space; only first and last characters are measured, which is slow."""
     word: list[str] = []
     first = high = 0
     count = textpage.count_chars()
@@ -328,11 +310,7 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
-    """(page, the words that PDFium finds on it, shown or not, as one types them) of the pages
-    [first, last), counted from 0.
-
-    A broken page has none.
-    """
+    """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
     with opened(path) as document:
         for number in range(first, min(last, len(document))):
             found = ""
@@ -382,9 +360,7 @@ def _opens_block(before: Run, run: Run) -> bool:
 
 
 def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char], _Font, bool]]:
-    """(characters, font, horizontal) of each printed line; a wide gap ends one, because a column or
-    a cell begins behind it.
-    """
+    """(characters, font, horizontal) of each printed line; a wide gap ends one."""
     chars: list[Char] = []
     font, angle = _Font(), 0.0
     begins_word = True
@@ -477,9 +453,7 @@ def _angle(textpage: Any, i: int) -> float:
 
 
 def _images(page: Any) -> list[tuple[Any, Box]]:
-    """(image object, rectangle) of the raster images placed on a page, larger than 3 points and 3
-    pixels each way, in content order.
-    """
+    """(image object, rectangle) of images over 3 points and 3 pixels each way, in order."""
     left, _, _, top = page.get_bbox()
     found = []
     for item in page.get_objects(filter=[raw_api.FPDF_PAGEOBJ_IMAGE]):
@@ -497,9 +471,7 @@ def _images(page: Any) -> list[tuple[Any, Box]]:
 
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
-    """(target, its encoded bytes or the reason why there are none), in order; a broken image does
-    not stop the others.
-    """
+    """(target, its bytes or why there are none), in order; errors do not stop the rest."""
     with opened(path) as document:
         yield from read_each(
             targets,

@@ -18,11 +18,9 @@ _FULL_LINE_EMS = 15  # shorter lines are cells, addresses and verse
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
-    """One region for each paragraph, list entry, possible heading and piece of code, in content
-    order.
+    """One region a paragraph, list entry, possible heading and piece of code, in order.
 
-    Labels are those of the layout model: text, section-header (a candidate, judged over the whole
-    document later), list-item.
+    Labels are the layout model's: text, list-item, section-header (only a candidate here).
     """
     if bidi.is_vertical(runs):
         level = [run for run in runs if run.horizontal]
@@ -45,9 +43,7 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
 
 
 def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
-    """The pieces, the lines of one heading or paragraph together where the engine took wide leading
-    for the end of a block.
-    """
+    """The pieces; lines of one heading or paragraph set far apart are joined."""
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:
         if result and label == result[-1][0] == "text" and _goes_on(result[-1][1], group):
@@ -75,9 +71,7 @@ def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run
 
 
 def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
-    """True when a paragraph goes on below: its last line is full, and the next one is as large,
-    close, and starts at its left edge.
-    """
+    """True when a paragraph goes on: its last line is full, the next close, equal, aligned."""
     last, first = _line_of(above[-1], above[-20:]), _line_of(below[0], below[:20])
     box, here, size = (
         union([run.box for run in last]),
@@ -97,9 +91,7 @@ def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
 
 
 def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
-    """The run and those of the runs that stand beside it; one without height, as broken fonts have,
-    stands beside none.
-    """
+    """The run and those beside it; one without height stands beside none."""
     return [
         run,
         *(

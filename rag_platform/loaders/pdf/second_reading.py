@@ -22,11 +22,10 @@ _MARGIN = 1.0  # points by which engines measure the same character apart
 def reread(
     path: Path, loader: str, text: str, blocks: Sequence[Block]
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """(ordinal to reason of the blocks that another engine reads otherwise, of those that it cannot
-    read); whole pages of blocks.
+    """(ordinal to reason of blocks that another engine reads otherwise, of those it cannot read).
 
-    What MuPDF read is read by PDFium, what PDFium read by MuPDF. Raises DocumentError as opening
-    the file does.
+    PDFium reads again what MuPDF read, MuPDF what PDFium read; give whole pages of blocks. Raises
+    DocumentError as opening the file does.
     """
     _, pages = assembly.by_page(blocks)
     otherwise: dict[int, str] = {}
@@ -53,9 +52,7 @@ def reread(
 
 
 def _says_less(inside: Line, said: Line) -> bool:
-    """True when a reader finds hardly a letter in a rectangle, or fewer words and hardly any that
-    are not said: it contradicts nothing.
-    """
+    """True when a reader finds hardly a letter, or fewer words and hardly a new one."""
     own, other = Counter(said.words()), Counter(inside.words())
     if len(inside.letters) < _HARDLY * len(said.letters):
         return True
@@ -100,9 +97,7 @@ def _by_mupdf(
 def compared(
     text: str, blocks: Sequence[Block], words: Sequence[Word]
 ) -> Iterator[tuple[Block, Line, Likeness]]:
-    """Each block of a page with the words in its rectangle and how far it agrees with them; give
-    all blocks of the page together.
-    """
+    """Each block with the words in its rectangle and how far they agree; give whole pages."""
     whole = Line.of(word.text for word in words)
     for block, inside in zip(blocks, _owned(words, [block.bbox for block in blocks]), strict=True):
         readings = [Line.of(word.text for word in order) for order in (inside, _by_lines(inside))]
@@ -131,9 +126,7 @@ def _owned(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[list[Word
 
 
 def _by_lines(words: Sequence[Word]) -> list[Word]:
-    """The words line by line from the top, from left to right in each; a word belongs to a line
-    that it overlaps by half its height.
-    """
+    """The words line by line; a word belongs to a line it overlaps by half its height."""
     lines: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
         middle = (word.box[1] + word.box[3]) / 2

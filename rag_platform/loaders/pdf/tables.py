@@ -39,11 +39,10 @@ _Row = dict[int, _Cell]
 
 
 def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> str:
-    """The pipe table of a region whose grid is known, "" where it has fewer than two rows or
-    columns.
+    """The pipe table of a region with a grid, "" for fewer than two rows or columns.
 
-    A header cell that stands over several columns is written once for each of them. Where most
-    letters are written from right to left, the first column is the rightmost.
+    A header cell over several columns is repeated for each. In leftward text the first column is
+    the rightmost.
     """
     columns, rows = region.grid or ((), ())
     seen = [bidi.as_seen(run) for run in runs]
@@ -90,11 +89,10 @@ def _mirrored(row: _Row) -> _Row:
 
 
 def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
-    """A run cut where column borders lie between its phrases: words set apart by no more than a
-    space, but two figures are no phrase.
+    """A run cut where column borders lie between its phrases.
 
-    A phrase stands whole on one side of a border, even where it crosses it; so does a column of
-    Chinese.
+    A phrase is words no more than a space apart, but not two figures; it stands on one side of a
+    border even where it crosses it, and so does a column of Chinese.
     """
     if bidi.is_vertical([run]):
         return [run]
@@ -134,9 +132,7 @@ def _words(run: Run) -> list[list[Char]]:
 def _split_columns(
     runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float]
 ) -> list[float]:
-    """The column borders, and one more in each gap of a column that most of its rows share: the
-    model merges columns set close.
-    """
+    """The borders, with one more in each gap that most rows of a column share."""
     # (column, row) to words: left, right, has a letter or digit
     lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
     for run in runs:
@@ -156,9 +152,7 @@ def _split_columns(
 
 
 def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) -> list[float]:
-    """Places between words, `least` wide, that three lines and half of all share, with words on
-    both sides, and that few words cross.
-    """
+    """Gaps between words, `least` wide, that 3 lines and half of all share and few words cross."""
     found: list[tuple[float, float]] = []
     # in half points: a long table of many words must not cost the square of its words
     tried: set[int] = set()
@@ -201,9 +195,7 @@ def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[fl
 
 
 def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
-    """The rows as texts, over the columns in use; in header rows a cell is repeated over the
-    columns that it heads.
-    """
+    """The rows as texts; a header cell is repeated over the columns that it heads."""
     columns = sorted({column for row in grid for column in row})
     rows = [[row[column].text if column in row else "" for column in columns] for row in grid]
     extent: dict[int, tuple[float, float]] = {}
@@ -223,11 +215,10 @@ def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
 
 
 def _joined_headers(grid: list[_Row]) -> list[_Row]:
-    """The rows, in which the lines of one header, which the grid took for rows, are one row again.
+    """The rows; header lines that the grid took for rows are one row again.
 
-    Every cell of the upper line then stands as close above one of the lower line as a line of its
-    paragraph would, and none has a neighbour without a line above it: that may be a header over
-    both.
+    Every cell of the upper line stands close above one of the lower line, and none has a neighbour
+    without a line above it: that may be a header over both.
     """
     columns = sorted({column for row in grid for column in row})
     count = _header_rows(
@@ -283,9 +274,7 @@ def _stacked(above: _Cell, below: _Cell) -> _Cell:
 
 
 def _header_rows(rows: Sequence[Sequence[str]]) -> int:
-    """How many rows stand above the first one with a figure behind its first column; 0 when nothing
-    tells.
-    """
+    """How many rows stand above the first figure behind the first column, or 0."""
     for number, row in enumerate(rows[: MAX_HEADER_ROWS + 1]):
         if any(
             _FIGURE.fullmatch(text) and any(map(str.isdigit, text)) and not _YEAR.fullmatch(text)
@@ -299,9 +288,7 @@ def _header_rows(rows: Sequence[Sequence[str]]) -> int:
 def _spans(
     cells: _Row, below: _Row, extent: dict[int, tuple[float, float]]
 ) -> dict[int, tuple[int, int]]:
-    """Place of a header cell to the (first, last) place it is centred over, where the row below has
-    cells of its own for them.
-    """
+    """Place of a header cell to the (first, last) place below that it is centred over."""
     spans: dict[int, tuple[int, int]] = {}
     places = sorted(cells)
     for before, place, after in zip(
