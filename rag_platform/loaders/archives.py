@@ -1,7 +1,5 @@
-"""ZIP containers: what kind of document lies in one, and refusing bombs before anything is
-unpacked.
-
-What is wrong with a file, in words of people: parsers raise whatever they raise on damaged files.
+"""ZIP containers: what kind of document one holds, refusing bombs before anything is unpacked, and
+what is wrong with a damaged file in plain words.
 """
 
 from __future__ import annotations
@@ -9,6 +7,7 @@ from __future__ import annotations
 import logging
 import struct
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 
 from rag_platform.errors import DocumentError
@@ -28,6 +27,28 @@ _MIMETYPES = {
     b"application/vnd.oasis.opendocument.presentation": ".odp",
     b"application/epub+zip": ".epub",
 }
+
+
+@dataclass(frozen=True)
+class ZipLoader:
+    """The limits of a loader whose files are ZIP containers."""
+
+    max_archive_ratio: float = MAX_RATIO
+    max_unpacked_bytes: int = MAX_UNPACKED_BYTES
+
+    def require(self, path: Path, suffix: str = "") -> None:
+        """Raise DocumentError unless the container is sane, and of the suffix's kind if named."""
+        if suffix:
+            _require_office(path, suffix)
+        require_sane(
+            path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes
+        )
+        if suffix and (kind := zip_kind(path)) != suffix:
+            raise DocumentError(
+                f"the container holds no {suffix} document (it looks like"
+                f" {kind or 'a damaged ZIP'}); export it again as {suffix}",
+                code="broken_file",
+            )
 
 
 def zip_kind(path: Path) -> str:
@@ -54,23 +75,16 @@ def zip_kind(path: Path) -> str:
         return ""
 
 
-def require_office(
-    path: Path,
-    suffix: str,
-    *,
-    max_ratio: float = MAX_RATIO,
-    max_unpacked_bytes: int = MAX_UNPACKED_BYTES,
-) -> None:
-    """Raise DocumentError unless the file is a sane container of the kind the suffix names.
-
-    Codes as `require_sane`; `unsupported_type` for another type, `encrypted` with a password.
-    """
+def _require_office(path: Path, suffix: str) -> None:
+    """Raise DocumentError `unsupported_type` for no ZIP, `encrypted` for one with a password."""
+    marker = "EncryptedPackage".encode("utf-16-le")
     with open(path, "rb") as opened:
         head = opened.read(8)
         if head == OLE_MAGIC:
-            if "EncryptedPackage".encode("utf-16-le") in opened.read(
-                4 * 1024 * 1024
-            ) or _ends_with_directory(path):
+            # the stream directory of a large encrypted document lies at its end
+            encrypted = marker in opened.read(4 * 1024 * 1024)
+            opened.seek(max(0, path.stat().st_size - 4 * 1024 * 1024))
+            if encrypted or marker in opened.read():
                 raise DocumentError(
                     "the document is encrypted; save it without a password", code="encrypted"
                 )
@@ -84,20 +98,6 @@ def require_office(
             f"the content is no {suffix} file whatever its name says; give it its true suffix",
             code="unsupported_type",
         )
-    require_sane(path, max_ratio=max_ratio, max_unpacked_bytes=max_unpacked_bytes)
-    if (kind := zip_kind(path)) != suffix:
-        raise DocumentError(
-            f"the container holds no {suffix} document (it looks like {kind or 'a damaged ZIP'});"
-            f" export it again as {suffix}",
-            code="broken_file",
-        )
-
-
-def _ends_with_directory(path: Path) -> bool:
-    """True when the stream directory of an encrypted document lies at the end of a large file."""
-    with open(path, "rb") as opened:
-        opened.seek(max(0, path.stat().st_size - 4 * 1024 * 1024))
-        return "EncryptedPackage".encode("utf-16-le") in opened.read()
 
 
 def require_sane(

@@ -55,22 +55,17 @@ MAGIC = {
 # Names by which pages and servers call encodings that are written with a larger one (WHATWG
 # Encoding, labels).
 CODECS = {
-    "gb2312": "gb18030",
-    "gbk": "gb18030",
-    "x-gbk": "gb18030",
-    "iso-8859-1": "cp1252",
-    "latin1": "cp1252",
-    "us-ascii": "cp1252",
-    "ascii": "cp1252",
-    "shift_jis": "cp932",
-    "shift-jis": "cp932",
-    "x-sjis": "cp932",
-    "ks_c_5601-1987": "cp949",
-    "euc-kr": "cp949",
-    "big5": "big5hkscs",
-    "windows-31j": "cp932",
-    "iso-8859-9": "cp1254",
-    "tis-620": "cp874",
+    label: codec
+    for codec, labels in (
+        ("gb18030", "gb2312 gbk x-gbk"),
+        ("cp1252", "iso-8859-1 latin1 us-ascii ascii"),
+        ("cp932", "shift_jis shift-jis x-sjis windows-31j"),
+        ("cp949", "ks_c_5601-1987 euc-kr"),
+        ("big5hkscs", "big5"),
+        ("cp1254", "iso-8859-9"),
+        ("cp874", "tis-620"),
+    )
+    for label in labels.split()
 }
 # Encodings that can be declared; Python knows others, such as unicode_escape, which are none of
 # documents.

@@ -18,9 +18,9 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
 from rag_platform.loaders.markdown_images import find_images, inline_parser
+from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.text import (
     LINE_END,
-    facts_of,
     first_line,
     line_starts,
     located,
@@ -112,18 +112,10 @@ class MarkdownLoader:
             title = next((block.title for block in blocks if block.title), "") or first_line(
                 text[head.end :]
             )
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "markdown-it-py",
-            engine_version,
-            decoded,
-            blocks,
-            media,
-            plain_line(title),
-            dict(head.metadata),
-            warnings=warnings,
-            profile="commonmark+table",
+        engine = Engine("markdown-it-py", engine_version, "commonmark+table")
+        metadata = dict(head.metadata)
+        return make_facts(
+            self, engine, decoded, blocks, media, plain_line(title), metadata, warnings
         )
 
 

@@ -2,84 +2,35 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
-from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.decoding import (
-    ByteMap,
-    Decoded,
-    byte_map,
-    decode,
-    looks_like_text,
-    odd_lengths,
-)
+from rag_platform.ir import Block, Facts
+from rag_platform.loaders.decoding import ByteMap, byte_map, decode, looks_like_text, odd_lengths
+from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.traits import Traits
 
 PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
 LANGUAGES = {
-    ".py": "python",
-    ".pyi": "python",
-    ".js": "javascript",
-    ".mjs": "javascript",
-    ".cjs": "javascript",
-    ".jsx": "javascript",
-    ".ts": "typescript",
-    ".tsx": "typescript",
-    ".java": "java",
-    ".kt": "kotlin",
-    ".scala": "scala",
-    ".go": "go",
-    ".rs": "rust",
-    ".c": "c",
-    ".h": "c",
-    ".cpp": "cpp",
-    ".cc": "cpp",
-    ".hpp": "cpp",
-    ".cs": "csharp",
-    ".rb": "ruby",
-    ".php": "php",
-    ".swift": "swift",
-    ".sh": "shell",
-    ".bash": "shell",
-    ".zsh": "shell",
-    ".ps1": "powershell",
-    ".bat": "batch",
-    ".sql": "sql",
-    ".r": "r",
-    ".lua": "lua",
-    ".pl": "perl",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-    ".toml": "toml",
-    ".json": "json",
-    ".jsonl": "json",
-    ".ini": "ini",
-    ".cfg": "ini",
-    ".conf": "ini",
-    ".properties": "ini",
-    ".xml": "xml",
-    ".css": "css",
-    ".scss": "css",
-    ".proto": "protobuf",
-    ".graphql": "graphql",
-    ".tf": "terraform",
-    ".dockerfile": "dockerfile",
-    ".mk": "makefile",
-    ".cmake": "cmake",
-    ".vue": "vue",
+    suffix: language
+    for line in """
+    python .py .pyi; javascript .js .mjs .cjs .jsx; typescript .ts .tsx; java .java;
+    kotlin .kt; scala .scala; go .go; rust .rs; c .c .h; cpp .cpp .cc .hpp; csharp .cs;
+    ruby .rb; php .php; swift .swift; shell .sh .bash .zsh; powershell .ps1; batch .bat;
+    sql .sql; r .r; lua .lua; perl .pl; yaml .yaml .yml; toml .toml; json .json .jsonl;
+    ini .ini .cfg .conf .properties; xml .xml; css .css .scss; protobuf .proto; graphql
+    .graphql; terraform .tf; dockerfile .dockerfile; makefile .mk; cmake .cmake; vue
+    .vue
+    """.split(";")
+    for language, *suffixes in [line.split()]
+    for suffix in suffixes
 }
-BARE_NAMES = {
-    "dockerfile": "dockerfile",
-    "makefile": "makefile",
-    "jenkinsfile": "groovy",
-    "rakefile": "ruby",
-    "gemfile": "ruby",
+BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | {
+    name: name for name in ("dockerfile", "makefile")
 }
 LINE_END = re.compile(r"\r\n?|\n")
 BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n))+")
@@ -114,17 +65,8 @@ class TextLoader:
             decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph"
         )
         title = PurePosixPath(filename).name if language else first_line(decoded.text)
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "python",
-            "1",
-            decoded,
-            blocks,
-            (),
-            title,
-            {"language": language} if language else {},
-        )
+        metadata: dict[str, object] = {"language": language} if language else {}
+        return make_facts(self, Engine("python", "1"), decoded, blocks, (), title, metadata)
 
 
 def suffix_of(filename: str) -> str:
@@ -195,43 +137,6 @@ def located(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
         locator=odd_lengths(bytes_of, block.start, block.end),
         title=block.title,
     )
-
-
-def facts_of(
-    name: str,
-    version: str,
-    engine: str,
-    engine_version: str,
-    decoded: Decoded,
-    blocks: Iterable[Block],
-    media: Iterable[MediaRef],
-    title: str,
-    metadata: dict[str, object],
-    *,
-    warnings: Sequence[str] = (),
-    profile: str = "verbatim",
-) -> Facts:
-    """The facts of a decoded text whose loader found these blocks and images."""
-    blocks, media = tuple(blocks), tuple(media)
-    summary = ParseSummary(
-        loader_name=name,
-        loader_version=version,
-        parser_engine=engine,
-        engine_version=engine_version,
-        parse_profile=profile,
-        md_sha256=hashlib.sha256(decoded.text.encode()).hexdigest(),
-        text_chars=len(decoded.text),
-        paragraphs=sum(
-            block.kind in ("paragraph", "list", "code", "table", "html") for block in blocks
-        ),
-        images=len(media),
-        encoding=decoded.encoding,
-        lossy=decoded.lossy,
-        title=title,
-        metadata=metadata,
-        warnings=(*decoded.warnings, *warnings),
-    )
-    return Facts(decoded.text, blocks, media, summary)
 
 
 def escape_locator(name: str) -> str:

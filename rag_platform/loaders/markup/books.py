@@ -10,36 +10,32 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders import archives
-from rag_platform.loaders.archives import damage
-from rag_platform.loaders.decoding import Decoded
-from rag_platform.loaders.markdown_images import image_refs
+from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html import decoded_page, disproved, parsed
 from rag_platform.loaders.markup.html_blocks import Page
-from rag_platform.loaders.markup.html_inline import Part, assembled, choose_title
-from rag_platform.loaders.text import escape_locator, facts_of, suffix_of
+from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
+from rag_platform.loaders.text import escape_locator, suffix_of
 from rag_platform.traits import Traits
 
 MAX_CHAPTERS = 5_000
 _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 # hidden fonts are no protection of the text
 _FONTS = ("http://www.idpf.org/2008/embedding", "http://ns.adobe.com/pdf/enc#RC")
+_EMPTY = "no chapter of the book holds text; nothing to index"
 _DECLARED = re.compile(rb"""^\s*<\?xml[^>]*encoding=["']([\w.:-]+)""")
 
 
 @dataclass(frozen=True)
-class EpubLoader:
+class EpubLoader(ZipLoader):
     """Reads books without copy protection."""
-
-    max_archive_ratio: float = archives.MAX_RATIO
-    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
 
     NAME: ClassVar[str] = "epub"
     VERSION: ClassVar[str] = "1"
@@ -53,14 +49,12 @@ class EpubLoader:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
         from lxml import etree
 
-        archives.require_sane(
-            path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes
-        )
+        self.require(path)
         warnings: list[str] = []
         try:
             with zipfile.ZipFile(path) as archive:
                 book = _opened(archive)
-                text, blocks, found = assembled(_parts(archive, book, warnings))
+                joined = join_parts(_parts(archive, book, warnings), _EMPTY)
         except (
             KeyError,
             zipfile.BadZipFile,
@@ -74,31 +68,14 @@ class EpubLoader:
                 f"the book cannot be read: {damage(error)}; download or export it again",
                 code="broken_file",
             ) from error
-        if not blocks:
-            raise DocumentError(
-                "no chapter of the book holds text; nothing to index", code="empty_file"
-            )
-        title = choose_title(str(book.metadata.get("title", "")), blocks, filename)
-        metadata = {key: value for key, value in book.metadata.items() if key != "title"}
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "lxml",
-            etree.__version__,
-            Decoded(text, ""),
-            blocks,
-            image_refs(found, blocks, "epub"),
-            title,
-            {**metadata, "chapters": len(book.chapters)},
-            warnings=warnings,
-            profile="spine",
-        )
+        title = joined.choose_title(str(book.metadata.pop("title", "")), filename)
+        metadata = {**book.metadata, "chapters": len(book.chapters)}
+        engine = Engine("lxml", etree.__version__, "spine")
+        return joined_facts(self, engine, joined, title, metadata, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its chapter does not hold, as for HTML."""
-        archives.require_sane(
-            path, max_ratio=self.max_archive_ratio, max_unpacked_bytes=self.max_unpacked_bytes
-        )
+        self.require(path)
         by_part: dict[str, list[Block]] = {}
         for block in blocks:
             by_part.setdefault(block.locator.partition(";")[0], []).append(block)
@@ -207,19 +184,8 @@ def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterat
                 warnings.append(f"the chapter {chapter} was not read: {error.message}")
             continue
         warnings += [f"{chapter}: {note}" for note in page.notes]
-        for piece in page.pieces:
-            images = [
-                replace(image, target=_member(names, chapter, image.target))
-                for image in piece.images
-            ]
-            yield Part(
-                piece.kind,
-                piece.text,
-                f"part={escape_locator(chapter)};{page.locator(piece)}",
-                piece.level,
-                piece.title,
-                images,
-            )
+        find = partial(_member, names, chapter)
+        yield from page.parts(page.pieces, f"part={escape_locator(chapter)}", find)
 
 
 def _member(names: set[str], chapter: str, target: str) -> str:

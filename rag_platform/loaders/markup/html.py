@@ -11,7 +11,7 @@ import copy
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -19,10 +19,10 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
-from rag_platform.loaders.markdown_images import image_refs
 from rag_platform.loaders.markup.html_blocks import Page, Piece, letters, source_text
 from rag_platform.loaders.markup.html_inline import is_hidden, links, visible
-from rag_platform.loaders.text import LANGUAGES, PROSE, facts_of, first_line, suffix_of
+from rag_platform.loaders.parts import Engine, join_parts, joined_facts
+from rag_platform.loaders.text import LANGUAGES, PROSE, first_line, suffix_of
 from rag_platform.traits import Traits
 
 if TYPE_CHECKING:
@@ -120,24 +120,14 @@ class HtmlLoader:
             len(page.letters[number]) for number in kept
         ):
             metadata["left_out"] = f"{left_out} letters beside the main content"
-        text, blocks, found = _assembled(page, pieces)
-        engine = (
+        joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
+        version = (
             f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura"
             f" {trafilatura.__version__}"
         )
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "lxml",
-            engine,
-            replace(decoded, text=text),
-            blocks,
-            image_refs(found, blocks, "html"),
-            title or first_line(text),
-            metadata,
-            warnings=warnings,
-            profile=f"main_content={self.main_content}",
-        )
+        engine = Engine("lxml", version, f"main_content={self.main_content}")
+        title = title or first_line(joined.text)
+        return joined_facts(self, engine, joined, title, metadata, warnings, decoded)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the file, parsed again, does not prove.
@@ -358,35 +348,6 @@ def _is_navigation(piece: Piece, size: int) -> bool:
         piece.kind != "heading"
         and sum(len(letters(words)) for words in links(piece.element)) > LINK_SHARE * size
     )
-
-
-def _assembled(
-    page: Page, pieces: Iterable[Piece]
-) -> tuple[str, list[Block], list[tuple[int, int, str, str]]]:
-    """(facts, blocks, images as image_refs takes them)."""
-    parts: list[str] = []
-    blocks: list[Block] = []
-    found: list[tuple[int, int, str, str]] = []
-    at = 0
-    for piece in pieces:
-        end = at + len(piece.text)
-        blocks.append(
-            Block(
-                len(blocks),
-                piece.kind,
-                at,
-                end,
-                level=piece.level,
-                locator=page.locator(piece),
-                title=piece.title,
-            )
-        )
-        found += [
-            (at + image.start, at + image.end, image.target, image.alt) for image in piece.images
-        ]
-        parts.append(piece.text)
-        at = end + 2
-    return "\n\n".join(parts) + "\n", blocks, found
 
 
 def _in_order(wanted: str, text: str) -> bool:

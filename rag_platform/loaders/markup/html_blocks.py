@@ -8,20 +8,14 @@ reader never sees are left out.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rag_platform.loaders import pipe_tables
-from rag_platform.loaders.markup.html_inline import (
-    HEADINGS,
-    Image,
-    Inline,
-    is_skipped,
-    spans,
-    visible,
-)
+from rag_platform.loaders.markup.html_inline import HEADINGS, Inline, is_skipped, spans, visible
+from rag_platform.loaders.parts import Image, Part, fence
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -134,6 +128,15 @@ class Page:
         nodes = f";nodes={piece.nodes[0]}-{piece.nodes[1]}" if piece.nodes else ""
         return f"xpath={self.path(piece.element)}{nodes}"
 
+    def parts(
+        self, pieces: Iterable[Piece], place: str = "", find: Callable[[str], str] = str
+    ) -> Iterator[Part]:
+        """The pieces as parts of the facts; `place` goes before the XPath, `find` maps images."""
+        for piece in pieces:
+            images = [replace(image, target=find(image.target)) for image in piece.images]
+            locator = f"{place};{self.locator(piece)}" if place else self.locator(piece)
+            yield Part(piece.kind, piece.text, locator, piece.level, piece.title, images)
+
     # --- walking ---------------------------------------------------------------------------------
 
     def _flow(self, element: _Element, depth: int) -> Iterator[Piece]:
@@ -240,7 +243,7 @@ class Page:
             number += element.tag == "ol" and not isinstance(node, str)
             for item in self._composed("list", element, held, marker, " " * len(marker)):
                 text += "\n" if text else ""
-                images += [image.moved(len(text)) for image in item.images]
+                images += [image.move(len(text)) for image in item.images]
                 text += item.text
         if text:
             yield Piece("list", text, element, images=tuple(images))
@@ -252,7 +255,7 @@ class Page:
         text, images = "", []
         for part in parts:
             text += "" if not text else "\n" if part.kind == "list" else "\n\n"
-            images += [image.moved(len(text)) for image in part.images]
+            images += [image.move(len(text)) for image in part.images]
             text += part.text
         if text:
             lines = text.split("\n")
@@ -263,7 +266,7 @@ class Page:
             added = [0]
             for before, after in zip(lines, prefixed, strict=True):
                 added.append(added[-1] + len(after) - len(before))
-            moved = [image.moved(added[text.count("\n", 0, image.start) + 1]) for image in images]
+            moved = [image.move(added[text.count("\n", 0, image.start) + 1]) for image in images]
             yield Piece(kind, "\n".join(prefixed), element, images=tuple(moved))
 
     def _table(self, element: _Element, depth: int) -> Iterator[Piece]:
@@ -291,7 +294,7 @@ class Page:
                     run = written.get(cell) or _cell(cell)
                     written[cell] = run
                     if not (again and run.images()):  # the picture is shown once
-                        images += [image.moved(len(text)) for image in run.images()]
+                        images += [image.move(len(text)) for image in run.images()]
                         text += run.text()
                 text += " "
             text += "|"
@@ -346,8 +349,7 @@ def _code(element: _Element) -> Iterator[Piece]:
         if item is not None
     )
     language = found.group(1) if (found := _LANGUAGE.search(names)) else ""
-    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", content)), default=0))
-    yield Piece("code", f"{fence}{language}\n{content}\n{fence}", element)
+    yield Piece("code", fence(content, language), element)
 
 
 def _is_data(table: _Element, below: set[str]) -> bool:

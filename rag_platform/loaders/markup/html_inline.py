@@ -1,25 +1,17 @@
-"""Running text of HTML as Markdown: white space collapsed, links, emphasis, code and pictures in
+"""Running text of HTML as Markdown: white space collapsed, links, emphasis, code and images in
 their place.
-
-Pieces of Markdown, each with its native place, put together to facts: for formats that are read
-part by part.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from rag_platform.loaders.parts import Image, longest_ticks
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
-
-
-from collections.abc import Iterable, Sequence
-from pathlib import PurePosixPath
-
-from rag_platform.ir import Block
 
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 SKIPPED = set(
@@ -27,27 +19,11 @@ SKIPPED = set(
     " applet svg canvas video audio map button select option optgroup datalist input textarea"
     " output progress meter dialog noframes noembed".split()
 )
-SKIPPED_ROLES = {
-    "navigation",
-    "search",
-    "menu",
-    "menubar",
-    "toolbar",
-    "dialog",
-    "alertdialog",
-    "tablist",
-}
-LINE_NUMBERS = {
-    "linenos",
-    "lineno",
-    "linenodiv",
-    "line-numbers-rows",
-    "gutter",
-    "rouge-gutter",
-    "ln-num",
-}
+SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
+LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
 CODE = {"code", "kbd", "samp", "tt"}
+APART = set("p div li tr td th ul ol dd dt blockquote pre table".split())
 MAX_INLINE_DEPTH = 120
 MAX_TARGET = 2000  # characters of a link that is kept
 _HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
@@ -58,20 +34,6 @@ _SPECIAL = re.compile(r"<(?=[A-Za-z/!?])|!(?=\[)")
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>|(?:=+|-+)(?=\s*$)")
 _ANCHOR_SIGNS = {"", "¶", "#", "§", "🔗", "\uf0c1", "∞"}
 _REFUSED_SCHEMES = ("javascript:", "vbscript:", "data:")
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """A picture's place in a piece of Markdown."""
-
-    start: int
-    end: int
-    target: str  # as written in the page
-    alt: str
-
-    def moved(self, by: int) -> Image:
-        """The same image further on."""
-        return replace(self, start=self.start + by, end=self.end + by)
 
 
 def is_hidden(element: _Element) -> bool:
@@ -236,7 +198,18 @@ class Inline:
         tag = str(element.tag)
         if depth > MAX_INLINE_DEPTH:
             self._text(visible(element))
-        elif tag == "br":
+        elif tag in MARKS:
+            self._enclose(element, MARKS[tag], MARKS[tag], depth)
+        elif tag == "a":
+            self._link(element, depth)
+        elif tag == "table" and self.cell:
+            self._inner_table(element, depth)
+        elif not self._leaf(element, tag):
+            self._container(element, tag, depth)
+
+    def _leaf(self, element: _Element, tag: str) -> bool:
+        """Append an element that holds no others; False for any other element."""
+        if tag == "br":
             self._break()
         elif tag == "img":
             self._image(element)
@@ -248,40 +221,19 @@ class Inline:
             self._put(f"${tex}$") if tex else self._text(visible(element))
         elif tag in CODE:
             self._code(" ".join(visible(element).split()))
-        elif tag in MARKS:
-            self._marked(element, MARKS[tag], MARKS[tag], depth)
-        elif tag == "a":
-            self._link(element, depth)
-        elif tag == "table" and self.cell:
-            self._inner_table(element, depth)
         else:
-            if (
-                tag == "sup"
-                and not self._space
-                and self._last.isalnum()
-                and visible(element).strip()[:1].isalnum()
-            ):
-                self._write("^")
-            apart = tag in (
-                "p",
-                "div",
-                "li",
-                "tr",
-                "td",
-                "th",
-                "ul",
-                "ol",
-                "dd",
-                "dt",
-                "blockquote",
-                "pre",
-                "table",
-            )
-            if apart:
-                self._break(1)
-            self._children(element, depth)
-            if apart:
-                self._break(1)
+            return False
+        return True
+
+    def _container(self, element: _Element, tag: str, depth: int) -> None:
+        joined = tag == "sup" and not self._space and self._last.isalnum()
+        if joined and visible(element).strip()[:1].isalnum():
+            self._write("^")
+        if tag in APART:
+            self._break(1)
+        self._children(element, depth)
+        if tag in APART:
+            self._break(1)
 
     def _children(self, element: _Element, depth: int) -> None:
         if element.text:
@@ -308,7 +260,7 @@ class Inline:
             gap = "; " if gap else ""
         self._space = True
 
-    def _marked(self, element: _Element, mark: str, closing: str, depth: int) -> None:
+    def _enclose(self, element: _Element, mark: str, closing: str, depth: int) -> None:
         self.open(mark)
         self._children(element, depth)
         self.close(mark, closing)
@@ -325,7 +277,7 @@ class Inline:
         ):
             self._children(element, depth)
         else:
-            self._marked(element, "[", f"]({_escaped_target(target)})", depth)
+            self._enclose(element, "[", f"]({_escaped_target(target)})", depth)
 
     def _image(self, element: _Element) -> None:
         target = _source(element)
@@ -350,7 +302,7 @@ class Inline:
         if not words:
             self._space = True
             return
-        ticks = "`" * (1 + max((len(run) for run in re.findall("`+", words)), default=0))
+        ticks = "`" * (1 + longest_ticks(words))
         padding = " " if words[0] == "`" or words[-1] == "`" else ""
         if self.cell:
             words = words.replace("|", "\\|")
@@ -426,69 +378,3 @@ def links(element: _Element) -> Iterator[str]:
     for link in element.iter("a"):
         if link.get("href"):
             yield visible(link)
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One block of the facts."""
-
-    kind: str  # as ir.Block.kind
-    text: str
-    locator: str
-    level: int = 0
-    title: str = ""
-    images: Sequence[Image] = ()
-    tight: bool = False  # follows the part before on the next line
-
-
-def assembled(parts: Iterable[Part]) -> tuple[str, list[Block], list[tuple[int, int, str, str]]]:
-    """(facts, blocks, images as `image_refs` takes them); parts stand a blank line apart."""
-    texts: list[str] = []
-    blocks: list[Block] = []
-    found: list[tuple[int, int, str, str]] = []
-    at = 0
-    for part in parts:
-        gap = "" if not texts else "\n" if part.tight else "\n\n"
-        texts += (gap, part.text)
-        start = at + len(gap)
-        at = start + len(part.text)
-        blocks.append(
-            Block(
-                len(blocks),
-                part.kind,
-                start,
-                at,
-                level=part.level,
-                locator=part.locator,
-                title=part.title,
-            )
-        )
-        found += [
-            (start + image.start, start + image.end, image.target, image.alt)
-            for image in part.images
-        ]
-    return "".join(texts) + ("\n" if texts else ""), blocks, found
-
-
-def choose_title(said: str, blocks: Sequence[Block], filename: str) -> str:
-    """What the file says it is called, else its first heading, else its name without the suffix."""
-    return (
-        said
-        or next((block.title for block in blocks if block.title), "")
-        or PurePosixPath(filename).stem
-    )
-
-
-def fenced(text: str, language: str = "") -> str:
-    """The text as a block of code, in a fence longer than any in it."""
-    longest = max(
-        (len(run) for run in "".join(char if char == "`" else " " for char in text).split()),
-        default=0,
-    )
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}\n{fence}"
-
-
-def unfenced(text: str) -> str:
-    """What stands in a block of code."""
-    return text.partition("\n")[2].rpartition("\n")[0]

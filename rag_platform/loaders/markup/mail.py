@@ -13,7 +13,7 @@ import email
 import email.policy
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from email.errors import MessageError
 from email.header import decode_header, make_header
 from email.message import Message
@@ -23,12 +23,11 @@ from urllib.parse import urljoin
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
-from rag_platform.loaders.markdown_images import image_refs
+from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.markup.html import decoded_page, disproved, main_pieces, parsed
-from rag_platform.loaders.markup.html_blocks import Page, Piece, letters
-from rag_platform.loaders.markup.html_inline import Part, assembled, choose_title
-from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.loaders.markup.html_blocks import Page, letters
+from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
+from rag_platform.loaders.text import suffix_of
 from rag_platform.traits import Traits
 
 HEADERS = ("from", "to", "cc", "date")
@@ -53,30 +52,18 @@ class MailLoader:
         """Raises `broken_file`, `encrypted`, `too_large`, `empty_file`."""
         message = _message(path)
         reading = _Reading()
-        text, blocks, found = assembled(reading.mail(message, "", 0))
+        empty = "the mail holds no text; save its attachments as files and ingest those"
+        joined = join_parts(reading.mail(message, "", 0), empty)
         if not reading.bodies:
-            raise DocumentError(
-                "the mail holds no text; save its attachments as files and ingest those",
-                code="empty_file",
-            )
+            raise DocumentError(empty, code="empty_file")
         metadata: Json = {
             name: value
             for name, header in (("author", "from"), ("date", "date"))
             if (value := header_text(message, header))
         }
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "email",
-            "1",
-            Decoded(text, ""),
-            blocks,
-            image_refs(found, blocks, "eml"),
-            header_text(message, "subject") or PurePosixPath(filename).stem,
-            metadata,
-            warnings=reading.warnings,
-            profile="mail",
-        )
+        title = header_text(message, "subject") or PurePosixPath(filename).stem
+        engine = Engine("email", "1", "mail")
+        return joined_facts(self, engine, joined, title, metadata, reading.warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its header, lines or element does not hold."""
@@ -110,38 +97,21 @@ class MhtmlLoader:
         title = " ".join((page.root.findtext(".//head/title") or "").split())[:300] or header_text(
             message, "subject"
         )
-        pictures = _Pictures(message)
+        images, base = _Images(message), str(part.get("Content-Location", ""))
         kept = [page.pieces[index] for index in main_pieces(page, title)]
-        text, blocks, found = assembled(
-            _pieces(page, kept, f"part={number}", pictures, str(part.get("Content-Location", "")))
+        joined = join_parts(
+            page.parts(kept, f"part={number}", lambda target: images.find(target, base)),
+            "the page holds no text; save it again once it is loaded",
         )
-        if not blocks:
-            raise DocumentError(
-                "the page holds no text; save it again once it is loaded", code="empty_file"
-            )
         address = str(
             message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
         ).strip()
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        if left_out := sum(map(len, page.letters)) - sum(
-            len(letters(piece.text)) for piece in kept
-        ):
-            metadata |= (
-                {"left_out": f"{left_out} letters beside the main content"} if left_out > 0 else {}
-            )
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "email",
-            "1",
-            Decoded(text, ""),
-            blocks,
-            image_refs(found, blocks, "mhtml"),
-            choose_title(title, blocks, filename),
-            metadata,
-            warnings=page.notes,
-            profile="page",
-        )
+        left_out = sum(map(len, page.letters)) - sum(len(letters(piece.text)) for piece in kept)
+        if left_out > 0:
+            metadata["left_out"] = f"{left_out} letters beside the main content"
+        title = joined.choose_title(title, filename)
+        return joined_facts(self, Engine("email", "1", "page"), joined, title, metadata, page.notes)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the page does not hold at its locator."""
@@ -220,8 +190,8 @@ def _page(part: Message) -> Page:
     )
 
 
-class _Pictures:
-    """The pictures of a message by content id and by address, as data URIs."""
+class _Images:
+    """The images of a message by content id and by address, as data URIs."""
 
     def __init__(self, message: Message) -> None:
         self._found: dict[str, Message] = {}
@@ -233,30 +203,13 @@ class _Pictures:
                 ):
                     self._found.setdefault(key, part)
 
-    def target(self, written: str, base: str) -> str:
-        """The picture itself where the message holds it, else the address as written."""
+    def find(self, written: str, base: str) -> str:
+        """The image itself where the message holds it, else the address as written."""
         part = self._found.get(written) or self._found.get(urljoin(base, written) if base else "")
         raw = part.get_payload(decode=True) if part is not None else None
         if part is None or not isinstance(raw, bytes):
             return written
         return f"data:{part.get_content_type()};base64,{base64.b64encode(raw).decode('ascii')}"
-
-
-def _pieces(
-    page: Page, pieces: Sequence[Piece], place: str, pictures: _Pictures, base: str
-) -> Iterator[Part]:
-    for piece in pieces:
-        images = [
-            replace(image, target=pictures.target(image.target, base)) for image in piece.images
-        ]
-        yield Part(
-            piece.kind,
-            piece.text,
-            f"{place};{page.locator(piece)}",
-            piece.level,
-            piece.title,
-            images,
-        )
 
 
 @dataclass
@@ -284,11 +237,9 @@ class _Reading:
                     tight=tight,
                 )
                 tight = True
-        yield from self._content(message, number, depth, _Pictures(message))
+        yield from self._content(message, number, depth, _Images(message))
 
-    def _content(
-        self, part: Message, number: str, depth: int, pictures: _Pictures
-    ) -> Iterator[Part]:
+    def _content(self, part: Message, number: str, depth: int, images: _Images) -> Iterator[Part]:
         kind = part.get_content_type()
         if kind == "multipart/encrypted" or (kind == "application/pkcs7-mime" and not self.bodies):
             raise DocumentError("the mail is encrypted; save it decrypted", code="encrypted")
@@ -301,7 +252,7 @@ class _Reading:
         elif part.is_multipart():
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
             for index, child in [_best(children)] if kind == "multipart/alternative" else children:
-                yield from self._content(child, _below(number, index), depth, pictures)
+                yield from self._content(child, _below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in (
             "text/plain",
             "text/html",
@@ -315,9 +266,9 @@ class _Reading:
                     f"the attachment {name[:120]} was not read; save it as a file and ingest that"
                 )
         else:
-            yield from self._text(part, number or "1", pictures)
+            yield from self._text(part, number or "1", images)
 
-    def _text(self, part: Message, number: str, pictures: _Pictures) -> Iterator[Part]:
+    def _text(self, part: Message, number: str, images: _Images) -> Iterator[Part]:
         place = f"part={number}"
         if part.get_content_type() == "text/plain":
             text = body_text(part)
@@ -345,7 +296,7 @@ class _Reading:
             return
         self.bodies += len(page.pieces)
         self.warnings += page.notes
-        yield from _pieces(page, page.pieces, place, pictures, "")
+        yield from page.parts(page.pieces, place, lambda target: images.find(target, ""))
 
 
 def _best(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:

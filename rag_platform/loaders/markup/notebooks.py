@@ -17,17 +17,18 @@ from typing import Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import damage
-from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
-from rag_platform.loaders.markdown_images import image_refs
-from rag_platform.loaders.markup.html_inline import (
+from rag_platform.loaders.decoding import decode, looks_like_text
+from rag_platform.loaders.parts import (
+    Engine,
     Image,
     Part,
-    assembled,
-    choose_title,
-    fenced,
-    unfenced,
+    fence,
+    join_parts,
+    joined_facts,
+    unfence,
 )
-from rag_platform.loaders.text import facts_of, line_starts, suffix_of
+from rag_platform.loaders.text import line_starts, suffix_of
+from rag_platform.text.markdown_blocks import open_fence
 from rag_platform.traits import Traits
 
 MAX_CELLS = 20_000
@@ -52,30 +53,13 @@ class NotebookLoader:
         """Raises `broken_file`, `too_large`, `empty_file`."""
         book = read_notebook(path)
         warnings: list[str] = []
-        text, blocks, found = assembled(_parts(book, warnings))
-        if not blocks:
-            raise DocumentError(
-                "no cell of the notebook holds anything; nothing to index", code="empty_file"
-            )
-        metadata: Json = (
-            {"language": book.language, "cells": len(book.cells)}
-            if book.language
-            else {"cells": len(book.cells)}
+        joined = join_parts(
+            _parts(book, warnings), "no cell of the notebook holds anything; nothing to index"
         )
-        title = choose_title(book.title, blocks, filename)
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "json",
-            "1",
-            Decoded(text, ""),
-            blocks,
-            image_refs(found, blocks, "ipynb"),
-            title,
-            metadata,
-            warnings=warnings,
-            profile="cells",
-        )
+        metadata: Json = {"language": book.language} if book.language else {}
+        metadata["cells"] = len(book.cells)
+        title = joined.choose_title(book.title, filename)
+        return joined_facts(self, Engine("json", "1", "cells"), joined, title, metadata, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its cell or output does not hold."""
@@ -208,7 +192,7 @@ def _parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
         elif cell.source.strip():
             yield Part(
                 "code",
-                fenced(cell.source.strip("\n"), book.language if cell.kind == "code" else ""),
+                fence(cell.source.strip("\n"), book.language if cell.kind == "code" else ""),
                 f"cell={number}",
             )
         for order, output in enumerate(cell.outputs, 1):
@@ -227,7 +211,7 @@ def _parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
                         f"output {order} of cell {number} has {len(output)} characters; the first"
                         f" {MAX_OUTPUT_CHARS} were read"
                     )
-                yield Part("code", fenced(_kept(output)), place)
+                yield Part("code", fence(_kept(output)), place)
 
 
 def _kept(output: str) -> str:
@@ -247,10 +231,8 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
         blocks, media = [Block(0, "paragraph", 0, len(source))], []
     for block in blocks:
         text = source[block.start : block.end].rstrip("\n")
-        lines = (
-            source.count("\n", 0, block.start) + 1,
-            source.count("\n", 0, block.start) + 1 + text.count("\n"),
-        )
+        first = source.count("\n", 0, block.start) + 1
+        last = first + text.count("\n")
         images = [
             Image(ref.start - block.start, ref.end - block.start, ref.origin_ref, ref.context_hint)
             for ref in media
@@ -258,21 +240,11 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
             and ref.end is not None
             and block.start <= ref.start < block.end
         ]
-        part = Part(
-            block.kind,
-            text,
-            f"{place};lines={lines[0]}-{lines[1]}",
-            block.level,
-            block.title,
-            images,
-        )
-        fence = re.match(r"[ \t]*(`{3,}|~{3,})", text)
-        if (
-            block.kind == "code"
-            and fence
-            and not re.fullmatch(rf"[ \t]*{fence[1]}{fence[1][0]}*[ \t]*", text.rpartition("\n")[2])
-        ):
-            part = replace(part, text=f"{text}\n{fence[1]}")
+        locator = f"{place};lines={first}-{last}"
+        part = Part(block.kind, text, locator, block.level, block.title, images)
+        fenced = block.kind == "code" and text.lstrip(" \t").startswith(("```", "~~~"))
+        if fenced and (mark := open_fence(text)):
+            part = replace(part, text=f"{text}\n{mark}")
         yield part
 
 
@@ -288,11 +260,11 @@ def _disproved(book: Notebook, said: str, block: Block) -> str:
         same = (
             said == f"![](data:{output[0]})"
             if isinstance(output, tuple)
-            else unfenced(said) == _kept(output)
+            else unfence(said) == _kept(output)
         )
     elif match[2]:
         lines = re.sub(r"\r\n?", "\n", cell.source).split("\n")[int(match[2]) - 1 : int(match[3])]
         same = "\n".join(lines).strip() in (said.strip(), said.rpartition("\n")[0].strip())
     else:
-        same = unfenced(said) == cell.source.strip("\n")
+        same = unfence(said) == cell.source.strip("\n")
     return "" if same else f"what stands at {block.locator} reads otherwise"

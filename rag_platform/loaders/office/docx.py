@@ -1,13 +1,9 @@
-"""DOCX to facts: headings, paragraphs, lists with their numbers, tables, pictures, notes and text
-boxes, in document order.
+"""DOCX to facts: headings, paragraphs, lists with their numbers, tables, images, notes and text
+boxes, in document order; and the proof of these facts, which reads the file in a way of its own.
 
 Each block is one paragraph, one row of a table, or one run of code; its locator is where that
 stands: `body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `footnotes/2`, `header1/p[1]`;
 elements of a kind are counted from 1 within what holds them.
-
-
-Proof of DOCX facts: the letters of each block are compared with those that stand at its locator,
-read again in a way of its own.
 """
 
 from __future__ import annotations
@@ -20,10 +16,19 @@ from pathlib import Path
 from typing import ClassVar
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, Json, MediaRef
-from rag_platform.loaders import archives, pipe_tables
-from rag_platform.loaders.decoding import Decoded
-from rag_platform.loaders.office.docx_package import (
+from rag_platform.ir import Block, Facts, Json
+from rag_platform.loaders import pipe_tables
+from rag_platform.loaders.archives import ZipLoader
+from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
+from rag_platform.loaders.office.docx_text import (
+    Picture,
+    Piece,
+    Reader,
+    joined,
+    symbol,
+    without_marks,
+)
+from rag_platform.loaders.office.ooxml import (
     Element,
     Package,
     W,
@@ -34,17 +39,9 @@ from rag_platform.loaders.office.docx_package import (
     table_rows,
     text_boxes,
 )
-from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
-from rag_platform.loaders.office.docx_text import (
-    Picture,
-    Piece,
-    Reader,
-    joined,
-    symbol,
-    without_marks,
-)
+from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.pipe_tables import cells_of
-from rag_platform.loaders.text import facts_of, first_line, suffix_of
+from rag_platform.loaders.text import first_line, suffix_of
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
@@ -58,11 +55,8 @@ MAX_DEPTH = 8  # text boxes and tables in one another
 
 
 @dataclass(frozen=True)
-class DocxLoader:
+class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
-
-    max_archive_ratio: float = archives.MAX_RATIO
-    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
 
     NAME: ClassVar[str] = "docx"
     VERSION: ClassVar[str] = "2"
@@ -74,24 +68,34 @@ class DocxLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `empty_file`."""
-        archives.require_office(
-            path,
-            ".docx",
-            max_ratio=self.max_archive_ratio,
-            max_unpacked_bytes=self.max_unpacked_bytes,
-        )
+        self.require(path, ".docx")
         with Package(path) as package:
-            return _load(package)
+            return self._facts(package)
+
+    def _facts(self, package: Package) -> Facts:
+        from lxml import etree
+
+        main, body, styles, numbered = structure(package)
+        writer = _Writer(styles, numbered, Reader(package.relations(main)))
+        for part in related_parts(package, main, body, "header"):
+            _furniture(package, part, "header", writer)
+        _Story(writer, package, main).blocks_of(body, "body")
+        for part in related_parts(package, main, body, "footer"):
+            _furniture(package, part, "footer", writer)
+        empty = "the document holds no text and no picture; nothing to index"
+        joined = join_parts(writer.parts, empty)
+        own = [block for block in joined.blocks if block.kind not in ("header", "footer")]
+        if not own:
+            raise DocumentError(empty, code="empty_file")
+        metadata = core_properties(package)
+        title = str(metadata.pop("title", "")) or joined.choose_title("", "")
+        title = title or first_line(joined.text[own[0].start : own[0].end])
+        engine = Engine("lxml", etree.__version__, "structure")
+        return joined_facts(self, engine, joined, title, metadata, _warnings(package, writer))
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose letters do not stand at its locator."""
-
-        archives.require_office(
-            path,
-            ".docx",
-            max_ratio=self.max_archive_ratio,
-            max_unpacked_bytes=self.max_unpacked_bytes,
-        )
+        self.require(path, ".docx")
         with Package(path) as package:
             return disproved(package, text, blocks)
 
@@ -112,49 +116,6 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
         body,
         styles,
         labels(paragraphs_below(body), package.root(package.related(main, "numbering")), styles),
-    )
-
-
-def _load(package: Package) -> Facts:
-    from lxml import etree
-
-    main, body, styles, numbered = structure(package)
-    reader = Reader(package.relations(main))
-    writer = _Writer(styles, numbered, reader)
-    for part in related_parts(package, main, body, "header"):
-        _furniture(package, part, "header", writer)
-    _Story(writer, package, main).blocks_of(body, "body")
-    for part in related_parts(package, main, body, "footer"):
-        _furniture(package, part, "footer", writer)
-    text, blocks, media = writer.finished()
-    if not any(block.kind not in ("header", "footer") for block in blocks):
-        raise DocumentError(
-            "the document holds no text and no picture; nothing to index", code="empty_file"
-        )
-    metadata = core_properties(package)
-    title = str(metadata.pop("title", "")) or next(
-        (block.title for block in blocks if block.title), ""
-    )
-    title = title or next(
-        (
-            first_line(text[block.start : block.end])
-            for block in blocks
-            if block.kind not in ("header", "footer")
-        ),
-        "",
-    )
-    return facts_of(
-        DocxLoader.NAME,
-        DocxLoader.VERSION,
-        "lxml",
-        etree.__version__,
-        Decoded(text, ""),
-        blocks,
-        media,
-        title,
-        metadata,
-        warnings=_warnings(package, writer),
-        profile="structure",
     )
 
 
@@ -232,16 +193,12 @@ def _furniture(package: Package, part: str, kind: str, writer: _Writer) -> None:
 
 @dataclass
 class _Writer:
-    """Collects blocks with their text and pictures."""
+    """Collects the parts of a document."""
 
     styles: Styles
     labels: dict[Element, Label]
     reader: Reader
-    parts: list[str] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    media: list[MediaRef] = field(default_factory=list)
-    at: int = 0
-    path: list[tuple[int, str]] = field(default_factory=list)
+    parts: list[Part] = field(default_factory=list)
 
     def add(
         self,
@@ -255,33 +212,8 @@ class _Writer:
         tight: bool = False,
     ) -> None:
         """One block; a `tight` one follows on the next line, others after a blank line."""
-        gap = "" if not self.parts else "\n" if tight else "\n\n"
-        start = self.at + len(gap)
-        if kind == "heading":
-            self.path = [*(item for item in self.path if item[0] < level), (level, title)]
-        self.parts += (gap, text)
-        self.at = start + len(text)
-        self.blocks.append(
-            Block(len(self.blocks), kind, start, self.at, level=level, locator=locator, title=title)
-        )
-        for offset, picture in pictures:
-            number = len(self.media)
-            self.media.append(
-                MediaRef(
-                    f"img-{number + 1:04d}",
-                    "docx",
-                    picture.target,
-                    start + offset,
-                    start + offset + len(picture.text),
-                    order=number,
-                    heading_path=" / ".join(name for _, name in self.path),
-                    context_hint=picture.alt[:200],
-                )
-            )
-
-    def finished(self) -> tuple[str, list[Block], list[MediaRef]]:
-        """(text, blocks, images)."""
-        return "".join(self.parts) + ("\n" if self.parts else ""), self.blocks, self.media
+        images = [Image(at, at + len(p.text), p.target, p.alt) for at, p in pictures]
+        self.parts.append(Part(kind, text, locator, level, title, images, tight))
 
 
 @dataclass
@@ -348,7 +280,7 @@ class _Story:
             )
         elif text and label is not None:
             prefix = list_prefix(label)
-            tight = bool(writer.blocks) and writer.blocks[-1].kind == "list"
+            tight = bool(writer.parts) and writer.parts[-1].kind == "list"
             writer.add("list", prefix + text, locator, _moved(pictures, len(prefix)), tight=tight)
         elif text:
             kind = self.kind or (

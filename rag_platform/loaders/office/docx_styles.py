@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from rag_platform.loaders.office.docx_package import Element, W, attribute
+from rag_platform.loaders.office.ooxml import Element, W, attribute
 
 HEADING = re.compile(
     r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from rag_platform.loaders.office.docx_package import (
+from rag_platform.loaders.office.ooxml import (
     DELETED,
     Element,
     R,

@@ -9,12 +9,13 @@ without `head` the columns are named by their letters.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from rag_platform.ir import Block
 from rag_platform.loaders import pipe_tables
+from rag_platform.loaders.parts import Part
 from rag_platform.loaders.text import escape_locator
 from rag_platform.text.scripts import letters
 
@@ -142,7 +143,7 @@ def _lines(rows: Sequence[Row], size: Size) -> Iterator[Group]:
     for row in rows:
         texts = dict.fromkeys(cell.strip() for cell in row.cells if cell.strip())
         found.append((row, " ".join(one_line(text) for text in texts)))
-    for part in _cut([(row, text) for row, text in found], 0, 0.0, size):
+    for part in _cut(found, 0, 0.0, size):
         yield _group("paragraph", [text for _, text in part], [row for row, _ in part], ())
 
 
@@ -263,51 +264,17 @@ def cost(line: str) -> float:
 # --- groups to facts ----------------------------------------------------------------------------
 
 
-def written(sheets: Sequence[tuple[str, Sequence[Group]]]) -> tuple[str, list[Block]]:
-    """(text, blocks) of the groups of named sheets, each sheet under a heading `# name`.
+def sheet_parts(sheets: Iterable[tuple[str, Iterable[Group]]]) -> Iterator[Part]:
+    """The groups of named sheets, each sheet under a heading `# name`.
 
     All are headings of the first level, so that a short sheet is never filed under another.
     """
-    parts: list[str] = []
-    blocks: list[Block] = []
-    at = 0
     for name, pieces in sheets:
         title = " ".join(name.split())
-        found = (
-            [
-                Block(
-                    0,
-                    "heading",
-                    0,
-                    0,
-                    level=1,
-                    locator=f"sheet={escape_locator(name)}",
-                    title=title,
-                )
-            ]
-            if name
-            else []
-        )
-        texts = [f"# {title}"] if name else []
+        if name:
+            yield Part("heading", f"# {title}", f"sheet={escape_locator(name)}", 1, title)
         for group in pieces:
-            lines = group.lines or (None, None)
-            found.append(
-                Block(
-                    0,
-                    group.kind,
-                    0,
-                    0,
-                    locator=group.locator(name),
-                    line_start=lines[0],
-                    line_end=lines[1],
-                )
-            )
-            texts.append(group.text)
-        for block, text in zip(found, texts, strict=True):
-            blocks.append(replace(block, ordinal=len(blocks), start=at, end=at + len(text)))
-            parts.append(text)
-            at += len(text) + 2
-    return "\n\n".join(parts) + "\n" if parts else "", blocks
+            yield Part(group.kind, group.text, group.locator(name), lines=group.lines)
 
 
 # --- proof --------------------------------------------------------------------------------------
@@ -325,15 +292,8 @@ def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
         if number in rows and not rows[number].blank
     ]
     lines = text[block.start : block.end].split("\n")
-    head = (
-        [
-            rows[number]
-            for number in range(*(place["head"][0], place["head"][1] + 1))
-            if number in rows
-        ]
-        if "head" in place
-        else []
-    )
+    top, bottom = place.get("head", (1, 0))
+    head = [rows[number] for number in range(top, bottom + 1) if number in rows]
     if block.kind == "table":
         names = pipe_tables.cells_of(lines[0])
         if head and not _named(names, head):

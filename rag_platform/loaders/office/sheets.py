@@ -1,6 +1,5 @@
-"""CSV and XLSX: rows grouped under their header as Markdown tables, so that any chunk stands alone.
-
-The sheets of an XLSX workbook as rows of texts, read with openpyxl row by row.
+"""CSV and XLSX (by openpyxl): rows grouped under their header as Markdown tables, so that any chunk
+stands alone.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import io
 import itertools
 import re
 import warnings
-import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,12 +20,13 @@ from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders import archives
-from rag_platform.loaders.archives import damage
-from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
+from rag_platform.loaders.archives import ZipLoader, damage
+from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.office.number_formats import general, shown_number, shown_partial_date
-from rag_platform.loaders.office.sheet_tables import Row, Size, disproved, groups, written
-from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.loaders.office.ooxml import Package
+from rag_platform.loaders.office.sheet_tables import Row, Size, disproved, groups, sheet_parts
+from rag_platform.loaders.parts import Engine, join_parts, joined_facts
+from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
@@ -62,31 +61,17 @@ class CsvLoader:
         """Raises `empty_file`, `binary_content`, `too_large`."""
         decoded = decode(path.read_bytes(), self.charset)
         delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
-        text, blocks = written(
-            [("", list(groups(rows, Size(self.group_chars, self.group_tokens), lettered=False)))]
+        size = Size(self.group_chars, self.group_tokens)
+        joined = join_parts(
+            sheet_parts([("", groups(rows, size, lettered=False))]),
+            "no record of the file holds anything; nothing to index",
         )
-        if not blocks:
-            raise DocumentError(
-                "no record of the file holds anything; nothing to index", code="empty_file"
-            )
         metadata: dict[str, object] = {
             "delimiter": delimiter,
             "records": sum(not row.blank for row in rows),
         }
-        told = Decoded(text, decoded.encoding, decoded.bom_len, decoded.lossy, decoded.warnings)
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "csv",
-            "1",
-            told,
-            blocks,
-            (),
-            PurePosixPath(filename).stem,
-            metadata,
-            warnings=warnings,
-            profile="tables",
-        )
+        title, engine = PurePosixPath(filename).stem, Engine("csv", "1", "tables")
+        return joined_facts(self, engine, joined, title, metadata, warnings, decoded)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose records do not say what its lines say."""
@@ -212,7 +197,7 @@ def sniff_delimiter(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class XlsxLoader:
+class XlsxLoader(ZipLoader):
     """Reads the visible sheets of a workbook, formulas as their values when it was saved.
 
     Locators are `sheet=Q1;rows=3-9`.
@@ -222,8 +207,6 @@ class XlsxLoader:
     group_chars: int = GROUP_CHARS
     group_tokens: int = GROUP_TOKENS
     hidden_sheets: bool = False
-    max_archive_ratio: float = archives.MAX_RATIO
-    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
 
     NAME: ClassVar[str] = "xlsx"
     VERSION: ClassVar[str] = "2"
@@ -240,24 +223,16 @@ class XlsxLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
+        import openpyxl
 
-        archives.require_office(
-            path,
-            ".xlsx",
-            max_ratio=self.max_archive_ratio,
-            max_unpacked_bytes=self.max_unpacked_bytes,
-        )
+        self.require(path, ".xlsx")
         book = read_workbook(path, self.max_cells)
         size = Size(self.group_chars, self.group_tokens)
         shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
         pieces = [
             (sheet.name, found) for sheet in shown if (found := list(groups(sheet.rows, size)))
         ]
-        if not pieces:
-            raise DocumentError(
-                "no visible sheet holds a cell; nothing to index", code="empty_file"
-            )
-        text, blocks = written(pieces)
+        joined = join_parts(sheet_parts(pieces), "no visible sheet holds a cell; nothing to index")
         hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
         warnings = [
             f"sheet {sheet.name!r}: {warning}" for sheet in shown for warning in sheet.warnings
@@ -273,29 +248,12 @@ class XlsxLoader:
             "hidden_sheets": hidden,
         }
         title = book.title or PurePosixPath(filename).stem
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "openpyxl",
-            engine_version(),
-            Decoded(text, ""),
-            blocks,
-            (),
-            title,
-            metadata,
-            warnings=warnings,
-            profile="tables",
-        )
+        engine = Engine("openpyxl", openpyxl.__version__, "tables")
+        return joined_facts(self, engine, joined, title, metadata, warnings)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose cells do not say what its lines say."""
-
-        archives.require_office(
-            path,
-            ".xlsx",
-            max_ratio=self.max_archive_ratio,
-            max_unpacked_bytes=self.max_unpacked_bytes,
-        )
+        self.require(path, ".xlsx")
         sheets = {
             sheet.name: {row.number: row for row in sheet.rows}
             for sheet in read_workbook(path, self.max_cells).sheets
@@ -347,13 +305,6 @@ class _Extras:
     formulas: dict[Place, str] = field(default_factory=dict)  # those without a stored value
 
 
-def engine_version() -> str:
-    """The version of openpyxl."""
-    import openpyxl
-
-    return str(openpyxl.__version__)
-
-
 def sheet_of(locator: str) -> str:
     """The name of the sheet in a locator."""
     return unquote(locator.removeprefix("sheet=").split(";")[0])
@@ -370,13 +321,14 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
         warnings.simplefilter("ignore")
         try:
             with (
+                Package(path) as package,
                 open(path, "rb") as opened,
                 contextlib.closing(
                     openpyxl.load_workbook(opened, read_only=True, data_only=True)
                 ) as book,
             ):
                 for sheet in book.worksheets:
-                    extras = _extras(book, sheet)
+                    extras = _read_extras(sheet, package)
                     rows = _rows(sheet, extras, cells, max_cells)
                     cells += sum(len(row.cells) for row in rows)
                     said = (
@@ -386,6 +338,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                     told = (said,) if extras.formulas else ()
                     sheets.append(Sheet(sheet.title, sheet.sheet_state != "visible", rows, told))
                 metadata = _metadata(book.properties)
+                unread = tuple(_find_unread(package.archive.namelist()))
         except DocumentError:
             raise
         except MemoryError:
@@ -397,7 +350,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                 " LibreOffice",
                 code="broken_file",
             ) from error
-    return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, tuple(_unread(path)))
+    return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, unread)
 
 
 def _metadata(properties: Any) -> Json:
@@ -421,10 +374,8 @@ def _metadata(properties: Any) -> Json:
     }
 
 
-def _unread(path: Path) -> Iterator[str]:
+def _find_unread(names: Sequence[str]) -> Iterator[str]:
     """A warning for each kind of part that holds content and is not read."""
-    with zipfile.ZipFile(path) as archive:
-        names = archive.namelist()
     for pattern, said in (
         (r"xl/charts/chart\d*\.xml", "charts"),
         (r"xl/media/.+", "pictures"),
@@ -438,7 +389,7 @@ def _unread(path: Path) -> Iterator[str]:
 # --- beside the values --------------------------------------------------------------------------
 
 
-def _extras(book: Any, sheet: Any) -> _Extras:
+def _read_extras(sheet: Any, package: Package) -> _Extras:
     """Merged ranges, links and formulas without a value, which openpyxl's row reader omits."""
     from lxml import etree
 
@@ -454,46 +405,30 @@ def _extras(book: Any, sheet: Any) -> _Extras:
         for _, element in parser:
             name = etree.QName(element).localname
             if name == "row":
-                for formula in element.iter("{*}f"):
-                    cell = formula.getparent()
-                    value = cell.find("{*}v")
-                    if (value is None or value.text is None) and (
-                        place := _place(cell.get("r", ""))
-                    ):
-                        found.formulas[place] = f"={formula.text or ''}"
+                found.formulas.update(_open_formulas(element))
                 element.clear()
                 while element.getprevious() is not None:
                     del element.getparent()[0]
             elif name == "mergeCell" and (area := _area(element.get("ref", ""))):
                 found.merges.append(area)
             elif name == "hyperlink":
-                for key, value in element.attrib.items():
-                    if etree.QName(key).localname == "id" and element.get("ref"):
-                        links.append((element.get("ref"), value))
-    if links:
-        targets = _targets(book, sheet._worksheet_path)
-        for ref, relation in links:
-            area = _area(ref)
-            if area and relation in targets:
-                found.links[area[:2]] = targets[relation]
+                ids = [value for key, value in element.attrib.items() if key.endswith("}id")]
+                links += [(element.get("ref", ""), relation) for relation in ids]
+    relations = package.relations(sheet._worksheet_path.lstrip("/")) if links else {}
+    for ref, name in links:
+        target = relations.get(name)
+        if (area := _area(ref)) and target is not None and target.external:
+            found.links[area[:2]] = target.target
     return found
 
 
-def _targets(book: Any, part: str) -> dict[str, str]:
-    """Relationship id to external target of a sheet."""
-    from lxml import etree
-
-    folder, _, name = part.lstrip("/").rpartition("/")
-    try:
-        data = book._archive.read(f"{folder}/_rels/{name}.rels")
-    except KeyError:
-        return {}
-    root = etree.fromstring(data, etree.XMLParser(resolve_entities=False, no_network=True))
-    return {
-        str(item.get("Id")): str(item.get("Target"))
-        for item in root
-        if item.get("TargetMode") == "External"
-    }
+def _open_formulas(row: Any) -> Iterator[tuple[Place, str]]:
+    """(place, formula) of each formula of a row that has no stored value."""
+    for formula in row.iter("{*}f"):
+        cell = formula.getparent()
+        value = cell.find("{*}v")
+        if (value is None or value.text is None) and (place := _place(cell.get("r", ""))):
+            yield place, f"={formula.text or ''}"
 
 
 def _place(ref: str) -> Place | None:

@@ -8,9 +8,7 @@ of the slide without python-pptx.
 
 from __future__ import annotations
 
-import posixpath
 import re
-import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,13 +16,12 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders import archives, pipe_tables
-from rag_platform.loaders.archives import damage
-from rag_platform.loaders.decoding import Decoded
-from rag_platform.loaders.markdown_images import image_refs
+from rag_platform.loaders import pipe_tables
+from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
-from rag_platform.loaders.markup.html_inline import Image, Part, assembled, choose_title
-from rag_platform.loaders.text import facts_of, suffix_of
+from rag_platform.loaders.office.ooxml import Package, R
+from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
+from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
@@ -36,17 +33,13 @@ _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
-R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _PICTURE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
 
 @dataclass(frozen=True)
-class SlidesLoader:
+class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
-
-    max_archive_ratio: float = archives.MAX_RATIO
-    max_unpacked_bytes: int = archives.MAX_UNPACKED_BYTES
 
     NAME: ClassVar[str] = "pptx"
     VERSION: ClassVar[str] = "1"
@@ -58,13 +51,15 @@ class SlidesLoader:
 
     def load(self, path: Path, filename: str) -> Facts:
         """Raises `broken_file`, `encrypted`, `archive_bomb`, `too_large`, `empty_file`."""
-        self._require(path)
+        self.require(path, ".pptx")
         import pptx
 
         reading = _Reading()
         try:
             show = pptx.Presentation(str(path))
-            text, blocks, found = assembled(reading.parts(show))
+            joined = join_parts(
+                reading.parts(show), "no slide holds text or a picture; nothing to index"
+            )
             metadata = _metadata(show.core_properties)
         except (DocumentError, MemoryError):
             raise
@@ -75,48 +70,26 @@ class SlidesLoader:
                 f"the presentation cannot be read: {damage(error)}; open and save it again",
                 code="broken_file",
             ) from error
-        if not blocks:
-            raise DocumentError(
-                "no slide holds text or a picture; nothing to index", code="empty_file"
-            )
         own = str(metadata.pop("title", ""))
-        title = choose_title(own if own != "PowerPoint Presentation" else "", blocks, filename)
-        return facts_of(
-            self.NAME,
-            self.VERSION,
-            "python-pptx",
-            pptx.__version__,
-            Decoded(text, ""),
-            blocks,
-            image_refs(found, blocks, "pptx"),
-            title,
-            {**metadata, "slides": len(show.slides)},
-            warnings=reading.warnings(),
-            profile="slides",
-        )
+        title = joined.choose_title(own if own != "PowerPoint Presentation" else "", filename)
+        metadata["slides"] = len(show.slides)
+        engine = Engine("python-pptx", pptx.__version__, "slides")
+        return joined_facts(self, engine, joined, title, metadata, reading.warnings())
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose letters its slide's XML does not hold."""
-        self._require(path)
+        self.require(path, ".pptx")
         bad: dict[int, str] = {}
-        with _Package(path) as package:
+        with Package(path) as package:
+            source = _Source(package)
             for block in blocks:
-                said = package.said(block.locator)
+                said = source.text_at(block.locator)
+                facts = _plain(_PICTURE.sub(r"\1", text[block.start : block.end]))
                 if said is None:
                     bad[block.ordinal] = f"nothing stands at {block.locator}"
-                elif letters(_plain(_PICTURE.sub(r"\1", text[block.start : block.end]))) != letters(
-                    said
-                ):
+                elif letters(facts) != letters(said):
                     bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
         return bad
-
-    def _require(self, path: Path) -> None:
-        archives.require_office(
-            path,
-            ".pptx",
-            max_ratio=self.max_archive_ratio,
-            max_unpacked_bytes=self.max_unpacked_bytes,
-        )
 
 
 def _plain(text: str) -> str:
@@ -125,15 +98,8 @@ def _plain(text: str) -> str:
 
 
 def _metadata(properties: Any) -> Json:
-    names = {
-        "title": "title",
-        "author": "author",
-        "subject": "subject",
-        "keywords": "keywords",
-        "created": "created",
-        "modified": "modified",
-    }
-    found = {key: getattr(properties, name) for key, name in names.items()}
+    names = ("title", "author", "subject", "keywords", "created", "modified")
+    found = {name: getattr(properties, name) for name in names}
     return {
         key: value if isinstance(value, str) else value.isoformat()
         for key, value in found.items()
@@ -159,14 +125,9 @@ class _Reading:
             f"slide {number}: {count} letters in diagrams or formulas were not read"
             for number, count in self.left_out.items()
         ]
-        return [
-            *found,
-            *(
-                [f"hidden slides were read too: {', '.join(map(str, self.hidden))}"]
-                if self.hidden
-                else []
-            ),
-        ]
+        if self.hidden:
+            found.append(f"hidden slides were read too: {', '.join(map(str, self.hidden))}")
+        return found
 
     def parts(self, show: Any) -> Iterator[Part]:
         """The parts of all slides in order."""
@@ -305,81 +266,35 @@ def _picture(shape: Any, place: str) -> Iterator[Part]:
 # --- proof --------------------------------------------------------------------------------------
 
 
-class _Package:
-    """The parts of a presentation, read with zipfile and lxml."""
+class _Source:
+    """The slides of a presentation, read without python-pptx."""
 
-    def __init__(self, path: Path) -> None:
-        self._archive = zipfile.ZipFile(path)
-        self._roots: dict[str, Any] = {}
-        main = next(
-            (target for kind, target in self._relations("").values() if kind == "officeDocument"),
-            "ppt/presentation.xml",
-        )
-        related = self._relations(main)
-        ids = [item.get(f"{R}id") for item in self._root(main).iter(f"{P}sldId")]
-        self._slides = [related[name][1] for name in ids if name in related]
+    def __init__(self, package: Package) -> None:
+        self._package = package
+        main = package.related("", "officeDocument") or "ppt/presentation.xml"
+        related = package.relations(main)
+        ids = [item.get(f"{R}id") for item in package.root(main).iter(f"{P}sldId")]
+        self._slides = [related[name].target for name in ids if name in related]
 
-    def __enter__(self) -> _Package:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._archive.close()
-
-    def said(self, locator: str) -> str | None:
+    def text_at(self, locator: str) -> str | None:
         """The text that the XML holds at a locator, None where nothing is."""
         match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+)|;(notes))?", locator)
         if match is None or not 1 <= int(match[1]) <= len(self._slides):
             return None
         slide = self._slides[int(match[1]) - 1]
         if match[3]:
-            notes = next(
-                (
-                    target
-                    for kind, target in self._relations(slide).values()
-                    if kind == "notesSlide"
-                ),
-                "",
-            )
-            if not notes:
-                return None
-            bodies = [
-                item
-                for item in self._root(notes).iter(f"{P}sp")
-                if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body"
-            ]
-            return _text_of(bodies[0]) if bodies else None
+            notes = self._package.root(self._package.related(slide, "notesSlide"))
+            for item in notes.iter(f"{P}sp") if notes is not None else ():
+                if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body":
+                    return _text_of(item)
+            return None
         if not match[2]:
             return f"Slide {match[1]}"
-        for item in self._root(slide).iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
+        for item in self._package.root(slide).iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
             properties = next(item.iter(f"{P}cNvPr"), None)
             if properties is not None and properties.get("id") == match[2]:
                 return _text_of(item)
         return None
-
-    def _root(self, part: str) -> Any:
-        from lxml import etree
-
-        if part not in self._roots:
-            self._roots[part] = etree.fromstring(
-                self._archive.read(part), etree.XMLParser(resolve_entities=False, no_network=True)
-            )
-        return self._roots[part]
-
-    def _relations(self, part: str) -> dict[str, tuple[str, str]]:
-        """Id to (kind, part) of the internal relations of a part."""
-        folder, name = posixpath.split(part)
-        try:
-            root = self._root(posixpath.join(folder, "_rels", f"{name}.rels"))
-        except KeyError:
-            return {}
-        return {
-            item.get("Id"): (
-                item.get("Type", "").rpartition("/")[2],
-                posixpath.normpath(posixpath.join(folder, item.get("Target", ""))).lstrip("/"),
-            )
-            for item in root
-            if item.get("TargetMode") != "External"
-        }
 
 
 def _text_of(item: Any) -> str:

@@ -19,9 +19,10 @@ from rag_platform.loaders.office.sheet_tables import (
     column_letters,
     disproved,
     groups,
-    written,
+    sheet_parts,
 )
 from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader, shown, sniff_delimiter
+from rag_platform.loaders.parts import join_parts
 
 SMALL = Size(chars=120, tokens=200)
 
@@ -130,7 +131,7 @@ cell = st.text(st.sampled_from("ab1| \\\n-#é中`"), max_size=6)
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_every_group_is_proved_and_no_cell_is_lost(lines):
     given_rows = [Row(number, cells) for number, cells in enumerate(lines, 1)]
-    text, blocks = written([("S", list(groups(given_rows, SMALL)))])
+    text, blocks, _ = join_parts(sheet_parts([("S", groups(given_rows, SMALL))]), "empty")
     numbered = {row.number: row for row in given_rows}
     assert {
         block.locator: disproved(text, block, numbered)

@@ -1,4 +1,5 @@
-"""The parts of a DOCX file and the way through its XML: what Word shows, in document order.
+"""The parts of an Office file, and the way through the XML of a Word document: what Word shows, in
+document order.
 
 The container is read with zipfile and lxml: python-docx refuses macro-enabled and strict files and
 fails on a relationship without a part.
@@ -11,7 +12,6 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from rag_platform.errors import DocumentError
@@ -20,24 +20,15 @@ Element = Any  # an lxml element
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
-_STRICT = (
-    (
-        b"http://purl.oclc.org/ooxml/wordprocessingml/main",
-        b"http://schemas.openxmlformats.org/wordprocessingml/2006/main",
-    ),
-    (
-        b"http://purl.oclc.org/ooxml/officeDocument/relationships",
-        b"http://schemas.openxmlformats.org/officeDocument/2006/relationships",
-    ),
-    (
-        b"http://purl.oclc.org/ooxml/officeDocument/math",
-        b"http://schemas.openxmlformats.org/officeDocument/2006/math",
-    ),
-    (
-        b"http://purl.oclc.org/ooxml/drawingml/main",
-        b"http://schemas.openxmlformats.org/drawingml/2006/main",
-    ),
-)
+_TRANSITIONAL = {
+    f"http://purl.oclc.org/ooxml/{name}".encode(): f"http://schemas.openxmlformats.org/{old}".encode()
+    for name, old in (
+        ("wordprocessingml/main", "wordprocessingml/2006/main"),
+        ("officeDocument/relationships", "officeDocument/2006/relationships"),
+        ("officeDocument/math", "officeDocument/2006/math"),
+        ("drawingml/main", "drawingml/2006/main"),
+    )
+}
 # Wrappers whose content belongs to where they stand.
 TRANSPARENT = {"ins", "moveTo", "smartTag", "customXml", "sdtContent", "fldSimple", "dir", "bdo"}
 DELETED = {"del", "moveFrom"}
@@ -64,30 +55,18 @@ class Package:
         self.archive = zipfile.ZipFile(self.path)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.archive.close()
 
     def main_part(self) -> str:
         """The name of the document part. Raises DocumentError when there is none."""
-        found = next(
-            (item.target for item in self.relations("").values() if item.kind == "officeDocument"),
-            "word/document.xml",
-        )
-        if found not in self.archive.namelist():
+        found = self.related("", "officeDocument") or "word/document.xml"
+        if found not in self.archive.NameToInfo:
             raise DocumentError(
                 "the file has no document part; open it in Word or LibreOffice and save it again",
                 code="broken_file",
             )
         return found
-
-    def has(self, name: str) -> bool:
-        """True when the part is there."""
-        return name in self.archive.NameToInfo
 
     def root(self, name: str) -> Element:
         """The root element of a part, None for a missing one. Raises `broken_file`."""
@@ -104,8 +83,8 @@ class Package:
         try:
             data = self.archive.read(name)
             if b"purl.oclc.org/ooxml" in data[:20_000]:
-                for strict, usual in _STRICT:
-                    data = data.replace(strict, usual)
+                for strict, transitional in _TRANSITIONAL.items():
+                    data = data.replace(strict, transitional)
             return etree.fromstring(data, parser)
         except (
             etree.XMLSyntaxError,

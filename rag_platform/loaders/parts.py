@@ -1,0 +1,168 @@
+"""Pieces of Markdown, each with its place in the file, put together to facts: for formats that are
+read part by part.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import ClassVar, NamedTuple, Protocol
+
+from rag_platform.errors import DocumentError
+from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
+from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.markdown_images import image_refs
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image's place in a piece of Markdown."""
+
+    start: int
+    end: int
+    target: str  # as written in the file
+    alt: str
+
+    def move(self, by: int) -> Image:
+        """The same image further on."""
+        return replace(self, start=self.start + by, end=self.end + by)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One block of the facts."""
+
+    kind: str  # as ir.Block.kind
+    text: str
+    locator: str
+    level: int = 0
+    title: str = ""
+    images: Sequence[Image] = ()
+    tight: bool = False  # follows the part before on the next line
+    lines: tuple[int, int] | None = None  # of a text file
+
+
+class Loader(Protocol):
+    """What the summary of the facts records of a loader."""
+
+    NAME: ClassVar[str]
+    VERSION: ClassVar[str]
+
+
+class Engine(NamedTuple):
+    """The library that read a file, as the summary records it."""
+
+    name: str
+    version: str
+    profile: str = "verbatim"
+
+
+class Joined(NamedTuple):
+    """Parts as one text with its blocks and images, the latter as `image_refs` takes them."""
+
+    text: str
+    blocks: list[Block]
+    images: list[tuple[int, int, str, str]]
+
+    def choose_title(self, own: str, filename: str) -> str:
+        """The file's own title, else its first heading, else its name without the suffix."""
+        headings = (block.title for block in self.blocks if block.title)
+        return own or next(headings, "") or PurePosixPath(filename).stem
+
+
+def join_parts(parts: Iterable[Part], empty: str) -> Joined:
+    """The parts a blank line apart. Raises DocumentError `empty_file`, saying `empty`, for none."""
+    texts: list[str] = []
+    blocks: list[Block] = []
+    images: list[tuple[int, int, str, str]] = []
+    at = 0
+    for part in parts:
+        gap = "" if not texts else "\n" if part.tight else "\n\n"
+        texts += (gap, part.text)
+        start = at + len(gap)
+        at = start + len(part.text)
+        first, last = part.lines or (None, None)
+        blocks.append(
+            Block(
+                len(blocks),
+                part.kind,
+                start,
+                at,
+                part.level,
+                line_start=first,
+                line_end=last,
+                locator=part.locator,
+                title=part.title,
+            )
+        )
+        images += [(start + i.start, start + i.end, i.target, i.alt) for i in part.images]
+    if not blocks:
+        raise DocumentError(empty, code="empty_file")
+    return Joined("".join(texts) + "\n", blocks, images)
+
+
+def joined_facts(
+    loader: Loader,
+    engine: Engine,
+    joined: Joined,
+    title: str,
+    metadata: dict[str, object],
+    warnings: Sequence[str] = (),
+    decoded: Decoded | None = None,
+) -> Facts:
+    """The facts of joined parts; `decoded` says how a text file was read."""
+    decoded = replace(decoded, text=joined.text) if decoded else Decoded(joined.text, "")
+    media = image_refs(joined.images, joined.blocks, loader.NAME)
+    return make_facts(loader, engine, decoded, joined.blocks, media, title, metadata, warnings)
+
+
+def make_facts(
+    loader: Loader,
+    engine: Engine,
+    decoded: Decoded,
+    blocks: Sequence[Block],
+    media: Iterable[MediaRef],
+    title: str,
+    metadata: dict[str, object],
+    warnings: Sequence[str] = (),
+) -> Facts:
+    """The facts of a decoded text whose loader found these blocks and images."""
+    media = tuple(media)
+    summary = ParseSummary(
+        loader_name=loader.NAME,
+        loader_version=loader.VERSION,
+        parser_engine=engine.name,
+        engine_version=engine.version,
+        parse_profile=engine.profile,
+        md_sha256=hashlib.sha256(decoded.text.encode()).hexdigest(),
+        text_chars=len(decoded.text),
+        paragraphs=sum(
+            block.kind in ("paragraph", "list", "code", "table", "html") for block in blocks
+        ),
+        images=len(media),
+        encoding=decoded.encoding,
+        lossy=decoded.lossy,
+        title=title,
+        metadata=metadata,
+        warnings=(*decoded.warnings, *warnings),
+    )
+    return Facts(decoded.text, tuple(blocks), media, summary)
+
+
+def fence(text: str, language: str = "") -> str:
+    """The text as a block of code, in a fence longer than any in it."""
+    mark = "`" * max(3, longest_ticks(text) + 1)
+    return f"{mark}{language}\n{text}\n{mark}"
+
+
+def unfence(text: str) -> str:
+    """What stands in a block of code."""
+    return text.partition("\n")[2].rpartition("\n")[0]
+
+
+def longest_ticks(text: str) -> int:
+    """The length of the longest run of backticks."""
+    return max(map(len, re.findall("`+", text)), default=0)
