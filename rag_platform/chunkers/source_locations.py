@@ -14,7 +14,7 @@ from typing import Any
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, Section, Version
 from rag_platform.loaders.decoding import byte_map_of_blocks
 from rag_platform.loaders.text import line_starts
-from rag_platform.media.store import BLANK, is_page_picture
+from rag_platform.media.store import BLANK, is_page_image
 from rag_platform.sectioners.sections import PREAMBLE, section_id
 
 
@@ -195,7 +195,7 @@ def media_chunks(
             continue
         here = [link for link in links if link.page == page and link.asset_id]
         # it shows all the others, which may be no more than its strips
-        whole = [link for link in here if is_page_picture(link)]
+        whole = [link for link in here if is_page_image(link)]
         pictures = whole or sorted(here, key=lambda link: (-link.width * link.height, link.order))
         if not pictures:
             continue

@@ -19,15 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
-from rag_platform.chunkers import chunks as chunking
+from rag_platform.chunkers.chunks import beyond_window, chunk_hash, chunker_of, cut
 from rag_platform.config.profiles import STAGE_CODE_VERSIONS, stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.documents import descriptions as describing
-from rag_platform.documents import kept_text
-from rag_platform.documents import views as enrichment
+from rag_platform.documents.descriptions import Descriptions, describe
 from rag_platform.documents.drift import chunk_quality
-from rag_platform.documents.kept_text import removed_text, word_counts
+from rag_platform.documents.kept_text import measure, removed_text, verdict, word_counts
 from rag_platform.documents.metadata import document_title
+from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
 from rag_platform.intake import loading
 from rag_platform.ir import (
@@ -47,11 +46,11 @@ from rag_platform.ir import (
     View,
 )
 from rag_platform.media import image_reading
-from rag_platform.media import store as media
-from rag_platform.normalisation import edits as cleaning
+from rag_platform.media.store import BLANK, Base, resolve
+from rag_platform.normalisation.edits import Normalised, apply_edits, normalise
 from rag_platform.observability import faults, tracing
 from rag_platform.registry import build, provider_version, traits
-from rag_platform.sectioners import sections
+from rag_platform.sectioners.sections import headings_of, section_hash
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, Writes, read_json, read_records, sha256_file
 
@@ -123,11 +122,9 @@ class VersionBuild:
         return read_records(path, MediaText) if path.is_file() else []
 
     @cached_property
-    def normalised(self) -> cleaning.Normalised:
+    def normalised(self) -> Normalised:
         """The facts after the recorded edits."""
-        return cleaning.apply_edits(
-            self.facts.text, read_records(self.path("edits", "sections"), Edit)
-        )
+        return apply_edits(self.facts.text, read_records(self.path("edits", "sections"), Edit))
 
     @cached_property
     def sections(self) -> list[Section]:
@@ -181,25 +178,16 @@ def build_raw_document(work: VersionBuild) -> Done:
             " again",
             code="raw_changed",
         )
-    tracing.event(
-        "ingest.dedup_decision",
-        {
-            "doc_id": work.version.doc_id,
-            "version_id": work.version.version_id,
-            "decision": "continue",
-        },
-    )
-    return (
-        path,
-        work.version.file_sha256,
-        {
-            "bytes": work.version.size,
-            "mime": work.version.mime,
-            "hash_alg_id": "sha256",
-            "revision": work.version.revision,
-        },
-        (),
-    )
+    version = work.version
+    decision = {"doc_id": version.doc_id, "version_id": version.version_id, "decision": "continue"}
+    tracing.event("ingest.dedup_decision", decision)
+    counts = {
+        "bytes": version.size,
+        "mime": version.mime,
+        "hash_alg_id": "sha256",
+        "revision": version.revision,
+    }
+    return path, version.file_sha256, counts, ()
 
 
 def build_facts(work: VersionBuild) -> Done:
@@ -265,14 +253,14 @@ def build_media(work: VersionBuild) -> Done:
     """Images as stored bytes or a reason, and what models read in them where wanted."""
     path = work.path("media")
     if fresh := work.force or not path.is_file():
-        work.links = media.resolve(
+        work.links = resolve(
             work.facts,
             work.store.raw_path(work.version.file_sha256),
             work.store,
             work.strategy.media,
-            limits=work.settings.limits,
-            fetching=work.settings.fetching,
-            **_whereabouts(work),
+            _base(work),
+            work.settings.limits,
+            work.settings.fetching,
         )
     texts_path, config = work.path("media_texts"), work.strategy.media_texts
     if image_reading.wanted(config) and (work.force or not texts_path.is_file()):
@@ -280,18 +268,18 @@ def build_media(work: VersionBuild) -> Done:
             work.facts, work.links, work.store, config, work.on_image
         )
         work.writes.records(texts_path, MediaText, work.media_texts)
-    _require_picture(work)
+    _require_image(work)
     sha256 = work.writes.records(path, MediaLink, work.links) if fresh else sha256_file(path)
-    failed = [link for link in work.links if not link.asset_id and link.reason != media.BLANK]
+    failed = [link for link in work.links if not link.asset_id and link.reason != BLANK]
+    found = {link.asset_id for link in work.links if link.asset_id}
     counts = {
         "assets_total": len(work.links),
         "assets_failed": len(failed),
-        "assets": len({x.asset_id for x in work.links if x.asset_id}),
+        "assets": len(found),
     }
-    found = sorted({link.asset_id for link in work.links if link.asset_id})[:50]
     payload = {
         "version_id": work.version.version_id,
-        "asset_ids": found,
+        "asset_ids": sorted(found)[:50],
         "failed": [link.origin_ref[:200] for link in failed][:50],
     }
     tracing.event("ingest.assets_manifest", payload)
@@ -302,7 +290,7 @@ def build_media(work: VersionBuild) -> Done:
     return path, sha256, counts, warnings
 
 
-def _require_picture(work: VersionBuild) -> None:
+def _require_image(work: VersionBuild) -> None:
     """Raise DocumentError for an image file whose image cannot be had."""
     if (
         work.facts.text.strip()
@@ -326,16 +314,14 @@ def _require_picture(work: VersionBuild) -> None:
     raise DocumentError(f"{work.version.filename} cannot be read as an image: {said}", code=known)
 
 
-def _whereabouts(work: VersionBuild) -> dict[str, Any]:
-    """Where relative references of the document lead: a folder and its root, or a URL."""
-    if work.version.source_uri.lower().startswith(("http://", "https://")):
-        base_url = urljoin(
-            work.base_url or work.version.source_uri,
-            str(work.facts.summary.metadata.get("base_url", "")),
-        )
-        return {"base_dir": None, "root": None, "base_url": base_url}
-    base = work.origin.parent if work.origin else None
-    return {"base_dir": base, "root": work.root or base}
+def _base(work: VersionBuild) -> Base:
+    """Where relative references of the document start."""
+    uri = work.version.source_uri
+    if uri.lower().startswith(("http://", "https://")):
+        own = str(work.facts.summary.metadata.get("base_url", ""))
+        return Base(url=urljoin(work.base_url or uri, own))
+    folder = work.origin.parent if work.origin else None
+    return Base(folder, work.root or folder)
 
 
 def build_sections(work: VersionBuild) -> Done:
@@ -349,12 +335,12 @@ def build_sections(work: VersionBuild) -> Done:
             provider_id="edits",
             profile_id=text_norm_profile_id(work.strategy.cleaning),
         ) as span:
-            work.normalised = cleaning.normalise(work.facts, work.links, work.strategy.cleaning)
+            work.normalised = normalise(work.facts, work.links, work.strategy.cleaning)
             span.set(
                 edits=len(work.normalised.edits),
                 removed_chars=len(work.facts.text) - len(work.normalised.text),
             )
-        headings = sections.headings_of(work.facts, work.normalised)
+        headings = headings_of(work.facts, work.normalised)
         sectioner = build("sectioner", config.provider, config.options)
         work.sections = list(
             sectioner.sections(work.normalised.text, headings, work.version.doc_id)
@@ -365,7 +351,7 @@ def build_sections(work: VersionBuild) -> Done:
         sha256 = sha256_file(path)
     counts = {
         "section_count": len(work.sections),
-        "section_hash": sections.section_hash(work.sections, work.normalised.text),
+        "section_hash": section_hash(work.sections, work.normalised.text),
         "edits": len(work.normalised.edits),
         "removed_chars": len(work.facts.text) - len(work.normalised.text),
         **{
@@ -381,8 +367,8 @@ def build_chunks(work: VersionBuild) -> Done:
     """Chunks with their provenance."""
     path = work.path("chunks")
     if fresh := work.force or not path.is_file():
-        chunker = chunking.chunker_of(work.strategy)
-        work.chunks = chunking.cut(
+        chunker = chunker_of(work.strategy)
+        work.chunks = cut(
             work.version,
             work.facts,
             work.normalised,
@@ -396,14 +382,14 @@ def build_chunks(work: VersionBuild) -> Done:
         sha256 = sha256_file(path)
     rows = work.chunks
     quality = chunk_quality(work.normalised.text, rows)
-    beyond = chunking.beyond_window(rows, work.strategy)
+    beyond = beyond_window(rows, work.strategy)
     counts = {
         "chunk_count": len(rows),
-        "chunk_hash": chunking.chunk_hash(rows),
+        "chunk_hash": chunk_hash(rows),
         "tokens": sum(chunk.token_count for chunk in rows),
         **{name: value for name, value in quality.counts().items() if name != "chunks"},
         "beyond_window": beyond.chunks,
-        **(kept := kept_text.verdict(_kept_pages(work, fresh), work.settings.text_kept)),
+        **(kept := verdict(_kept_pages(work, fresh), work.settings.text_kept)),
     }
     tracing.event("ingest.chunk_stats", counts)
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
@@ -417,13 +403,9 @@ def _kept_pages(work: VersionBuild, fresh: bool) -> list[PageKept]:
     path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
     if paged and not fresh:
         return read_records(path, PageKept) if path.is_file() else []
-    raw, loader, limits = (
-        work.store.raw_path(work.version.file_sha256),
-        work.version.loader,
-        work.settings.limits,
-    )
+    raw, limits = work.store.raw_path(work.version.file_sha256), work.settings.limits
     try:
-        rows = kept_text.measure(raw, loader, work.facts, work.normalised, work.chunks, limits)
+        rows = measure(raw, work.version.loader, work.facts, work.normalised, work.chunks, limits)
     # the document was read: that the second reader cannot is no fault of its chunks
     except DocumentError as error:
         logging.getLogger(__name__).warning(
@@ -443,11 +425,11 @@ def build_views(work: VersionBuild) -> Done:
     path = work.path("views")
     config = work.strategy.views
     if work.force or not path.is_file():
-        said = describing.describe(work.chunks, config.describe, work.store.descriptions_path)
+        said = describe(work.chunks, config.describe, work.store.descriptions_path)
         work.views = views_of(work, work.chunks, said)
         sha256 = work.writes.records(path, View, work.views)
     else:
-        said, sha256 = describing.Descriptions(), sha256_file(path)
+        said, sha256 = Descriptions(), sha256_file(path)
     counts = {
         "views": len(work.views),
         "with_text": sum(bool(view.dense_text.strip()) for view in work.views),
@@ -457,22 +439,20 @@ def build_views(work: VersionBuild) -> Done:
         path,
         sha256,
         counts,
-        (*enrichment.low_quality(work.chunks, work.views, config.quality), *said.warnings),
+        (*low_quality(work.chunks, work.views, config.quality), *said.warnings),
     )
 
 
-def views_of(
-    work: VersionBuild, chunks: Sequence[Chunk], said: describing.Descriptions
-) -> list[View]:
+def views_of(work: VersionBuild, chunks: Sequence[Chunk], said: Descriptions) -> list[View]:
     """The retrieval texts of chunks of this version; `said` is what a model wrote about them."""
     config = work.strategy.views
-    return enrichment.views(
+    return make_views(
         chunks,
         config,
         work.strategy.cleaning,
         {text.asset_id: text for text in work.media_texts},
         descriptions=said.found,
-        embedder=enrichment.keyphrase_embedder(work.strategy),
+        embedder=keyphrase_embedder(work.strategy),
     )
 
 
@@ -555,21 +535,12 @@ def marker(stage: str, work: VersionBuild) -> Path:
 def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
     """What a stage's span says of the provider that did its work."""
     kind = STAGES[stage][1]
-    strategy = work.strategy
     names = {
         "loader": work.version.loader,
-        "sectioner": strategy.sectioner.provider,
-        "chunker": strategy.chunker.provider,
+        "sectioner": work.strategy.sectioner.provider,
+        "chunker": work.strategy.chunker.provider,
     }
+    name = names.get(kind, "sha256")
     # the store and the images have one way of working, versioned with their stage
-    if kind not in names:
-        return {
-            "provider_type": kind,
-            "provider_id": "sha256",
-            "provider_version": STAGE_CODE_VERSIONS[stage],
-        }
-    return {
-        "provider_type": kind,
-        "provider_id": names[kind],
-        "provider_version": provider_version(kind, names[kind]),
-    }
+    version = provider_version(kind, name) if kind in names else STAGE_CODE_VERSIONS[stage]
+    return {"provider_type": kind, "provider_id": name, "provider_version": version}

@@ -1,10 +1,5 @@
-"""Retrieval texts: what the embedder and the word index read of a chunk; citations never show them.
-
-How readable a chunk is, as one figure from 0 to 1 made of what is measured without a model (seed
-004, quality_score).
-
-The texts of images in the views of chunks: what OCR read and what captions say, each bound to its
-asset_id.
+"""Retrieval texts: what the embedder and the word index read of a chunk, the texts of its images
+among them, and how readable a chunk is; citations never show them.
 """
 
 from __future__ import annotations
@@ -40,7 +35,7 @@ from rag_platform.traits import Traits
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
 
 
-def views(
+def make_views(
     chunks: Sequence[Chunk],
     config: ViewConfig,
     cleaning: CleaningConfig,

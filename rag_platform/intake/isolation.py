@@ -261,7 +261,7 @@ def load_isolated(
     `parser_failed` when not even opening works.
     """
     deadline = time.monotonic() + limits.file_seconds
-    reading = _Reading(path, loader.traits.engine, loader.profile, limits, deadline, on_page)
+    reading = _Reading(path, loader.traits.engine, loader.engine.profile, limits, deadline, on_page)
     info = reading.describe()
     reading.total = info.pages
     try:

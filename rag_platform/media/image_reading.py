@@ -16,7 +16,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
 from rag_platform.media.captions import Captioned, captions
 from rag_platform.media.sandbox import read_apart
-from rag_platform.media.store import display_path, is_page_picture
+from rag_platform.media.store import display_path, is_page_image
 from rag_platform.observability import tracing
 from rag_platform.registry import build, provider_version, traits
 from rag_platform.storage.records import SCHEMA_VERSION
@@ -100,13 +100,13 @@ def counts_of(rows: Sequence[MediaText]) -> Json:
 
 def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
     """One link for each stored image; an image of a whole page stands for all on it."""
-    drawn = {link.page for link in links if link.asset_id and is_page_picture(link)}
+    drawn = {link.page for link in links if link.asset_id and is_page_image(link)}
     kept = [
         link
         for link in links
-        if link.asset_id and (is_page_picture(link) or link.page is None or link.page not in drawn)
+        if link.asset_id and (is_page_image(link) or link.page is None or link.page not in drawn)
     ]
-    kept.sort(key=lambda link: (not is_page_picture(link), link.order))
+    kept.sort(key=lambda link: (not is_page_image(link), link.order))
     return list({link.asset_id: link for link in reversed(kept)}.values())[::-1]
 
 

@@ -1,12 +1,9 @@
-"""Images: references of the facts resolved to bytes, each stored once under its sha256.
+"""Images: references of the facts resolved to bytes (beside the document, inside it, in the
+reference itself, or on the network where that is allowed), each stored once under its sha256.
 
 A folder of the store holds `original.<ext>`, `thumb.webp`, where the original is not shown by every
 client `display.png` or `display.webp`, and meta.json. An SVG's original is its sanitised form; the
 bytes as received, which name it, are kept as `source.bin` and shown nowhere.
-
-
-Where the bytes of an image are: beside the document, inside it, in the reference itself, or on the
-network where that is allowed.
 """
 
 from __future__ import annotations
@@ -16,7 +13,7 @@ import binascii
 import hashlib
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urljoin
 
@@ -24,7 +21,7 @@ from rag_platform.config.settings import FetchLimits, Limits, MediaConfig
 from rag_platform.errors import DocumentError, FetchError
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaLink, MediaRef
-from rag_platform.loaders.archives import damage
+from rag_platform.loaders.archives import damage, require_small_directory
 from rag_platform.loaders.image_decoding import Missing, shown, simple
 from rag_platform.media.sandbox import shown_apart
 from rag_platform.storage.records import SCHEMA_VERSION
@@ -45,34 +42,40 @@ class Stored:
     size: int
 
 
+@dataclass(frozen=True, slots=True)
+class Base:
+    """Where relative references of a document start: a folder, or a URL.
+
+    Paths must lie inside `root` after links are followed.
+    """
+
+    folder: Path | None = None
+    root: Path | None = None
+    url: str = ""
+
+
 def resolve(
     facts: Facts,
     raw_path: Path,
     store: Store,
     config: MediaConfig,
-    *,
-    base_dir: Path | None,
-    root: Path | None,
+    base: Base,
     limits: Limits | None = None,
-    base_url: str = "",
     fetching: FetchLimits | None = None,
 ) -> list[MediaLink]:
     """One link for each reference and each page without text; a missing image has a reason.
 
-    Equal bytes share one asset_id. Relative paths start at `base_dir` and must lie inside `root`
-    after links are followed, or start at `base_url`. The network is asked only with
-    config.fetch_remote; children take the images out of a PDF.
+    Equal bytes share one asset_id. The network is asked only with config.fetch_remote; children
+    take the images out of a PDF.
     """
     limits = limits or Limits()
-    refs = [*facts.media, *page_pictures(facts)]
+    refs = [*facts.media, *page_images(facts)]
     if not refs:
         return []
     known: dict[tuple[str, str], Stored | str] = {}
     with store.scratch() as scratch:
-        extracted = _extracted(facts.summary.loader_name, refs, raw_path, scratch, config, limits)
-        finder = Finder(
-            raw_path, config, base_dir, root, base_url, fetching or FetchLimits(), extracted
-        )
+        extracted = _extract(facts.summary.loader_name, refs, raw_path, scratch, config, limits)
+        finder = Finder(raw_path, config, base, fetching or FetchLimits(), extracted)
         for ref in refs:
             if (key := (ref.source_type, ref.origin_ref)) not in known:
                 try:
@@ -82,33 +85,28 @@ def resolve(
     return [_link(ref, known[ref.source_type, ref.origin_ref]) for ref in refs]
 
 
-def page_pictures(facts: Facts) -> list[MediaRef]:
+def page_images(facts: Facts) -> list[MediaRef]:
     """References to the drawn pages of a PDF without text: a scan is read page by page."""
     if facts.summary.loader_name not in _PDF_ENGINES:
         return []
+    first = len(facts.media)
     return [
-        MediaRef(
-            f"page-{number:04d}",
-            "pdf",
-            page_target(number),
-            page=number,
-            order=len(facts.media) + at,
-        )
+        MediaRef(f"page-{number:04d}", "pdf", page_target(number), page=number, order=first + at)
         for at, number in enumerate(facts.summary.pages_without_text)
     ]
 
 
 def page_target(number: int) -> str:
-    """The origin_ref of the picture of a page."""
+    """The origin_ref of the image of a page."""
     return f"pdf:page={number}"
 
 
-def is_page_picture(link: MediaLink) -> bool:
-    """True for the picture of a whole page."""
+def is_page_image(link: MediaLink) -> bool:
+    """True for the image of a whole page."""
     return link.page is not None and link.origin_ref == page_target(link.page)
 
 
-def _extracted(
+def _extract(
     loader: str,
     refs: list[MediaRef],
     raw_path: Path,
@@ -118,12 +116,11 @@ def _extracted(
 ) -> dict[str, Path | str]:
     """origin_ref of what lies in a PDF to a file in `scratch` or the reason for none."""
     drawn = f";dpi={config.page_dpi};pixels={min(config.page_pixels, config.max_pixels)}"
-    asked = {}
-    for ref in refs:
-        if ref.source_type == "pdf" and ref.origin_ref.startswith("pdf:"):
-            asked[ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else "")] = (
-                ref.origin_ref
-            )
+    asked = {
+        ref.origin_ref + (drawn if ref.origin_ref.startswith("pdf:page=") else ""): ref.origin_ref
+        for ref in refs
+        if ref.source_type == "pdf" and ref.origin_ref.startswith("pdf:")
+    }
     if not asked:
         return {}
     files = isolation.extract_images(
@@ -214,18 +211,14 @@ _WEB = ("http:", "https:", "//")
 class Finder:
     """How references of one document become bytes.
 
-    Relative paths are looked up from `base_dir` and must lie inside `root` after links are
-    followed; a document that came from a URL has `base_url` instead. `extracted` maps references
-    into a PDF to a file or to the reason why there is none.
+    `extracted` maps references into a PDF to a file or to the reason why there is none.
     """
 
     raw_path: Path
     config: MediaConfig
-    base_dir: Path | None = None
-    root: Path | None = None
-    base_url: str = ""
-    fetching: FetchLimits = field(default_factory=FetchLimits)
-    extracted: Mapping[str, Path | str] = field(default_factory=dict)
+    base: Base
+    fetching: FetchLimits
+    extracted: Mapping[str, Path | str]
 
     def bytes_of(self, ref: MediaRef) -> bytes:
         """The bytes of a reference, 1 to config.max_bytes. Raises Missing."""
@@ -251,11 +244,11 @@ class Finder:
         if lowered.startswith("data:"):
             return self._data_uri(target)
         if lowered.startswith(_WEB):
-            return self._fetched(urljoin(self.base_url or "https:", target))
+            return self._fetch(urljoin(self.base.url or "https:", target))
         if ":" in target.split("/")[0] and not (len(target) > 1 and target[1] == ":"):
             raise Missing("scheme_not_allowed")
-        if self.base_url:
-            return self._fetched(urljoin(self.base_url, target))
+        if self.base.url:
+            return self._fetch(urljoin(self.base.url, target))
         return self._local(target)
 
     def _read(self, path: Path) -> bytes:
@@ -263,7 +256,7 @@ class Finder:
             raise Missing("too_large")
         return path.read_bytes()
 
-    def _fetched(self, url: str) -> bytes:
+    def _fetch(self, url: str) -> bytes:
         if not self.config.fetch_remote:
             raise Missing("remote_not_fetched")
         from rag_platform.intake.fetching import fetch
@@ -275,8 +268,6 @@ class Finder:
 
     def _member(self, name: str) -> bytes:
         """A part of the ZIP that the document is; nothing is unpacked to a path."""
-        from rag_platform.loaders.archives import require_small_directory
-
         try:
             require_small_directory(self.raw_path)
             with zipfile.ZipFile(self.raw_path) as archive, archive.open(name) as member:
@@ -311,7 +302,7 @@ class Finder:
 
     def _local(self, target: str) -> bytes:
         """The bytes of a file inside the root, all links followed."""
-        if self.base_dir is None or self.root is None:
+        if self.base.folder is None or self.base.root is None:
             raise Missing("no_base_folder")
         if (
             "\x00" in target
@@ -320,12 +311,12 @@ class Finder:
             or (len(target) > 1 and target[1] == ":")
         ):
             raise Missing("outside_root")
-        allowed = self.root.resolve()
+        allowed = self.base.root.resolve()
         for name in dict.fromkeys(
             (target, unquote(target), unquote(target.split("#")[0].split("?")[0]))
         ):
             try:
-                path = (self.base_dir / name).resolve()
+                path = (self.base.folder / name).resolve()
                 if not path.is_relative_to(allowed):
                     raise Missing("outside_root")
                 if path.is_file():

@@ -12,7 +12,7 @@ from rag_platform.config.settings import (
     ViewConfig,
 )
 from rag_platform.documents.descriptions import Description
-from rag_platform.documents.views import low_quality, views
+from rag_platform.documents.views import low_quality, make_views
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, MediaText
 
@@ -24,7 +24,7 @@ def chunk(text: str, path: str = "A / B") -> Chunk:
 
 
 def test_texts_are_the_chunk_text_by_default() -> None:
-    (view,) = views([chunk("text {text} ％")], ViewConfig(), CLEANING)
+    (view,) = make_views([chunk("text {text} ％")], ViewConfig(), CLEANING)
     assert (view.chunk_id, view.dense_text, view.sparse_text) == (
         "c",
         "text {text} ％",
@@ -37,26 +37,26 @@ def test_templates_place_headings_and_terms() -> None:
     config = ViewConfig(
         dense_template="{headings}\n{text}", sparse_template="{text}\n{terms}\n{headings}"
     )
-    first, second = views([chunk("x"), chunk("y", "__preamble__")], config, CLEANING)
+    first, second = make_views([chunk("x"), chunk("y", "__preamble__")], config, CLEANING)
     assert (first.dense_text, first.sparse_text) == ("A / B\nx", "x\n\nA / B")
     assert (second.dense_text, second.sparse_text) == ("y", "y")
 
 
 def test_a_chunk_without_text_has_an_empty_view() -> None:
-    (empty,) = views([chunk("")], ViewConfig(sparse_template="{headings}\n{text}"), CLEANING)
+    (empty,) = make_views([chunk("")], ViewConfig(sparse_template="{headings}\n{text}"), CLEANING)
     assert (empty.dense_text, empty.sparse_text) == ("", "")
 
 
 @pytest.mark.parametrize("template", ["{unknown}", "{text.__class__}", "{text", "{0}"])
 def test_unknown_fields_are_refused(template: str) -> None:
     with pytest.raises(ConfigError):
-        views([], ViewConfig(dense_template=template), CLEANING)
+        make_views([], ViewConfig(dense_template=template), CLEANING)
 
 
 def test_what_was_found_out_stands_in_the_view_and_in_templates_that_ask_for_it() -> None:
     config = ViewConfig(sparse_template="{title}\n{text}\n{keyphrases} {summary} {tags}")
     said = {"c": Description("Ports", "Where they listen.", ("network", "ports"))}
-    (view,) = views(
+    (view,) = make_views(
         [chunk("The server port is open. The server port is 80.")],
         config,
         CLEANING,
@@ -84,7 +84,7 @@ def test_a_picture_is_read_as_its_texts_and_other_chunks_have_them_among_their_t
     texts = {"a": MediaText("a", "scanned invoice words", 0.5, "a stamp"), "b": MediaText("b")}
     alone = replace(chunk(""), asset_ids=("a", "b"), media_type="image")
     beside = replace(chunk("see the picture"), asset_ids=("a",))
-    page, other = views([alone, beside], ViewConfig(), CLEANING, texts)
+    page, other = make_views([alone, beside], ViewConfig(), CLEANING, texts)
     assert (
         page.dense_text
         == page.sparse_text
@@ -96,7 +96,7 @@ def test_a_picture_is_read_as_its_texts_and_other_chunks_have_them_among_their_t
     )
     assert other.dense_text == "see the picture"
     assert other.sparse_text.startswith("see the picture\n[image_caption asset_id=a] a stamp")
-    (silent,) = views([alone], ViewConfig(), CLEANING)
+    (silent,) = make_views([alone], ViewConfig(), CLEANING)
     assert (silent.dense_text, silent.sparse_text, silent.keyphrases, silent.quality_score) == (
         "",
         "",
@@ -110,7 +110,7 @@ def test_low_quality_is_counted_and_the_worst_named() -> None:
         replace(chunk(text), chunk_index=i, line_start=i + 1)
         for i, text in enumerate(["good words " * 30, "\ufffd" * 50, "\ue000" * 300])
     ]
-    found = views(rows, ViewConfig(), CLEANING)
+    found = make_views(rows, ViewConfig(), CLEANING)
     config = QualityConfig()
     assert [view.quality_score for view in found] == [1.0, 0.0417, 0.25]
     assert low_quality(rows, found, config) == [
@@ -132,7 +132,7 @@ def test_a_table_that_goes_on_lends_its_head_to_the_sparse_text() -> None:
         "| no table |",
     ]
     chunks = [replace(chunk(text), chunk_id=f"c{i}", chunk_index=i) for i, text in enumerate(texts)]
-    found = views(chunks, ViewConfig(), CLEANING)
+    found = make_views(chunks, ViewConfig(), CLEANING)
     assert [view.dense_text for view in found] == texts
     assert [view.sparse_text for view in found] == [
         texts[0],

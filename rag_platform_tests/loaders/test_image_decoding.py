@@ -16,7 +16,7 @@ from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.image_decoding import Missing, looks_like_svg, sanitised, shown
 from rag_platform.media.sandbox import shown_apart
-from rag_platform.media.store import keep, resolve
+from rag_platform.media.store import Base, keep, resolve
 from rag_platform.storage.store import Store, read_json
 
 HEAD = (
@@ -212,7 +212,7 @@ def test_every_image_of_the_material_is_stored_or_refused_with_a_reason(
     )
     facts = Facts("", (), refs, ParseSummary("markdown", "1", "x", "1", "p", "", 0))
     store = Store(tmp_path / "home")
-    links = resolve(facts, docs, store, MediaConfig(), base_dir=docs, root=docs)
+    links = resolve(facts, docs, store, MediaConfig(), Base(docs, docs))
     outcome = {name: link.reason or link.mime for name, link in zip(names, links, strict=True)}
     assert len(outcome) == 104
     assert sum("/" in said for said in outcome.values()) >= 86

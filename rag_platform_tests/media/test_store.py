@@ -19,7 +19,7 @@ from rag_platform.documents.versions import VersionBuild
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.media.store import resolve
+from rag_platform.media.store import Base, resolve
 from rag_platform.storage.store import Store, read_json
 
 DATASHEET = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
@@ -52,8 +52,7 @@ def reasons(tmp_path: Path, *targets: str, config: MediaConfig | None = None) ->
         tmp_path,
         Store(tmp_path / "home"),
         config or MediaConfig(),
-        base_dir=root / "docs",
-        root=root,
+        Base(root / "docs", root),
     )
     assert all(bool(link.asset_id) != bool(link.reason) for link in links)
     return [link.reason for link in links]
@@ -74,7 +73,7 @@ def test_equal_bytes_are_one_asset_with_original_thumb_and_meta(tmp_path, folder
     (folder / "big.png").write_bytes(picture(640, 480))
     store = Store(tmp_path / "home")
     facts = facts_with("a.png", "with%20space.png", "../up.png", "big.png", "a.png?v=2", "a.png#x")
-    links = resolve(facts, tmp_path, store, MediaConfig(), base_dir=folder, root=tmp_path / "root")
+    links = resolve(facts, tmp_path, store, MediaConfig(), Base(folder, tmp_path / "root"))
     sha = hashlib.sha256(picture()).hexdigest()
     assert [link.asset_id == sha for link in links] == [True, True, True, False, True, True]
     assert (links[0].mime, links[0].width, links[0].height, links[0].size) == (
@@ -195,7 +194,7 @@ def test_every_mode_gets_a_thumbnail(tmp_path, folder, kind, mode):
 @pytest.mark.integration
 def test_images_of_a_pdf_are_taken_out_by_their_object_number(tmp_path):
     facts = PdfLoader(profile="fast").load(DATASHEET, "datasheet.pdf")
-    links = resolve(facts, DATASHEET, Store(tmp_path), MediaConfig(), base_dir=None, root=None)
+    links = resolve(facts, DATASHEET, Store(tmp_path), MediaConfig(), Base())
     assert [(link.page, link.mime, link.width, link.height, link.reason) for link in links] == [
         (1, "image/png", 640, 200, ""),
         (3, "image/png", 560, 254, ""),
@@ -203,9 +202,7 @@ def test_images_of_a_pdf_are_taken_out_by_their_object_number(tmp_path):
 
 
 def test_without_a_folder_relative_images_say_so(tmp_path):
-    links = resolve(
-        facts_with("a.png"), tmp_path, Store(tmp_path), MediaConfig(), base_dir=None, root=None
-    )
+    links = resolve(facts_with("a.png"), tmp_path, Store(tmp_path), MediaConfig(), Base())
     assert [link.reason for link in links] == ["no_base_folder"]
 
 
@@ -258,9 +255,7 @@ def test_remote_images_are_fetched_once_where_that_is_on(tmp_path):
                 tmp_path,
                 Store(tmp_path),
                 MediaConfig(**config),
-                base_dir=None,
-                root=None,
-                base_url=f"http://{host}/page/index.html",
+                Base(url=f"http://{host}/page/index.html"),
                 fetching=FetchLimits(allow=(host,)),
             )
             return [link.reason for link in links]
@@ -278,8 +273,7 @@ def test_private_addresses_are_refused_for_images_too(tmp_path):
         tmp_path,
         Store(tmp_path),
         MediaConfig(fetch_remote=True),
-        base_dir=None,
-        root=None,
+        Base(),
     )
     assert [link.reason for link in links] == [
         "fetch_failed: port_not_allowed",
@@ -295,21 +289,16 @@ def test_parts_of_a_docx_are_read_from_the_container(tmp_path):
     names = ["docx:word/media/image1.png", "docx:word/media/none.png", "docx:../../evil.png"]
     refs = tuple(MediaRef(f"r{n}", "docx", name, order=n) for n, name in enumerate(names))
     facts = Facts("", (), refs, ParseSummary("docx", "1", "x", "1", "p", "", 0))
-    links = resolve(
-        facts, path, Store(tmp_path / "home"), MediaConfig(), base_dir=tmp_path, root=tmp_path
-    )
+    links = resolve(facts, path, Store(tmp_path / "home"), MediaConfig(), Base(tmp_path, tmp_path))
     assert [link.reason for link in links] == ["", "not_found", ""]
     assert sorted(item.name for item in tmp_path.iterdir()) == ["home", "stored"]
     assert [
         link.reason
-        for link in resolve(
-            facts_with(*names[:1]), path, Store(tmp_path), MediaConfig(), base_dir=None, root=None
-        )
+        for link in resolve(facts_with(*names[:1]), path, Store(tmp_path), MediaConfig(), Base())
     ] == ["scheme_not_allowed"]
     path.write_bytes(b"no archive")
     assert [
-        link.reason
-        for link in resolve(facts, path, Store(tmp_path), MediaConfig(), base_dir=None, root=None)
+        link.reason for link in resolve(facts, path, Store(tmp_path), MediaConfig(), Base())
     ] == ["broken_file"] * 3
 
 

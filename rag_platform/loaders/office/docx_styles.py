@@ -23,20 +23,12 @@ CODE = re.compile(
 )
 # each a list of its own, which only its indentation nests
 NESTED = re.compile(r"list (?:bullet|number) ([2-9])", re.IGNORECASE)
-_ROMAN = (
-    (1000, "m"),
-    (900, "cm"),
-    (500, "d"),
-    (400, "cd"),
-    (100, "c"),
-    (90, "xc"),
-    (50, "l"),
-    (40, "xl"),
-    (10, "x"),
-    (9, "ix"),
-    (5, "v"),
-    (4, "iv"),
-    (1, "i"),
+_ROMAN = dict(
+    zip(
+        (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
+        "m cm d cd c xc l xl x ix v iv i".split(),
+        strict=True,
+    )
 )
 _HAN = "零一二三四五六七八九"
 
@@ -278,7 +270,7 @@ def number_text(value: int, form: str) -> str:
 
 def _roman(value: int) -> str:
     text = ""
-    for amount, letters in _ROMAN:
+    for amount, letters in _ROMAN.items():
         text += letters * (value // amount)
         value %= amount
     return text

@@ -30,19 +30,7 @@ _BREAKS = {
     "noBreakHyphen": "\u2011",
     "softHyphen": "\u00ad",
 }
-_WINGDINGS = {
-    0x6F: "□",
-    0x71: "❑",
-    0xA8: "☐",
-    0xFB: "✗",
-    0xFC: "✓",
-    0xFD: "☒",
-    0xFE: "☑",
-    0xA7: "▪",
-    0x6C: "●",
-    0xD8: "➢",
-    0xE0: "→",
-}
+_WINGDINGS = dict(zip(b"\x6f\x71\xa8\xfb\xfc\xfd\xfe\xa7\x6c\xd8\xe0", "□❑☐✗✓☒☑▪●➢→", strict=True))
 _RAISED = str.maketrans("0123456789+-=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ⁿ")
 _LOWERED = str.maketrans("0123456789+-=()", "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎")
 _INSTRUCTION = re.compile(r'\s*HYPERLINK\s+"([^"]+)"', re.IGNORECASE)
@@ -116,15 +104,18 @@ class Reader:
                 out.append(symbol(child))
             elif name in _NOTES:
                 out.append(self._note(name, str(child.get(W + "id", ""))))
-            elif name == "fldChar":
-                self._field(str(child.get(W + "fldCharType", "")), out)
-            elif name == "instrText":
-                if self.fields:
-                    self.fields[-1][0] = str(self.fields[-1][0]) + (child.text or "")
-            elif name == "ruby":
-                self._ruby(child, out)
             elif name in ("drawing", "pict", "object"):
                 out.extend(self._pictures(child))
+            else:
+                self._field_or_ruby(child, name, out)
+
+    def _field_or_ruby(self, child: Element, name: str, out: list[Piece]) -> None:
+        if name == "fldChar":
+            self._field(str(child.get(W + "fldCharType", "")), out)
+        elif name == "instrText" and self.fields:
+            self.fields[-1][0] = str(self.fields[-1][0]) + (child.text or "")
+        elif name == "ruby":
+            self._ruby(child, out)
 
     def _note(self, name: str, note_id: str) -> str:
         number = self.notes.setdefault(
@@ -234,51 +225,47 @@ def symbol(element: Element) -> str:
 
 def math_text(element: Element) -> str:
     """A formula on one line: `(a+b)/c`, `x^2`, `√(y)`; letters stay in the order of the file."""
+    return "".join(map(_math_item, element))
 
-    def part(owner: Element, name: str) -> str:
-        found = next((child for child in owner if name_of(child) == name), None)
-        return "" if found is None else math_text(found)
 
-    def grouped(text: str) -> str:
-        return f"({text})" if len(text) > 1 and not text.isalnum() else text
+def _math_item(item: Element) -> str:
+    match name_of(item):
+        case "r":
+            return "".join(child.text or "" for child in item if name_of(child) == "t")
+        case "f":
+            return f"{_group(_math_part(item, 'num'))}/{_group(_math_part(item, 'den'))}"
+        case "sSup" | "sSub" | "sSubSup":
+            return _group(_math_part(item, "e")) + _math_scripts(item)
+        case "rad":
+            return f"{_math_part(item, 'deg')}√({_math_part(item, 'e')})"
+        case "nary":
+            sign = next((str(child.get(M + "val", "")) for child in item.iter(M + "chr")), "∫")
+            return f"{sign}{_math_scripts(item)} {_math_part(item, 'e')}"
+        case "d":
+            return f"({', '.join(_math_parts(item, 'e'))})"
+        case "m":
+            rows = ("; ".join(_math_parts(row, "e")) for row in item if name_of(row) == "mr")
+            return f"[{' | '.join(rows)}]"
+        case name:
+            return "" if name.endswith("Pr") else math_text(item)
 
-    out = ""
-    for child in element:
-        match name_of(child):
-            case "r":
-                out += "".join(item.text or "" for item in child if name_of(item) == "t")
-            case "f":
-                out += f"{grouped(part(child, 'num'))}/{grouped(part(child, 'den'))}"
-            case "sSup" | "sSub" | "sSubSup":
-                below, above = part(child, "sub"), part(child, "sup")
-                out += (
-                    grouped(part(child, "e"))
-                    + (f"_{grouped(below)}" if below else "")
-                    + (f"^{grouped(above)}" if above else "")
-                )
-            case "rad":
-                out += f"{part(child, 'deg')}√({part(child, 'e')})"
-            case "nary":
-                sign = next((str(item.get(M + "val", "")) for item in child.iter(M + "chr")), "∫")
-                below, above = part(child, "sub"), part(child, "sup")
-                out += (
-                    sign
-                    + (f"_{grouped(below)}" if below else "")
-                    + (f"^{grouped(above)}" if above else "")
-                    + f" {part(child, 'e')}"
-                )
-            case "d":
-                out += f"({', '.join(math_text(item) for item in child if name_of(item) == 'e')})"
-            case "m":
-                rows = [
-                    "; ".join(math_text(cell) for cell in row if name_of(cell) == "e")
-                    for row in child
-                    if name_of(row) == "mr"
-                ]
-                out += f"[{' | '.join(rows)}]"
-            case name if not name.endswith("Pr"):
-                out += math_text(child)
-    return out
+
+def _math_parts(owner: Element, name: str) -> Iterator[str]:
+    return (math_text(child) for child in owner if name_of(child) == name)
+
+
+def _math_part(owner: Element, name: str) -> str:
+    return next(_math_parts(owner, name), "")
+
+
+def _math_scripts(item: Element) -> str:
+    """What stands below and above: `_i^2`."""
+    marked = (("_", _math_part(item, "sub")), ("^", _math_part(item, "sup")))
+    return "".join(f"{mark}{_group(text)}" for mark, text in marked if text)
+
+
+def _group(text: str) -> str:
+    return f"({text})" if len(text) > 1 and not text.isalnum() else text
 
 
 # --- what a text says without its marks ---------------------------------------------------------

@@ -1,29 +1,29 @@
 """The facts of a whole PDF put together from its pages: headings, running headers and footers,
-nested lists, pictures, warnings.
+nested lists, images, warnings.
 
-Running headers and footers of a PDF: what stands at the same edge of page after page with the same
-words.
-
-A page number is the one part that may differ: a number, in digits or Roman, that grows with the
-page, alone or with a word for page. With other words it is one only where the layout model takes
-the line for a header or footer too: `Record 7` may say something of its page. Where another number
-differs as well, the line is text whatever the model says.
+Running headers and footers stand at the same edge of page after page with the same words. A page
+number is the one part that may differ: a number, in digits or Roman, that grows with the page,
+alone or with a word for page. With other words it is one only where the layout model takes the line
+for a header or footer too: `Record 7` may say something of its page. Where another number differs
+as well, the line is text whatever the model says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
-from rag_platform.loaders.pdf.characters import LIST_MARKER
+from rag_platform.loaders.parts import Engine
+from rag_platform.loaders.pdf.characters import LIST_MARKER, find_unproved
 from rag_platform.loaders.pdf.headings import heading_levels
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.runs import Run
 from rag_platform.loaders.text import reads_as_title
 from rag_platform.traits import Traits
 
@@ -44,36 +44,31 @@ class PdfInfo:
     outline: tuple[tuple[int, str, int], ...] = ()  # level, title, page
 
 
-@dataclass(frozen=True, slots=True)
-class Reader:
-    """Who read the pages, as the summary records it."""
-
-    loader_name: str
-    loader_version: str
-    parser_engine: str
-    engine_version: str
-    parse_profile: str
-
-
-class PagedLoader(Protocol):
+class PagedLoader:
     """A loader whose pages children read in windows; `traits.engine` names the library."""
 
+    NAME: ClassVar[str]
+    VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
     @property
-    def profile(self) -> str:
-        """layout or fast."""
-        ...
+    def engine(self) -> Engine:
+        """The library and the profile, as the summary records them."""
+        raise NotImplementedError
+
+    def claims(self, filename: str, head: bytes) -> bool:
+        """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""
+        return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
 
     def assemble(
         self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
     ) -> Facts:
-        """The facts of all pages in order."""
-        ...
+        """The facts of all pages in order; raises as `assemble`."""
+        return assemble(pages, info, self, warnings)
 
 
 def assemble(
-    pages: Sequence[PageFacts], info: PdfInfo, reader: Reader, warnings: Sequence[str] = ()
+    pages: Sequence[PageFacts], info: PdfInfo, loader: PagedLoader, warnings: Sequence[str] = ()
 ) -> Facts:
     """The facts of all pages in order. Raises `pages_missing`; `broken_file` if all failed."""
     if [page.page for page in pages] != list(range(1, info.pages + 1)):
@@ -103,11 +98,11 @@ def assemble(
         tuple(blocks),
         media,
         ParseSummary(
-            loader_name=reader.loader_name,
-            loader_version=reader.loader_version,
-            parser_engine=reader.parser_engine,
-            engine_version=reader.engine_version,
-            parse_profile=reader.parse_profile,
+            loader_name=loader.NAME,
+            loader_version=loader.VERSION,
+            parser_engine=loader.engine.name,
+            engine_version=loader.engine.version,
+            parse_profile=loader.engine.profile,
             md_sha256=hashlib.sha256(text.encode()).hexdigest(),
             text_chars=len(text),
             paragraphs=sum(block.kind == "paragraph" for block in blocks),
@@ -118,7 +113,7 @@ def assemble(
             metadata=dict(info.metadata),
             warnings=(
                 *warnings,
-                *_notes(pages, reader.parse_profile),
+                *_notes(pages, loader.engine.profile),
                 *(note for page in pages for note in page.warnings),
             ),
             errors=tuple(page.warnings[-1] for page in failed),
@@ -298,6 +293,43 @@ def by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Blo
         else:
             pages.setdefault(block.page, []).append(block)
     return failures, pages
+
+
+def verify_pages(
+    text: str, blocks: Sequence[Block], pages: int, read: Callable[[int], Sequence[Run]]
+) -> dict[int, str]:
+    """Ordinal to reason for each block that its rectangle does not print; `read` reads a page.
+
+    Give all blocks of a page together: a character belongs to the smallest rectangle around it.
+    """
+    failures, numbered = by_page(blocks)
+    for number, group in numbered.items():
+        if 1 <= number <= pages:
+            failures.update(find_unproved(number, read(number), text, group))
+        else:
+            reason = f"page {number} does not exist; the PDF has {pages}"
+            failures.update({block.ordinal: reason for block in group})
+    return failures
+
+
+def require_pages(pages: int, most: int) -> None:
+    """Raise DocumentError `too_many_pages` for more pages than are read of one file."""
+    if pages > most:
+        raise DocumentError(
+            f"the PDF has {pages} pages, more than max_pages = {most}; split it or raise"
+            " limits.max_pages in settings.yaml",
+            code="too_many_pages",
+        )
+
+
+def storable(value: object) -> str:
+    """The text of a metadata value, as UTF-8 can hold it."""
+    return str(value).replace("\x00", "").strip().encode("utf-8", "replace").decode()
+
+
+def storable_items(items: Iterable[tuple[Any, object]]) -> dict[str, str]:
+    """The metadata values that hold text."""
+    return {str(key): text for key, value in items if value and (text := storable(value))}
 
 
 Place = tuple[int, int]  # page from 1, position of the block on its page

@@ -204,11 +204,7 @@ def engine(*, layout: bool = False) -> Any:
 def opened(path: Path) -> Iterator[Any]:
     """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
     pymupdf = engine()
-    if path.stat().st_size == 0:
-        raise DocumentError(
-            f"{path.name}: the file is empty (0 bytes); export it again from its source",
-            code="empty_file",
-        )
+    require_bytes(path)
     with MUPDF_LOCK:
         pymupdf.TOOLS.mupdf_display_errors(False)
         pymupdf.TOOLS.mupdf_display_warnings(False)
@@ -217,24 +213,39 @@ def opened(path: Path) -> Iterator[Any]:
         try:
             document = pymupdf.open(path, filetype="pdf")
         except (RuntimeError, ValueError, TypeError) as error:
-            raise _broken(path, error) from error
+            raise broken_pdf(path, error) from error
         with document:
             if document.needs_pass and not document.authenticate(""):
-                raise DocumentError(
-                    "the PDF is encrypted and needs a password; remove the protection (for example"
-                    " `qpdf --decrypt --password=...`) and ingest the result",
-                    code="encrypted",
-                )
+                raise encrypted_pdf()
             try:
                 pages = int(document.page_count)
             except (RuntimeError, ValueError) as error:
-                raise _broken(path, error) from error
+                raise broken_pdf(path, error) from error
             if pages < 1:
-                raise _broken(path, "it has no pages")
+                raise broken_pdf(path, "it has no pages")
             yield document
 
 
-def _broken(path: Path, reason: object) -> DocumentError:
+def require_bytes(path: Path) -> None:
+    """Raise DocumentError `empty_file` for a file without a byte."""
+    if path.stat().st_size == 0:
+        raise DocumentError(
+            f"{path.name}: the file is empty (0 bytes); export it again from its source",
+            code="empty_file",
+        )
+
+
+def encrypted_pdf() -> DocumentError:
+    """The refusal of a PDF with a password."""
+    return DocumentError(
+        "the PDF is encrypted and needs a password; remove the protection (for example"
+        " `qpdf --decrypt --password=...`) and ingest the result",
+        code="encrypted",
+    )
+
+
+def broken_pdf(path: Path, reason: object) -> DocumentError:
+    """The refusal of a PDF that cannot be read."""
     text = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
     text = (
         "no PDF structure in it"
@@ -653,7 +664,7 @@ def proves(kind: str, text: str, printed: str) -> bool:
     return not any(surplus.values())
 
 
-def unproved(
+def find_unproved(
     page: int, runs: Sequence[Run], facts_text: str, blocks: Sequence[Block]
 ) -> dict[int, str]:
     """Ordinal to reason for each block of a page that its rectangle does not print.

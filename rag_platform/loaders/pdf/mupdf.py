@@ -16,19 +16,25 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders.archives import Reading
-from rag_platform.loaders.pdf import assembly, characters
-from rag_platform.loaders.pdf import layout as pdf_layout
-from rag_platform.loaders.pdf.assembly import PdfInfo, Reader
+from rag_platform.loaders.parts import Engine
+from rag_platform.loaders.pdf import characters
+from rag_platform.loaders.pdf.assembly import (
+    PagedLoader,
+    PdfInfo,
+    require_pages,
+    storable,
+    storable_items,
+    verify_pages,
+)
 from rag_platform.loaders.pdf.images import images_of
-from rag_platform.loaders.pdf.pages import PageFacts, page_blocks
+from rag_platform.loaders.pdf.layout import layout_regions
+from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.runs import Run
 from rag_platform.traits import Traits
 
-NAME = "pdf"
-VERSION = "4"
 Profile = Literal["layout", "fast"]
 
 _DAMAGE = re.compile(
@@ -36,11 +42,10 @@ _DAMAGE = re.compile(
     r" (code|stream|data|distance)",
     re.I,
 )
-MAX_IMAGES_PER_PAGE = 200
 
 
 @dataclass(frozen=True)
-class PdfLoader:
+class PdfLoader(PagedLoader):
     """Reads PDF files, also those with up to 1024 bytes before their magic.
 
     Profile `layout` uses a model (some pages a second), `fast` MuPDF's blocks, sizes and weights
@@ -50,60 +55,39 @@ class PdfLoader:
     profile: Profile = "layout"
     max_pages: int = 100_000
 
-    VERSION: ClassVar[str] = VERSION
+    NAME: ClassVar[str] = "pdf"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
-    def claims(self, filename: str, head: bytes) -> bool:
-        """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""
-        return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
+    @property
+    def engine(self) -> Engine:
+        """MuPDF, with its layout model where the profile says so."""
+        name = "pymupdf+layout" if self.profile == "layout" else "pymupdf"
+        return Engine(name, metadata.version("pymupdf"), self.profile)
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages, self.profile), info)
 
-    def assemble(
-        self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
-    ) -> Facts:
-        """The facts of all pages in order; raises as `pdf_document.assemble`."""
-        engine = "pymupdf+layout" if self.profile == "layout" else "pymupdf"
-        return assembly.assemble(
-            pages,
-            info,
-            Reader(NAME, VERSION, engine, metadata.version("pymupdf"), self.profile),
-            warnings,
-        )
-
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-        """Ordinal to reason for each block that the PDF does not prove; see `verify_blocks`."""
-        return verify_blocks(path, text, blocks)
+        """Ordinal to reason for each block that its rectangle does not print."""
+        with characters.opened(path) as document:
 
+            def read(number: int) -> list[Run]:
+                page = document[number - 1]
+                page.remove_rotation()
+                return characters.page_runs(page)
 
-def page_count(path: Path) -> int:
-    """The number of pages. Raises DocumentError as `describe` does."""
-    return describe(path).pages
+            return verify_pages(text, blocks, int(document.page_count), read)
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
     """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
     with characters.opened(path) as document:
         pages = int(document.page_count)
-        if pages > max_pages:
-            raise DocumentError(
-                f"the PDF has {pages} pages, more than max_pages = {max_pages}; split it or raise"
-                " limits.max_pages in settings.yaml",
-                code="too_many_pages",
-            )
-        values = {
-            str(key): _storable(value) for key, value in (document.metadata or {}).items() if value
-        }
-        return PdfInfo(
-            pages, {key: value for key, value in values.items() if value}, _outline(document)
-        )
-
-
-def _storable(value: object) -> str:
-    return str(value).replace("\x00", "").strip().encode("utf-8", "replace").decode()
+        require_pages(pages, max_pages)
+        return PdfInfo(pages, storable_items((document.metadata or {}).items()), _outline(document))
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
@@ -112,7 +96,7 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
         entries = document.get_toc(simple=True)
     except (RuntimeError, ValueError, IndexError, AttributeError, TypeError):
         return ()
-    return tuple((int(level), _storable(title), int(page)) for level, title, page in entries)
+    return tuple((int(level), storable(title), int(page)) for level, title, page in entries)
 
 
 def load_window(
@@ -183,7 +167,7 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
         textpage = page.get_textpage(
             flags=characters.text_flags(images=True), clip=pymupdf.INFINITE_RECT()
         )
-        regions = pdf_layout.layout_regions(page, textpage, runs)
+        regions = layout_regions(page, textpage, runs)
     else:
         regions = plain_regions(runs)
     blocks, warnings = page_blocks(number + 1, runs, regions)
@@ -194,49 +178,8 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
         warnings.append(
             f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})"
         )
-    if len(images) > MAX_IMAGES_PER_PAGE:
-        warnings.append(
-            f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are"
-            " recorded"
-        )
-    hidden = tuple(
+    hidden = [
         HiddenText(number + 1, reason, "".join(map(characters.clean, text)))
         for reason, text in unseen
-    )
-    return PageFacts(
-        number + 1,
-        tuple(blocks),
-        tuple(images[:MAX_IMAGES_PER_PAGE]),
-        engine,
-        tuple(warnings),
-        hidden,
-    )
-
-
-# --- proof --------------------------------------------------------------------------------------
-
-
-def verify_blocks(path: Path, facts_text: str, blocks: Sequence[Block]) -> dict[int, str]:
-    """Ordinal to reason for each block that its rectangle does not print.
-
-    Give all blocks of a page together: a character belongs to the smallest rectangle around it.
-    """
-    failures, by_page = assembly.by_page(blocks)
-    with characters.opened(path) as document:
-        for number, group in by_page.items():
-            if not 1 <= number <= document.page_count:
-                failures.update(
-                    {
-                        block.ordinal: (
-                            f"page {number} does not exist; the PDF has {document.page_count}"
-                        )
-                        for block in group
-                    }
-                )
-                continue
-            page = document[number - 1]
-            page.remove_rotation()
-            failures.update(
-                characters.unproved(number, characters.page_runs(page), facts_text, group)
-            )
-    return failures
+    ]
+    return page_facts(number + 1, blocks, images, engine, warnings, hidden)

@@ -55,6 +55,24 @@ class PageFacts:
     hidden: tuple[HiddenText, ...] = ()
 
 
+MAX_IMAGES_PER_PAGE = 200
+
+
+def page_facts(
+    page: int,
+    blocks: Sequence[PageBlock],
+    images: Sequence[PageImage],
+    engine: str,
+    warnings: Sequence[str],
+    hidden: Sequence[HiddenText] = (),
+) -> PageFacts:
+    """The facts of a page, with a warning where it has more images than are recorded."""
+    more = f"only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are recorded"
+    notes = [*warnings, *([f"page {page}: {more}"] if len(images) > MAX_IMAGES_PER_PAGE else [])]
+    kept = tuple(images[:MAX_IMAGES_PER_PAGE])
+    return PageFacts(page, tuple(blocks), kept, engine, tuple(notes), tuple(hidden))
+
+
 def page_blocks(
     page: int, runs: Sequence[Run], regions: Sequence[Region]
 ) -> tuple[list[PageBlock], list[str]]:

@@ -23,11 +23,18 @@ from typing import Any, ClassVar, Literal
 import pypdfium2
 import pypdfium2.raw as raw_api
 
-from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts
 from rag_platform.loaders.archives import Reading
-from rag_platform.loaders.pdf import assembly, bidi, characters
-from rag_platform.loaders.pdf.assembly import PdfInfo, Reader
+from rag_platform.loaders.parts import Engine
+from rag_platform.loaders.pdf import bidi, characters
+from rag_platform.loaders.pdf.assembly import (
+    PagedLoader,
+    PdfInfo,
+    require_pages,
+    storable,
+    storable_items,
+    verify_pages,
+)
 from rag_platform.loaders.pdf.images import (
     PLACED,
     PREFIX,
@@ -37,14 +44,10 @@ from rag_platform.loaders.pdf.images import (
     read_each,
     zoom_of,
 )
-from rag_platform.loaders.pdf.pages import PageFacts, page_blocks
+from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform.traits import Traits
-
-NAME = "pdfium"
-VERSION = "2"
-MAX_IMAGES_PER_PAGE = 200
 
 _LOCK = threading.RLock()  # PDFium serves one thread at a time
 _ENCRYPTED = (raw_api.FPDF_ERR_PASSWORD, raw_api.FPDF_ERR_SECURITY)
@@ -53,74 +56,48 @@ _LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
 
 
 @dataclass(frozen=True)
-class PdfiumLoader:
+class PdfiumLoader(PagedLoader):
     """Reads PDF files with PDFium, also those with up to 1024 bytes before their magic."""
 
     max_pages: int = 100_000
     profile: Literal["fast"] = "fast"
 
-    VERSION: ClassVar[str] = VERSION
+    NAME: ClassVar[str] = "pdfium"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
-    def claims(self, filename: str, head: bytes) -> bool:
-        """True when the PDF magic stands in the first 1024 bytes, whatever the file is called."""
-        return b"%PDF-" in head[:1024] or (filename.lower().endswith(".pdf") and not head)
+    @property
+    def engine(self) -> Engine:
+        """PDFium."""
+        return Engine("pdfium", metadata.version("pypdfium2"), self.profile)
 
     def load(self, path: Path, filename: str) -> Facts:
         """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages), info)
 
-    def assemble(
-        self, pages: Sequence[PageFacts], info: PdfInfo, warnings: Sequence[str] = ()
-    ) -> Facts:
-        """The facts of all pages in order; raises as `pdf_document.assemble`."""
-        reader = Reader(NAME, VERSION, "pdfium", metadata.version("pypdfium2"), self.profile)
-        return assembly.assemble(pages, info, reader, warnings)
-
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its rectangle does not print."""
-        failures, by_page = assembly.by_page(blocks)
         with opened(path) as document:
-            for number, group in by_page.items():
-                if not 1 <= number <= len(document):
-                    failures.update(
-                        {
-                            block.ordinal: (
-                                f"page {number} does not exist; the PDF has {len(document)}"
-                            )
-                            for block in group
-                        }
-                    )
-                    continue
+
+            def read(number: int) -> list[Run]:
                 with _page(document, number - 1) as page:
-                    failures.update(characters.unproved(number, page_runs(page), text, group))
-        return failures
+                    return page_runs(page)
+
+            return verify_pages(text, blocks, len(document), read)
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
-    if path.stat().st_size == 0:
-        raise DocumentError(
-            f"{path.name}: the file is empty (0 bytes); export it again from its source",
-            code="empty_file",
-        )
+    characters.require_bytes(path)
     with _LOCK:
         try:
             document = pypdfium2.PdfDocument(path)
         except pypdfium2.PdfiumError as error:
             if getattr(error, "err_code", None) in _ENCRYPTED:
-                raise DocumentError(
-                    "the PDF is encrypted and needs a password; remove the protection (for example"
-                    " `qpdf --decrypt --password=...`) and ingest the result",
-                    code="encrypted",
-                ) from error
-            raise DocumentError(
-                f"the PDF cannot be read ({str(error).replace(str(path), 'the file')}); repair it"
-                " (for example `qpdf in.pdf out.pdf`) or export it again",
-                code="broken_file",
-            ) from error
+                raise characters.encrypted_pdf() from error
+            raise characters.broken_pdf(path, error) from error
         try:
             yield document
         finally:
@@ -130,25 +107,10 @@ def opened(path: Path) -> Iterator[Any]:
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
     """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
     with opened(path) as document:
-        if len(document) > max_pages:
-            raise DocumentError(
-                f"the PDF has {len(document)} pages, more than max_pages = {max_pages}; split it or"
-                " raise limits.max_pages",
-                code="too_many_pages",
-            )
-        values = {
-            str(key).lower(): _storable(value)
-            for key, value in document.get_metadata_dict(skip_empty=True).items()
-        }
-        return PdfInfo(
-            len(document),
-            {key: value for key, value in values.items() if value},
-            _outline(document),
-        )
-
-
-def _storable(value: object) -> str:
-    return str(value).replace("\x00", "").strip().encode("utf-8", "replace").decode()
+        require_pages(len(document), max_pages)
+        items = document.get_metadata_dict(skip_empty=True).items()
+        values = storable_items((str(key).lower(), value) for key, value in items)
+        return PdfInfo(len(document), values, _outline(document))
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
@@ -159,7 +121,7 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
             target = mark.get_dest()
             page = target.get_index() if target else None
             if page is not None:
-                entries.append((mark.level + 1, _storable(mark.get_title()), page + 1))
+                entries.append((mark.level + 1, storable(mark.get_title()), page + 1))
     except (pypdfium2.PdfiumError, UnicodeDecodeError, ValueError):
         return ()
     return tuple(entries)
@@ -185,21 +147,9 @@ def _read_page(document: Any, number: int) -> PageFacts:
         blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
         images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
     if reading.error is not None:  # it is named in a warning, never dropped in silence
-        return PageFacts(
-            number + 1,
-            (),
-            (),
-            "failed",
-            (f"page {number + 1}: raw reading failed ({reading.reason})",),
-        )
-    if len(images) > MAX_IMAGES_PER_PAGE:
-        warnings.append(
-            f"page {number + 1}: only the first {MAX_IMAGES_PER_PAGE} of {len(images)} images are"
-            " recorded"
-        )
-    return PageFacts(
-        number + 1, tuple(blocks), tuple(images[:MAX_IMAGES_PER_PAGE]), "raw", tuple(warnings)
-    )
+        warning = f"page {number + 1}: raw reading failed ({reading.reason})"
+        return PageFacts(number + 1, (), (), "failed", (warning,))
+    return page_facts(number + 1, blocks, images, "raw", warnings)
 
 
 @contextmanager
@@ -289,13 +239,9 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
             code, high = (
                 (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0) if high else (0xFFFD, 0)
             )
-        char = (
-            "-"
-            if code == _LINE_END_HYPHEN
-            else chr(code)
-            if 32 < code < 127 or 160 < code < 0x110000
-            else " "
-        )
+        hyphen = code == _LINE_END_HYPHEN
+        printable = 32 < code < 127 or 160 < code < 0x110000
+        char = "-" if hyphen else chr(code) if printable else " "
         if not char.isspace():
             first = first if word else i
             word.append(char)

@@ -12,7 +12,7 @@ import pytest
 from rag_platform.documents.kept_text import tokens
 from rag_platform.loaders.pdf import characters, mupdf, pdfium, tables
 from rag_platform.loaders.pdf.characters import Region, line_text, visual_lines
-from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader, page_words
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform.loaders.pdf.second_reading import reread
@@ -164,7 +164,7 @@ def test_both_orders_of_storing_a_line_read_alike_though_no_font_draws_it(tmp_pa
         path = write_glyphs(tmp_path / "x.pdf", order)
         facts = PdfLoader(profile="fast").load(path, "x.pdf")
         assert facts.text == ARABIC
-        assert verify_blocks(path, facts.text, facts.blocks) == {}
+        assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
 def test_drawn_forms_are_letters_and_ligatures_keep_their_order(tmp_path):
@@ -176,7 +176,7 @@ def test_drawn_forms_are_letters_and_ligatures_keep_their_order(tmp_path):
         path = write_glyphs(tmp_path / "x.pdf", order)
         facts = PdfLoader(profile="fast").load(path, "x.pdf")
         assert facts.text.split() == ["سلام", "سلام"]
-        assert verify_blocks(path, facts.text, facts.blocks) == {}
+        assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
 def test_marks_follow_their_letter(tmp_path):
@@ -212,7 +212,7 @@ def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
     loader = PdfLoader(profile=profile)
     facts = loader.load(path, "x.pdf")
     assert facts.text.split() == " ".join(PARAGRAPHS).split()
-    assert verify_blocks(path, facts.text, facts.blocks) == {}
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert sorted(
         word.text for _, words in page_words(path, [1]) for word in words if word.text.isalpha()
     ) == sorted(word for word in " ".join(PARAGRAPHS).split() if word.isalpha())

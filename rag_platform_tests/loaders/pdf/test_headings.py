@@ -8,7 +8,7 @@ import pytest
 from rag_platform.loaders.pdf.assembly import PdfInfo
 from rag_platform.loaders.pdf.headings import heading_levels, number_depth
 from rag_platform.loaders.pdf.images import PageImage
-from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.runs import Char, Run
@@ -318,4 +318,4 @@ def test_the_fast_profile_reads_headings_lists_and_code_from_a_file(tmp_path):
         f"{n} Chapter on valves" for n in (1, 2, 3)
     ]
     assert "```\nopen(valve)\n    close(valve)\n```" in facts.text
-    assert verify_blocks(path, facts.text, facts.blocks) == {}
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}

@@ -9,7 +9,7 @@ import pytest
 
 from rag_platform.ir import HiddenText
 from rag_platform.loaders.pdf import characters
-from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 
 WHITE, BLUE = (1, 1, 1), (0, 0, 1)
 
@@ -24,7 +24,7 @@ def read(path: Path, draw, profile: str = "fast"):
         draw(page)
         document.save(path / "page.pdf")
     facts = PdfLoader(profile=profile).load(path / "page.pdf", "page.pdf")
-    assert verify_blocks(path / "page.pdf", facts.text, facts.blocks) == {}
+    assert PdfLoader().verify_blocks(path / "page.pdf", facts.text, facts.blocks) == {}
     assert all(item.page == 1 for item in facts.summary.hidden)
     return " ".join(facts.text.split()), [(item.reason, item.text) for item in facts.summary.hidden]
 

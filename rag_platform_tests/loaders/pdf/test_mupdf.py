@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rag_platform.errors import DocumentError
 from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.assembly import PdfInfo
-from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window
 from rag_platform.loaders.pdf.page_json import page_from_json, page_to_json
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.runs import Char, Run
@@ -104,7 +104,7 @@ def test_every_block_is_proved_and_blocks_tile_the_text(datasheet, profile):
         if profile == "layout"
         else PdfLoader(profile="fast").load(DATASHEET, "datasheet.pdf")
     )
-    assert verify_blocks(DATASHEET, facts.text, facts.blocks) == {}
+    assert PdfLoader().verify_blocks(DATASHEET, facts.text, facts.blocks) == {}
     cursor = 0
     for block in facts.blocks:
         assert facts.text[cursor : block.start].strip() == ""
@@ -115,14 +115,18 @@ def test_every_block_is_proved_and_blocks_tile_the_text(datasheet, profile):
 def test_a_changed_word_and_a_moved_rectangle_are_noticed(datasheet):
     wrong = datasheet.text.replace("11,400 parcels/h", "11,500 parcels/h")
     table = next(b for b in datasheet.blocks if b.kind == "table")
-    assert list(verify_blocks(DATASHEET, wrong, datasheet.blocks)) == [table.ordinal]
+    assert list(PdfLoader().verify_blocks(DATASHEET, wrong, datasheet.blocks)) == [table.ordinal]
     moved = replace(table, bbox=(0.0, 700.0, 10.0, 710.0))
-    assert verify_blocks(DATASHEET, datasheet.text, [moved])[table.ordinal].startswith(
-        "page 2 prints ''"
+    assert (
+        PdfLoader()
+        .verify_blocks(DATASHEET, datasheet.text, [moved])[table.ordinal]
+        .startswith("page 2 prints ''")
     )
     assert (
         "does not exist"
-        in verify_blocks(DATASHEET, datasheet.text, [replace(table, page=9)])[table.ordinal]
+        in PdfLoader().verify_blocks(DATASHEET, datasheet.text, [replace(table, page=9)])[
+            table.ordinal
+        ]
     )
 
 
@@ -330,7 +334,7 @@ def test_real_pages_are_proved(name, material):
     path = material / "pdf-truth" / f"{name}.pdf"
     facts = PdfLoader().load(path, path.name)
     assert facts.blocks
-    assert verify_blocks(path, facts.text, facts.blocks) == {}
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
 @pytest.mark.parametrize(

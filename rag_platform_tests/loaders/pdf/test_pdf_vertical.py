@@ -7,7 +7,7 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 
 COLUMNS = (
     "国境の長いトンネルを抜けると雪国であった。",
@@ -52,7 +52,7 @@ def test_columns_are_read_downwards_from_the_right_in_whichever_order_they_are_s
             for note in facts.summary.warnings
             if note.startswith("page 1: its text is set in columns")
         ]
-        assert verify_blocks(path, facts.text, facts.blocks) == {}
+        assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
 def test_level_text_and_short_piles_of_signs_are_no_columns(tmp_path: Path):

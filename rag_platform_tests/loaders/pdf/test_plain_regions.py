@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pymupdf
 
-from rag_platform.loaders.pdf.mupdf import PdfLoader, verify_blocks
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.runs import Char, Run
 
@@ -23,7 +23,7 @@ def test_chinese_lines_with_wide_leading_are_one_paragraph_without_spaces() -> N
         ("安装冷库套", "得小于两度。"),
     ]
     assert "35 千克的包裹。每个模块" in paragraphs[0]
-    assert verify_blocks(SAMPLE, facts.text, facts.blocks) == {}
+    assert PdfLoader().verify_blocks(SAMPLE, facts.text, facts.blocks) == {}
 
 
 def test_short_lines_below_each_other_stay_apart(tmp_path: Path) -> None:
