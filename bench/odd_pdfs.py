@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import LoadingConfig, load_settings, load_strategy
-from rag_platform.documents.kept_text import chunk_spans, kept_text
+from rag_platform.documents.kept_text import chunk_spans, text_in_chunks
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.intake.isolation import verify_in_child
 from rag_platform.ir import Version
@@ -81,7 +81,7 @@ def main() -> None:
                 build_stage(stage, work)
             spans, said = chunk_spans(work.chunks), dict[int, str]()
             for block in work.facts.blocks:
-                if text := kept_text(block, work.normalised, spans).strip():
+                if text := text_in_chunks(block, work.normalised, spans).strip():
                     said[block.page or 0] = f"{said.get(block.page or 0, '')} {text}"
             wrong = problems(made, said, work.facts.summary.title)
             unproved = verify_in_child(

@@ -146,14 +146,14 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
     """What of a document's text stands in no chunk, from its stored facts, edits and chunks as they
     were cut.
     """
-    from rag_platform.documents.kept_text import dropped_text, word_counts
+    from rag_platform.documents.kept_text import find_dropped, word_counts
     from rag_platform.documents.versions import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
     profiles, version = lease.release.manifest.profiles, found.version
     facts = load_facts(store, version, profiles["facts"])
     chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
-    items = dropped_text(facts, apply_edits(facts.text, _edits(lease, store, version)), chunks)
+    items = find_dropped(facts, apply_edits(facts.text, _edits(lease, store, version)), chunks)
     rows: list[DroppedText] = []
     for item in items:
         row: DroppedText = {"reason": item.reason, "text": item.text}

@@ -23,7 +23,7 @@ from rag_platform.contract.schema import (
     DroppedData,
     ListedDocument,
 )
-from rag_platform.documents.metadata import effective
+from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
@@ -242,7 +242,7 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
         last = newest.get(document.doc_id)
         version_id = document.live_version or (last.version_id if last else "")
         # with the words of its file, as filters see it
-        shown = effective(document, by_id[version_id]) if version_id in by_id else document
+        shown = with_file_metadata(document, by_id[version_id]) if version_id in by_id else document
         status = _status(document, last, hidden, counts)
         rows.append(
             _row(

@@ -11,7 +11,7 @@ from typing import Any
 
 from rag_platform import registry
 from rag_platform.chunkers.sizes import Span
-from rag_platform.chunkers.source_locations import Places, attached_images, media_chunks
+from rag_platform.chunkers.source_locations import Places, attach_images, media_chunks
 from rag_platform.config.chunk_token_limits import (
     chunk_tokens,
     chunking_embedder,
@@ -98,7 +98,7 @@ def cut(
     A chunker with `families` gives a parent before its children; only the children are indexed.
     """
     places = Places(facts)
-    fingerprint = _counted(strategy)
+    fingerprint = _make_namer(strategy)
     chunks: list[Chunk] = []
 
     def add(section: Section, span: Span, chunk_type: str = "child", parent_id: str = "") -> str:
@@ -164,7 +164,7 @@ def _families(chunker: Chunker, text: str) -> list[tuple[Span | None, list[Span]
 
 def _with_images(chunks: Sequence[Chunk], links: Sequence[MediaLink], facts: Facts) -> list[Chunk]:
     """The chunks with the images that belong to them; a parent has those of its children."""
-    children = attached_images(
+    children = attach_images(
         [chunk for chunk in chunks if chunk.chunk_type != "parent"], links, facts.blocks
     )
     of_parents: dict[str, list[str]] = {}
@@ -183,7 +183,7 @@ def chunk_hash(chunks: Sequence[Chunk]) -> str:
     return hashlib.sha256("\n".join(chunk.chunk_id for chunk in chunks).encode()).hexdigest()
 
 
-def _counted(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
+def _make_namer(strategy: Strategy) -> Callable[[str, str, str], tuple[str, str]]:
     """A function from section, text and chunk type to (fingerprint, chunk_id).
 
     A parent is named apart from its children, so that it may have the text of one of them.

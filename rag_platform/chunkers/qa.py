@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rag_platform.chunkers.recursive import Recursive
-from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trimmed
+from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trim
 from rag_platform.text.markdown_blocks import (
     DELIMITER,
     HEADING,
@@ -70,7 +70,7 @@ class QuestionAnswer:
                 start = done  # a heading stays with the pair that it stands over
             elif text[done:start].strip():
                 found += rest.spans_within(text, done, start)
-            if span := trimmed(text, start, end):
+            if span := trim(text, start, end):
                 found += [span] if ruler.fits(*span) else rest.spans_within(text, start, end)
             done = end
         return found
@@ -86,7 +86,11 @@ def pairs(text: str) -> list[Span]:
     """The spans of questions with their answers, in order, apart from each other."""
     runs = structure(text)
     lines = list(_open_lines(text, runs))
-    found = [*_marked(lines, len(text)), *_asking_headings(lines, len(text)), *_rows(text, runs)]
+    found = [
+        *_find_marked(lines, len(text)),
+        *_asking_headings(lines, len(text)),
+        *_rows(text, runs),
+    ]
     apart: list[Span] = []
     for span in sorted(found, key=lambda span: (span[0], -span[1])):
         if not apart or span[0] >= apart[-1][1]:
@@ -105,7 +109,7 @@ def _open_lines(text: str, runs: list[Guarded]) -> Iterator[_Line]:
         start += len(line) + 1
 
 
-def _marked(lines: list[_Line], stop: int) -> Iterator[Span]:
+def _find_marked(lines: list[_Line], stop: int) -> Iterator[Span]:
     """From each question's mark to the next question or heading, if an answer is between."""
     start: int | None = None
     answered = False

@@ -16,10 +16,10 @@ from rag_platform.chunkers.sizes import (
     INK,
     Ruler,
     Span,
-    inked,
     require_sizes,
+    skip_space,
     token_counter,
-    trimmed,
+    trim,
 )
 from rag_platform.errors import ConfigError
 from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries, clause_ends
@@ -142,7 +142,7 @@ class Recursive:
         # a tokenizer may count a run of characters higher than its parts
         for _ in range(EXACT_ROUNDS):
             loose = [span for span in found if ruler.fits(*span)]
-            if not (most := ruler.exceeded(loose)):
+            if not (most := ruler.count_excess(loose)):
                 break
             ruler.budget = ruler.budget * ruler.token_size // (most + 1)
             found = best_spans(start, end, ruler, cuts, self.chunk_overlap)
@@ -155,12 +155,12 @@ def best_spans(start: int, stop: int, ruler: Ruler, cuts: Boundaries, overlap: i
     found: list[Span] = []
     previous = start
     while start < stop:
-        start = inked(text, start)
+        start = skip_space(text, start)
         end, clean = _end(ruler, cuts, start, stop, previous, overlap)
         if end <= previous and start < previous:
             start = previous
             continue
-        if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
+        if (span := trim(text, start, end)) and (not found or span[1] > found[-1][1]):
             found.append(span)
         if INK.search(text, end, stop) is None:
             break
@@ -188,7 +188,7 @@ def _end(
             return min(places, key=lambda place: abs(place - aim)), before_heading
     if start < floor:
         return floor, False  # no good cut behind the overlap: more fits without it
-    return min(stop, forced_end(cuts, start, high)), False
+    return min(stop, find_forced_end(cuts, start, high)), False
 
 
 def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
@@ -207,7 +207,7 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
         yield cuts.edges(*window), False
 
 
-def forced_end(cuts: Boundaries, start: int, high: int) -> int:
+def find_forced_end(cuts: Boundaries, start: int, high: int) -> int:
     """Where nothing separates: the end of a long fence or row, before a link, or anywhere.
 
     A fence or a row stays with the heading before it.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rag_platform import registry
 from rag_platform.chunkers.pieces import Piece, pieces
-from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trimmed
+from rag_platform.chunkers.sizes import Ruler, Span, require_sizes, trim
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder
 from rag_platform.text.markdown_blocks import HEADING
@@ -47,22 +47,22 @@ class SentenceWindow:
             return []
         ruler = Ruler(text, self.chunk_size, self.max_tokens)
         found = pieces(text, ruler)
-        return _spans(text, packed(text, found, ruler, self.overlap_sentences))
+        return _spans(text, pack(text, found, ruler, self.overlap_sentences))
 
 
-def packed(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
+def pack(text: str, found: Sequence[Piece], ruler: Ruler, overlap: int = 0) -> list[list[Piece]]:
     """Runs of pieces, each as long as fits; up to `overlap` pieces of prose are repeated."""
     runs: list[list[Piece]] = []
     run: list[Piece] = []
     for unit in found:
         if run and not ruler.fits(run[0].start, unit.end):
             runs.append(run)
-            run = _repeated(text, run, unit, ruler, overlap)
+            run = _repeat(text, run, unit, ruler, overlap)
         run.append(unit)
     return [*runs, run] if run else runs
 
 
-def _repeated(
+def _repeat(
     text: str, run: Sequence[Piece], following: Piece, ruler: Ruler, overlap: int
 ) -> list[Piece]:
     """The last pieces of a run that the next one repeats, as far as they fit."""
@@ -77,7 +77,7 @@ def _repeated(
 
 
 def _spans(text: str, runs: Sequence[Sequence[Piece]]) -> list[Span]:
-    found = (trimmed(text, run[0].start, run[-1].end) for run in runs)
+    found = (trim(text, run[0].start, run[-1].end) for run in runs)
     return [span for span in found if span is not None]
 
 
@@ -131,8 +131,8 @@ class Semantic:
         found = pieces(text, ruler)
         runs: list[list[Piece]] = []
         for topic in self._topics(text, found):
-            runs += packed(text, topic, ruler)
-        return _spans(text, self._joined(runs, ruler))
+            runs += pack(text, topic, ruler)
+        return _spans(text, self._join_short(runs, ruler))
 
     def _topics(self, text: str, found: Sequence[Piece]) -> list[list[Piece]]:
         """The units, parted where the subject changes."""
@@ -150,7 +150,7 @@ class Semantic:
         cuts = [0, *(i + 1 for i, distance in enumerate(distances) if distance > limit), len(found)]
         return [list(found[first:after]) for first, after in pairwise(cuts)]
 
-    def _joined(self, runs: Sequence[list[Piece]], ruler: Ruler) -> list[list[Piece]]:
+    def _join_short(self, runs: Sequence[list[Piece]], ruler: Ruler) -> list[list[Piece]]:
         """The runs, a short one joined to the run before it where both fit."""
         joined: list[list[Piece]] = []
         for run in runs:

@@ -63,7 +63,7 @@ class Ruler:
         self.size = size
         self.in_tokens = in_tokens
         self.counts = counts
-        self.sums = token_sums(text) if counts is None else counted_sums(text, counts)
+        self.sums = token_sums(text) if counts is None else count_words(text, counts)
         self.characters = len(text) if in_tokens else size
         self.token_size = min(size, max_tokens) if in_tokens else max_tokens
         self.budget = 100 * self.token_size
@@ -91,7 +91,7 @@ class Ruler:
             return max(0, end - overlap)
         return int(np.searchsorted(self.sums, self.sums[end] - 100 * overlap, side="left"))
 
-    def exceeded(self, spans: Iterable[Span]) -> int:
+    def count_excess(self, spans: Iterable[Span]) -> int:
         """The most tokens of a span beyond the limit by the tokenizer, else 0."""
         texts = [self.text[start:end] for start, end in spans]
         if self.counts is None or not texts:
@@ -100,7 +100,7 @@ class Ruler:
         return most if most > self.token_size else 0
 
 
-def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
+def count_words(text: str, counts: TokenCounts) -> NDArray[np.int64]:
     """Running cost in hundredths of a token: exact per word, spread as the estimate is."""
     sums = token_sums(text)
     words = [(match.start(), match.end()) for match in WORD.finditer(text)]
@@ -119,7 +119,7 @@ def counted_sums(text: str, counts: TokenCounts) -> NDArray[np.int64]:
     return exact
 
 
-def inked(text: str, start: int) -> int:
+def skip_space(text: str, start: int) -> int:
     """The first place from `start` that is not white space, clusters kept whole."""
     found = INK.search(text, start)
     if found is None:
@@ -131,7 +131,7 @@ def inked(text: str, start: int) -> int:
     )
 
 
-def trimmed(text: str, start: int, end: int) -> Span | None:
+def trim(text: str, start: int, end: int) -> Span | None:
     """The span without white space around it, clusters kept whole; None when nothing is left."""
     while start < end and text[start].isspace() and is_grapheme_boundary(text, start + 1):
         start += 1

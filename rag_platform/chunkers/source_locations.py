@@ -51,7 +51,7 @@ class Places:
             "line_end": lines[1],
             "byte_start": first,
             "byte_end": last,
-            "locator": merged_locator(
+            "locator": merge_locators(
                 [block.locator for block in touched if not block.locator.startswith("bytes=")]
             ),
         }
@@ -71,7 +71,7 @@ _RANGES = (
 _MAX_SHEETS = 4
 
 
-def merged_locator(locators: Sequence[str]) -> str:
+def merge_locators(locators: Sequence[str]) -> str:
     """One native locator for the blocks of a chunk, in order.
 
     Rows of one sheet and neighbours in one element become a range, `sheet=Q1;rows=3-20` and
@@ -114,7 +114,7 @@ def block_range(
     return first, max(first, bisect_left(starts, end))
 
 
-def attached_images(
+def attach_images(
     chunks: Sequence[Chunk], links: Sequence[MediaLink], blocks: Sequence[Block]
 ) -> list[Chunk]:
     """The chunks with the images that stand in them.

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from rag_platform.chunkers.recursive import forced_end
+from rag_platform.chunkers.recursive import find_forced_end
 from rag_platform.chunkers.sizes import (
     EXACT_ROUNDS,
     INK,
     Ruler,
     Span,
-    inked,
     require_sizes,
+    skip_space,
     token_counter,
-    trimmed,
+    trim,
 )
 from rag_platform.text.cut_points import Boundaries, boundaries, clause_ends
 
@@ -60,7 +60,7 @@ class Token:
         cuts = boundaries(text, ("\n", " "), ruler.fits, ruler.keeps)
         found = _windows(ruler, cuts, self.chunk_overlap)
         for _ in range(EXACT_ROUNDS):
-            if not (most := ruler.exceeded(span for span in found if ruler.fits(*span))):
+            if not (most := ruler.count_excess(span for span in found if ruler.fits(*span))):
                 break
             ruler.budget = ruler.budget * ruler.token_size // (most + 1)
             found = _windows(ruler, cuts, self.chunk_overlap)
@@ -72,14 +72,14 @@ def _windows(ruler: Ruler, cuts: Boundaries, overlap: int) -> list[Span]:
     found: list[Span] = []
     start = previous = 0
     while True:
-        start = inked(text, start)
+        start = skip_space(text, start)
         end = _last_cut(cuts, max(start, previous) + 1, ruler.reach(start))
         if end is None and start < previous:
             start = previous  # no good cut behind the overlap: more fits without it
             continue
         if end is None:
-            end = forced_end(cuts, start, min(ruler.reach(start), len(text)))
-        if (span := trimmed(text, start, end)) and (not found or span[1] > found[-1][1]):
+            end = find_forced_end(cuts, start, min(ruler.reach(start), len(text)))
+        if (span := trim(text, start, end)) and (not found or span[1] > found[-1][1]):
             found.append(span)
         if INK.search(text, end) is None:
             return found

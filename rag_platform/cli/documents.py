@@ -308,9 +308,9 @@ def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
 
 
 def _named(context: Context, namespace: str | None, doc: str) -> Document:
-    from rag_platform.documents.lookup import named_document
+    from rag_platform.documents.lookup import find_document
 
-    return named_document(context.ledger, context.namespace(namespace), doc)
+    return find_document(context.ledger, context.namespace(namespace), doc)
 
 
 def _parts(context: Context, document: Document) -> dict[str, Any]:

@@ -93,7 +93,7 @@ def query(
 ) -> Json:
     """Ask a question; the answer names its sources."""
     from rag_platform.answering.engine import answer
-    from rag_platform.documents.lookup import named_document
+    from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
 
@@ -104,7 +104,7 @@ def query(
         )
     scope = Scope(
         names,
-        tuple(named_document(context.ledger, names[0], document).doc_id for document in documents),
+        tuple(find_document(context.ledger, names[0], document).doc_id for document in documents),
         tags,
     )
     request = QueryRequest(

@@ -98,10 +98,10 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
     """
     if config.provider == "none":
         return Descriptions()
-    questions = asked(chunks, config)
+    questions = make_questions(chunks, config)
     texts, keys = questions.texts, questions.keys
     with closing(_Cache(cache)) as known:
-        held = {key: parsed(text) for key, text in known.get(keys.values()).items()}
+        held = {key: parse_answer(text) for key, text in known.get(keys.values()).items()}
         wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
         run = _Run(build("llm", config.provider, config.options), questions, known)
         if wanted:
@@ -131,7 +131,7 @@ class Questions:
     keys: dict[str, str]
 
 
-def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
+def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
     """The questions about chunks with text but parents. Raises ConfigError for a bad prompt."""
     prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
     options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
@@ -156,7 +156,7 @@ def asked(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
     )
 
 
-def parsed(text: str) -> Description:
+def parse_answer(text: str) -> Description:
     """The description in a model's answer, cut to its limits. Raises `broken_reply`."""
     try:
         value = json.loads(_FENCE.sub("", text.strip()))
@@ -216,7 +216,7 @@ class _Run:
             answer = self.model.generate(
                 messages, mode="offline", max_tokens=MAX_TOKENS, json_schema=SCHEMA
             )
-            found = parsed(answer.text)
+            found = parse_answer(answer.text)
         except RagError as error:
             with self._lock:
                 self.failed[key] = error.message
@@ -230,7 +230,7 @@ class _Run:
         return found
 
 
-def known(path: Path) -> dict[str, int]:
+def list_answers(path: Path) -> dict[str, int]:
     """Key to size in bytes of every kept answer; nothing where no model was ever asked."""
     if not path.is_file():
         return {}

@@ -57,18 +57,18 @@ class Drift:
             (
                 text,
                 (
-                    f"sections {_moved(self.sections_moved)}: {one.section_count} under"
+                    f"sections {_say_moved(self.sections_moved)}: {one.section_count} under"
                     f" {one.sections}, {two.section_count} under {two.sections}"
                 ),
                 (
-                    f"chunks {_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks},"
+                    f"chunks {_say_moved(self.chunks_moved)}: {one.chunk_count} under {one.chunks},"
                     f" {two.chunk_count} under {two.chunks}"
                 ),
             )
         )
 
 
-def _moved(moved: bool) -> str:
+def _say_moved(moved: bool) -> str:
     return "moved" if moved else "stayed"
 
 
@@ -89,7 +89,7 @@ def compare(before: Build, after: Build, against: str) -> Drift:
     return Drift(kind, against, sections_moved, chunks_moved, before, after)
 
 
-def drifted(
+def measure_drift(
     version: Version, replaced: Version | None, outcomes: Sequence[StageOutcome]
 ) -> tuple[list[StageOutcome], Json]:
     """(outcomes, figures for the ledger): how chunks drifted from the former or live version.

@@ -37,7 +37,7 @@ class Dropped(NamedTuple):
     text: str
 
 
-def dropped_text(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
+def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
     """What was hidden, what the edits removed, and what no chunk covers, each in order."""
     hidden = [
         Dropped(item.page, 0, f"hidden_text: {item.reason}", item.text)
@@ -47,19 +47,19 @@ def dropped_text(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) 
         (normalised.to_facts(start), NOT_CHUNKED, normalised.text[start:end].strip())
         for start, end in _gaps(chunk_spans(chunks), len(normalised.text))
     ]
-    return [*hidden, *removed_text(facts, normalised), *_placed(facts, lost)]
+    return [*hidden, *find_removed(facts, normalised), *_place(facts, lost)]
 
 
-def removed_text(facts: Facts, normalised: Normalised) -> list[Dropped]:
+def find_removed(facts: Facts, normalised: Normalised) -> list[Dropped]:
     """What the edits removed, in the order of the text; edits that only rewrite are no loss."""
     edits = (edit for edit in normalised.edits if edit.rule not in _REWRITING)
-    return _placed(
+    return _place(
         facts,
         ((edit.start, edit.rule, facts.text[edit.start : edit.end].strip()) for edit in edits),
     )
 
 
-def _placed(facts: Facts, found: Iterable[tuple[int, str, str]]) -> list[Dropped]:
+def _place(facts: Facts, found: Iterable[tuple[int, str, str]]) -> list[Dropped]:
     """The finds (facts offset, reason, text) that hold a word, with page or line."""
     starts = [block.start for block in facts.blocks]
     placed = []
@@ -94,7 +94,7 @@ def chunk_spans(chunks: Sequence[Chunk]) -> list[tuple[int, int]]:
     return spans
 
 
-def kept_text(block: Block, normalised: Normalised, spans: Sequence[tuple[int, int]]) -> str:
+def text_in_chunks(block: Block, normalised: Normalised, spans: Sequence[tuple[int, int]]) -> str:
     """The words of a block that stand in chunks, which cover these spans."""
     start, end = normalised.span_to_norm(block.start, block.end)
     first = max(0, bisect_right(spans, (start, 1 << 60)) - 1)
@@ -148,7 +148,7 @@ def measure(
         read = {0: path.read_bytes().decode(facts.summary.encoding, "replace")}
     else:
         return []
-    dropped = dropped_text(facts, normalised, chunks)
+    dropped = find_dropped(facts, normalised, chunks)
     # every word stands in a chunk, so none need be looked for
     if engine is None and read[0] == facts.text and not dropped:
         count = len(_WORD.findall(facts.text))
@@ -156,7 +156,7 @@ def measure(
     spans = chunk_spans(chunks)
     kept: dict[int, list[str]] = {}
     for block in facts.blocks:
-        kept.setdefault(block.page or 0, []).append(kept_text(block, normalised, spans))
+        kept.setdefault(block.page or 0, []).append(text_in_chunks(block, normalised, spans))
     aside: dict[int, list[str]] = {}
     for item in dropped:
         if item.reason != NOT_CHUNKED:

@@ -13,7 +13,7 @@ from rag_platform.ledger.ledger import Ledger
 _SHOWN = 5
 
 
-def named_document(ledger: Ledger, namespace: str, name: str) -> Document:
+def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
     """The document of that doc_id or source_uri, a prefix of an id, or the end of a path.
 
     Suffixes may be left out; retired and deleted documents are found too. Raises NotFoundError
@@ -58,7 +58,7 @@ def _ends(source_uri: str, name: str) -> bool:
     )
 
 
-def named_version(document: Document, versions: Sequence[Version], name: str) -> Version:
+def find_version(document: Document, versions: Sequence[Version], name: str) -> Version:
     """The version of that version_id or hash prefix, or `live` or `wanted`.
 
     Raises NotFoundError `unknown_version` listing the versions, InputError `ambiguous`.

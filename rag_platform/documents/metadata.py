@@ -120,7 +120,7 @@ def _plain(line: str) -> str:
     return " ".join(line.split())
 
 
-def effective(document: Document, version: Version) -> Document:
+def with_file_metadata(document: Document, version: Version) -> Document:
     """The document with the metadata of its live version's file behind what users gave it."""
     said = version.counts.get("metadata") or {}
     if not said:
@@ -150,20 +150,20 @@ def iso_date(value: object, *, month_first: bool = False) -> str:
     )
     try:
         if found := _ISO.fullmatch(text) or (_PDF.fullmatch(text) if len(text) >= 8 else None):
-            return _composed(*found.groups())
+            return _compose_date(*found.groups())
         if found := _YEAR_FIRST.fullmatch(text):
-            return _composed(*found.groups())
+            return _compose_date(*found.groups())
         if found := _YEAR_LAST.fullmatch(text):
             first, second, year = found.groups()
             if int(first) > 12 or first == second:
-                return _composed(year, second, first)
-            return _composed(year, first, second) if month_first or int(second) > 12 else ""
-        return _written(text)
+                return _compose_date(year, second, first)
+            return _compose_date(year, first, second) if month_first or int(second) > 12 else ""
+        return _parse_written(text)
     except (ValueError, OverflowError, TypeError):
         return ""
 
 
-def _composed(
+def _compose_date(
     year: str,
     month: str | None = None,
     day: str | None = None,
@@ -197,7 +197,7 @@ def _composed(
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _written(text: str) -> str:
+def _parse_written(text: str) -> str:
     for form in _WRITTEN:
         try:
             return datetime.strptime(text, form).strftime("%Y-%m-%d")

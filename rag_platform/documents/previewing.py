@@ -191,13 +191,13 @@ def _headline(chunk: Chunk) -> str:
 def _ends(text: str) -> list[str]:
     """The text on one line, or its beginning and its end on two."""
     line = " ".join(text.split())
-    first = _clipped(line)
+    first = _clip(line)
     if len(first) == len(line):
         return [line] if line else []
-    return [first + " ...", "... " + _clipped(line[::-1])[::-1]]
+    return [first + " ...", "... " + _clip(line[::-1])[::-1]]
 
 
-def _clipped(line: str) -> str:
+def _clip(line: str) -> str:
     """The characters that fill the columns; those of East Asian scripts take two."""
     columns = 0
     for place, char in enumerate(line):

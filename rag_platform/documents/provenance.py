@@ -105,7 +105,7 @@ def _failure(version: Version, chunk: Chunk, reason: str) -> VerifyFailure:
     return VerifyFailure(chunk.chunk_id, version.version_id, version.source_uri, reason)
 
 
-def edited_count(chunks: Sequence[Chunk]) -> int:
+def count_edited(chunks: Sequence[Chunk]) -> int:
     """How many of the chunks were edited by hand."""
     return sum(bool(chunk.edited_from) for chunk in chunks)
 

@@ -24,7 +24,7 @@ from rag_platform.config.profiles import STAGE_CODE_VERSIONS, stage_profiles, te
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.descriptions import Descriptions, describe
 from rag_platform.documents.drift import chunk_quality
-from rag_platform.documents.kept_text import measure, removed_text, verdict, word_counts
+from rag_platform.documents.kept_text import find_removed, measure, verdict, word_counts
 from rag_platform.documents.metadata import document_title
 from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
@@ -263,7 +263,7 @@ def build_media(work: VersionBuild) -> Done:
             work.settings.fetching,
         )
     texts_path, config = work.path("media_texts"), work.strategy.media_texts
-    if image_reading.wanted(config) and (work.force or not texts_path.is_file()):
+    if image_reading.is_wanted(config) and (work.force or not texts_path.is_file()):
         work.media_texts = image_reading.read_images(
             work.facts, work.links, work.store, config, work.on_image
         )
@@ -284,7 +284,7 @@ def build_media(work: VersionBuild) -> Done:
     }
     tracing.event("ingest.assets_manifest", payload)
     warnings = tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
-    if image_reading.wanted(config):
+    if image_reading.is_wanted(config):
         counts |= image_reading.counts_of(work.media_texts)
         warnings += image_reading.warnings_of(work.media_texts, work.links)
     return path, sha256, counts, warnings
@@ -356,7 +356,7 @@ def build_sections(work: VersionBuild) -> Done:
         "removed_chars": len(work.facts.text) - len(work.normalised.text),
         **{
             f"dropped_{reason}": words
-            for reason, words in word_counts(removed_text(work.facts, work.normalised)).items()
+            for reason, words in word_counts(find_removed(work.facts, work.normalised)).items()
         },
     }
     tracing.event("ingest.section_stats", counts)
@@ -389,7 +389,7 @@ def build_chunks(work: VersionBuild) -> Done:
         "tokens": sum(chunk.token_count for chunk in rows),
         **{name: value for name, value in quality.counts().items() if name != "chunks"},
         "beyond_window": beyond.chunks,
-        **(kept := verdict(_kept_pages(work, fresh), work.settings.text_kept)),
+        **(kept := verdict(_measure_kept(work, fresh), work.settings.text_kept)),
     }
     tracing.event("ingest.chunk_stats", counts)
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
@@ -398,7 +398,7 @@ def build_chunks(work: VersionBuild) -> Done:
     return path, sha256, counts, (*warnings, *beyond.warnings)
 
 
-def _kept_pages(work: VersionBuild, fresh: bool) -> list[PageKept]:
+def _measure_kept(work: VersionBuild, fresh: bool) -> list[PageKept]:
     """How much of each page stands in the chunks, as measured when they were cut."""
     path, paged = work.path("kept", "chunks"), work.facts.summary.pages > 0
     if paged and not fresh:
@@ -525,7 +525,7 @@ def marker(stage: str, work: VersionBuild) -> Path:
         return work.store.facts_dir(work.version, work.profiles["facts"]) / "summary.json"
     if (
         stage == "media"
-        and image_reading.wanted(work.strategy.media_texts)
+        and image_reading.is_wanted(work.strategy.media_texts)
         and not work.path("media_texts").is_file()
     ):
         return work.path("media_texts")

@@ -76,7 +76,7 @@ def make_views(
             "summary": said.summary,
             "tags": " ".join(said.tags),
         }
-        dense_text, sparse_text = filled(dense, values), filled(sparse, values)
+        dense_text, sparse_text = fill(dense, values), fill(sparse, values)
         if not text and not values["terms"]:
             dense_text = sparse_text = ""
         score = (
@@ -213,7 +213,7 @@ def template_parts(template: str) -> list[tuple[str, str | None]]:
     return parts
 
 
-def filled(parts: Iterable[tuple[str, str | None]], values: dict[str, str]) -> str:
+def fill(parts: Iterable[tuple[str, str | None]], values: dict[str, str]) -> str:
     """The filled template, trimmed, without blank lines of empty fields at its start."""
     text = "".join(
         literal + (values[field] if field is not None else "") for literal, field in parts
@@ -244,9 +244,9 @@ def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None
     if not stripped:
         return 0.0
     figures = {
-        "garbled": _garbled(stripped),
-        "valid": _valid(stripped),
-        "length": _length(len(stripped), config),
+        "garbled": _score_garbled(stripped),
+        "valid": _score_valid(stripped),
+        "length": _score_length(len(stripped), config),
     }
     if ocr_confidence is not None:
         figures["ocr"] = min(1.0, max(0.0, ocr_confidence))
@@ -255,7 +255,7 @@ def quality_score(text: str, config: QualityConfig, ocr_confidence: float | None
     return round(sum(weight * figure for weight, figure in weighted) / total, 4) if total else 0.0
 
 
-def _garbled(text: str) -> float:
+def _score_garbled(text: str) -> float:
     if " ".join(text.split()).isprintable() and "\ufffd" not in text:
         return 1.0
     unreadable = sum(
@@ -270,7 +270,7 @@ def _is_format(char: str) -> bool:
     return unicodedata.category(char) == "Cf"
 
 
-def _valid(text: str) -> float:
+def _score_valid(text: str) -> float:
     inked = "".join(text.split())
     # in most texts a handful of characters, which are looked up one by one
     rest = _PLAIN.sub("", inked)
@@ -278,7 +278,7 @@ def _valid(text: str) -> float:
     return good / len(inked)
 
 
-def _length(length: int, config: QualityConfig) -> float:
+def _score_length(length: int, config: QualityConfig) -> float:
     if length < config.min_len:
         return 0.0
     if length >= config.sat_len:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.documents.lookup import named_document
+from rag_platform.documents.lookup import find_document
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.drafts.editions import (
     base_of,
@@ -79,7 +79,7 @@ class Drafts:
 
         Raises NotFoundError, InputError `ambiguous`, ReleaseError `stale_versions`.
         """
-        document = named_document(self.ledger, self.namespace, doc_id)
+        document = find_document(self.ledger, self.namespace, doc_id)
         doc_id = document.doc_id
         if document.live_version is None:
             raise NotFoundError(

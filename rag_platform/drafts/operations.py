@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rag_platform.chunkers.chunks import chunk_name, slice_fields, text_fields
-from rag_platform.chunkers.source_locations import Places, attached_images
+from rag_platform.chunkers.source_locations import Places, attach_images
 from rag_platform.config.settings import CleaningConfig
 from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Json, MediaLink
@@ -392,7 +392,7 @@ def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[
     """
     own = piece.chunk.asset_ids
     bare = [replace(half.chunk, asset_ids=()) for half in halves]
-    placed = attached_images(
+    placed = attach_images(
         bare, [link for link in base.links if link.asset_id in own], base.places.blocks
     )
     homeless = tuple(

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import CleaningConfig, Settings, Strategy
-from rag_platform.documents.drift import drifted
+from rag_platform.documents.drift import measure_drift
 from rag_platform.documents.metadata import file_metadata
 from rag_platform.documents.versions import (
     Failure,
@@ -362,7 +362,7 @@ class _Run:
             self._raise_full(error)
             outcomes, failure = [], ("raw_document", error)
         version_id = work.version.version_id
-        outcomes, self._builds[version_id] = drifted(
+        outcomes, self._builds[version_id] = measure_drift(
             work.version, self._replaced.pop(version_id, None), outcomes
         )
         for outcome in outcomes:

@@ -81,7 +81,7 @@ def may_go(strategy: Strategy, versions: Sequence[Version]) -> bool:
     alone = (
         views.keyphrases.method != "keybert"
         and views.describe.provider == "none"
-        and not image_reading.wanted(strategy.media_texts)
+        and not image_reading.is_wanted(strategy.media_texts)
     )
     if not alone or any(owed[0] in ("embedder", "window") for owed in owed_to_embedders(strategy)):
         return False

@@ -51,7 +51,7 @@ def main() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     # before the address space is measured: an engine's libraries are no document's fault
     if sys.argv[1] == "pymupdf":
-        characters.engine()
+        characters.load_pymupdf()
     elif sys.argv[1] == "pdfium":
         importlib.import_module("rag_platform.loaders.pdf.pdfium")
     baseline = _address_space()
@@ -178,13 +178,13 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
 
 
 def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
-    """What `pictures.shown` says of an image, its files written to the folder; or the reason why it
+    """What `image_decoding.decode_image` says of an image, its files written to the folder; or the reason why it
     is missing.
     """
-    from rag_platform.loaders.image_decoding import Missing, shown
+    from rag_platform.loaders.image_decoding import Missing, decode_image
 
     try:
-        found = shown(path.read_bytes(), max_pixels)
+        found = decode_image(path.read_bytes(), max_pixels)
     except Missing as error:
         return {"reason": str(error)}
     for name, data in found.variants.items():
@@ -298,7 +298,7 @@ def _prepare_layout() -> None:
             self.intra_op_num_threads = 1
 
     onnxruntime.SessionOptions = Options
-    characters.engine(layout=True)
+    characters.load_pymupdf(layout=True)
     import pymupdf4llm.helpers.document_layout  # noqa: F401  # before the memory limit is set
 
 

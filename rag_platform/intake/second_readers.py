@@ -22,7 +22,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from rag_platform.ir import Block
-from rag_platform.loaders.word_comparison import Likeness, Line, cells, likeness, problem
+from rag_platform.loaders.word_comparison import Likeness, Line, cells, compare_words, problem
 
 # loader: the child process that reads for the second time; formats with bytes are compared byte by
 # byte and need none
@@ -82,10 +82,10 @@ _WINDOW = 400
 
 def html(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
     """A page by html.parser."""
-    from rag_platform.loaders.markup.html import decoded_page
+    from rag_platform.loaders.markup.html import decode_page
 
     parser = _Page()
-    parser.feed(decoded_page(path.read_bytes()).text)
+    parser.feed(decode_page(path.read_bytes()).text)
     parser.close()
     return _compared(text, blocks, Line.of("".join(parser.parts).split()))
 
@@ -231,7 +231,7 @@ def csv(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reason
         here = _fields("\n".join(lines[(block.line_start or 1) - 1 : block.line_end]))
         alike = Likeness()
         for cell in _pieces(block.kind, text[block.start : block.end]):
-            alike += likeness(cell, [here, whole])
+            alike += compare_words(cell, [here, whole])
         if reason := problem(block.kind, alike):
             otherwise[block.ordinal] = reason
     return otherwise, {}
@@ -262,12 +262,12 @@ def _compared(
             found = source.letters.find(piece.letters, at)
             found = found if found >= 0 else source.letters.find(piece.letters)
             if found >= 0:
-                alike += likeness(piece, [source.part(found, found + len(piece.letters))])
+                alike += compare_words(piece, [source.part(found, found + len(piece.letters))])
                 at = found
             elif numbers or not (
                 any(map(str.isdigit, piece.letters)) or piece.letters in ("true", "false")
             ):
-                alike += likeness(piece, [_near(source, at, len(piece.starts))])
+                alike += compare_words(piece, [_near(source, at, len(piece.starts))])
         if reason := problem(block.kind, alike):
             otherwise[block.ordinal] = reason
     return otherwise, {}

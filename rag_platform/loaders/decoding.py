@@ -139,7 +139,7 @@ def codec_of(name: str) -> str:
 def _decode(raw: bytes, *declared: str) -> Decoded:
     for bom, encoding in BOMS:
         if raw.startswith(bom):
-            return _declared(raw, encoding, len(bom))
+            return _decode_as(raw, encoding, len(bom))
     if wide := _wide_encoding(raw):
         return Decoded(raw.decode(wide), wide, warnings=(f"no byte order mark; read as {wide}",))
     nul = raw.count(0)
@@ -151,7 +151,7 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
                 f"{nul} NUL bytes in what is not UTF-8: the content is binary",
                 code="binary_content",
             ) from None
-        return _by_name(raw, declared)
+        return _decode_declared(raw, declared)
     if nul > max(8, len(raw) // 10):
         raise DocumentError(
             f"{nul} of {len(raw)} bytes are NUL: the content is binary", code="binary_content"
@@ -159,7 +159,7 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
     return Decoded(text, "utf-8", warnings=(f"{nul} NUL characters in the text",) if nul else ())
 
 
-def _by_name(raw: bytes, declared: Sequence[str]) -> Decoded:
+def _decode_declared(raw: bytes, declared: Sequence[str]) -> Decoded:
     """The text in the first declared encoding that fits, else in a guessed one, with warnings."""
     notes: list[str] = []
     for name in filter(None, declared):
@@ -170,11 +170,11 @@ def _by_name(raw: bytes, declared: Sequence[str]) -> Decoded:
             return Decoded(raw.decode(codec), codec, warnings=tuple(notes))
         except UnicodeDecodeError as error:
             notes.append(f"the page says charset={name}, but byte {error.start} is not of it")
-    guessed = _legacy(raw)
+    guessed = _decode_legacy(raw)
     return replace(guessed, warnings=(*guessed.warnings, *notes))
 
 
-def _declared(raw: bytes, encoding: str, bom_len: int) -> Decoded:
+def _decode_as(raw: bytes, encoding: str, bom_len: int) -> Decoded:
     try:
         return Decoded(raw[bom_len:].decode(encoding), encoding, bom_len)
     except UnicodeDecodeError as error:
@@ -252,7 +252,7 @@ def _common_script(char: str) -> bool:
 # --- legacy encodings ---------------------------------------------------------------------------
 
 
-def _legacy(raw: bytes) -> Decoded:
+def _decode_legacy(raw: bytes) -> Decoded:
     damaged = raw.decode("utf-8", "replace")
     # A file that is UTF-8 but for a few bytes is a damaged UTF-8 file.
     whole = sum(len(char.encode()) for char in damaged if char > "\x7f" and char != "\ufffd")
@@ -286,10 +286,10 @@ def legacy_encoding(raw: bytes) -> str:
     if found:
         best = max(found)
         return best[2]
-    return _proposed(raw)
+    return _propose(raw)
 
 
-def _proposed(raw: bytes) -> str:
+def _propose(raw: bytes) -> str:
     """What charset-normalizer says, where its reading of a longer text is coherent."""
     from charset_normalizer import from_bytes
 
@@ -397,7 +397,7 @@ def _central(text: str, high: Sequence[str]) -> float:
     return _western(text, high) + 0.1 if strange and (inside or len(odd) >= 3) else 0.0
 
 
-def _cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
+def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
     """A score for alphabets with case: the share of characters in properly cased words."""
     lower, upper = alphabet, alphabet.upper()
     word = re.compile(f"[{lower}{upper}][{lower}]*|[{upper}]+")
@@ -421,9 +421,9 @@ SCORES: tuple[tuple[str, Callable[[str, Sequence[str]], float]], ...] = (
     ("cp932", _japanese),
     ("euc_jp", _japanese),
     ("cp949", _korean),
-    ("cp1251", _cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
-    ("koi8_r", _cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
-    ("cp1253", _cased("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ")),
+    ("cp1251", _score_cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
+    ("koi8_r", _score_cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
+    ("cp1253", _score_cased("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ")),
     ("cp1252", _western),
     ("cp1250", _central),
     ("iso8859_15", _western),

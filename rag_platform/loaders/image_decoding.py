@@ -53,7 +53,7 @@ class Missing(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class DecodedImage:
     """A decoded image; `variants` are the files beside it: thumb.webp, display.* where it is
     needed.
 
@@ -68,14 +68,14 @@ class Shown:
     original: bytes | None = None
 
 
-def simple(data: bytes) -> bool:
+def is_simple(data: bytes) -> bool:
     """True for types whose decoders are small and well worn; others are decoded in a child."""
     return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
         data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     )
 
 
-def shown(data: bytes, max_pixels: int) -> Shown:
+def decode_image(data: bytes, max_pixels: int) -> DecodedImage:
     """The type by content, the size by header, and the first frame as thumbnail.
 
     Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
@@ -83,14 +83,16 @@ def shown(data: bytes, max_pixels: int) -> Shown:
     """
     if looks_like_svg(data):
         try:
-            safe, width, height = sanitised(data)
+            safe, width, height = sanitise(data)
         except ValueError as error:
             raise Missing(f"broken_svg: {error}") from None
-        return Shown("svg", "image/svg+xml", width, height, _drawn_svg(safe, max_pixels), safe)
-    return _raster(data, max_pixels)
+        return DecodedImage(
+            "svg", "image/svg+xml", width, height, _draw_svg(safe, max_pixels), safe
+        )
+    return _decode_raster(data, max_pixels)
 
 
-def _raster(data: bytes, max_pixels: int) -> Shown:
+def _decode_raster(data: bytes, max_pixels: int) -> DecodedImage:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -110,7 +112,7 @@ def _raster(data: bytes, max_pixels: int) -> Shown:
             variants = {} if shown_everywhere else _display(_eight_bit(frame))
             variants["thumb.webp"] = thumbnail(_eight_bit(frame))
             extension, mime = TYPES[kind]
-            return Shown(extension, mime, width, height, variants)
+            return DecodedImage(extension, mime, width, height, variants)
     except Missing:
         raise
     except Image.DecompressionBombError:
@@ -138,7 +140,7 @@ def thumbnail(frame: Any) -> bytes:
     transparent = frame.mode in ("RGBA", "LA", "PA", "RGBa") or "transparency" in frame.info
     small = frame.convert("RGBA" if transparent else "RGB")
     small.thumbnail((THUMB_PIXELS, THUMB_PIXELS))
-    return _encoded(small, "WEBP", quality=80)
+    return _encode(small, "WEBP", quality=80)
 
 
 def _display(frame: Any) -> dict[str, bytes]:
@@ -150,19 +152,19 @@ def _display(frame: Any) -> dict[str, bytes]:
             else frame.copy()
         )
         small.thumbnail((DISPLAY_PIXELS, DISPLAY_PIXELS))
-        return {"display.png": _encoded(small, "PNG", optimize=True)}
+        return {"display.png": _encode(small, "PNG", optimize=True)}
     small = frame.convert("RGBA" if frame.mode in ("RGBA", "RGBa") else "RGB")
     small.thumbnail((DISPLAY_PIXELS, DISPLAY_PIXELS))
-    return {"display.webp": _encoded(small, "WEBP", quality=90)}
+    return {"display.webp": _encode(small, "WEBP", quality=90)}
 
 
-def _encoded(frame: Any, kind: str, **options: Any) -> bytes:
+def _encode(frame: Any, kind: str, **options: Any) -> bytes:
     stream = io.BytesIO()
     frame.save(stream, kind, **options)
     return stream.getvalue()
 
 
-def _drawn_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
+def _draw_svg(safe: bytes, max_pixels: int) -> dict[str, bytes]:
     """display.png and thumb.webp of a sanitised SVG as MuPDF draws it; none where it cannot."""
     import pymupdf
     from PIL import Image
@@ -230,7 +232,7 @@ def looks_like_svg(data: bytes) -> bool:
     )
 
 
-def sanitised(data: bytes) -> tuple[bytes, int, int]:
+def sanitise(data: bytes) -> tuple[bytes, int, int]:
     """(safe SVG, width, height in pixels). Raises ValueError saying why it cannot be read."""
     from lxml import etree
 

@@ -23,7 +23,7 @@ from rag_platform.loaders.text import (
     LINE_END,
     first_line,
     line_starts,
-    located,
+    locate,
     paragraph_blocks,
     suffix_of,
 )
@@ -89,7 +89,7 @@ class MarkdownLoader:
         starts = line_starts(text)
         try:
             blocks, media, notes = parse(text, head.end, starts)
-            blocks = [located(block, bytes_of, starts) for block in blocks]
+            blocks = [locate(block, bytes_of, starts) for block in blocks]
             warnings += notes
         except (RecursionError, _TooDeepError) as error:
             blocks, media = (
@@ -100,8 +100,8 @@ class MarkdownLoader:
                 f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs"
             )
             if head.end:
-                blocks.insert(0, located(Block(0, "front_matter", 0, head.end), bytes_of, starts))
-        if not _visible(text, blocks):
+                blocks.insert(0, locate(Block(0, "front_matter", 0, head.end), bytes_of, starts))
+        if not _has_text(text, blocks):
             raise DocumentError(
                 "the file holds comments and no text; nothing to index", code="empty_file"
             )
@@ -119,7 +119,7 @@ class MarkdownLoader:
         )
 
 
-def _visible(text: str, blocks: Sequence[Block]) -> bool:
+def _has_text(text: str, blocks: Sequence[Block]) -> bool:
     """False when nothing but front matter and HTML comments is there."""
     return any(
         block.kind != "html" or COMMENT.sub("", text[block.start : block.end]).strip()
@@ -405,7 +405,7 @@ def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
                     raise _BrokenError(f"it is nested deeper than {MAX_DEPTH}")
                 stack.append(_Open([], isinstance(event, yaml.MappingStartEvent)))
             elif isinstance(event, yaml.MappingEndEvent | yaml.SequenceEndEvent):
-                (stack[-2].items if len(stack) > 1 else root).append(stack[-1].closed(notes))
+                (stack[-2].items if len(stack) > 1 else root).append(stack[-1].close(notes))
                 stack.pop()
             elif isinstance(event, yaml.ScalarEvent):
                 (stack[-1].items if stack else root).append(
@@ -425,7 +425,7 @@ class _Open:
     items: list[Any]
     mapping: bool
 
-    def closed(self, notes: list[str]) -> Any:
+    def close(self, notes: list[str]) -> Any:
         """The list, or the mapping without its duplicate keys, whose value is unclear."""
         if not self.mapping:
             return self.items

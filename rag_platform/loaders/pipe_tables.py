@@ -6,21 +6,21 @@ import re
 from collections.abc import Sequence
 
 
-def escaped(cell: str) -> str:
+def escape_cell(cell: str) -> str:
     """A cell's text with its pipes escaped."""
     return cell.replace("|", "\\|")
 
 
-def row(cells: Sequence[str]) -> str:
+def format_row(cells: Sequence[str]) -> str:
     """One row; the cells stand on one line already."""
-    return "| " + " | ".join(map(escaped, cells)) + " |"
+    return "| " + " | ".join(map(escape_cell, cells)) + " |"
 
 
-def rule(columns: int) -> str:
+def format_rule(columns: int) -> str:
     """The line under the header."""
     return "|" + " --- |" * columns
 
 
-def cells_of(line: str) -> list[str]:
+def parse_row(line: str) -> list[str]:
     """The cells of a row as `row` wrote it."""
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]

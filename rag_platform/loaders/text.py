@@ -117,11 +117,11 @@ def paragraph_blocks(
         if text[begin:end].strip():
             spans.append((begin, end))
     return [
-        located(Block(ordinal + i, kind, a, b), bytes_of, starts) for i, (a, b) in enumerate(spans)
+        locate(Block(ordinal + i, kind, a, b), bytes_of, starts) for i, (a, b) in enumerate(spans)
     ]
 
 
-def located(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
+def locate(block: Block, bytes_of: ByteMap, starts: Sequence[int]) -> Block:
     """The block with the bytes and lines of its span; `starts` are the offsets of the lines."""
     first, last = bytes_of.span(block.start, block.end)
     return Block(

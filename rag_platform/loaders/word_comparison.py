@@ -103,13 +103,13 @@ def pieces(kind: str, text: str) -> list[Line]:
     return [line for line in found if line.letters]
 
 
-def likeness(said: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
+def compare_words(said: Line, readings: Sequence[Line], elsewhere: Line | None = None) -> Likeness:
     """How far words agree with the nearest reading, or with `elsewhere` if all lack them."""
     for reading in [*readings, *([elsewhere] if elsewhere else ())]:
         at = -1
         best: Likeness | None = None
         while (at := reading.letters.find(said.letters, at + 1)) >= 0:
-            found = _torn(said, reading, at)
+            found = _find_torn(said, reading, at)
             if best is None or found.torn < best.torn:
                 best = found
             if not best.torn or len(said.letters) > 20:
@@ -117,17 +117,17 @@ def likeness(said: Line, readings: Sequence[Line], elsewhere: Line | None = None
         if best is not None:
             return best
     found = min(
-        (_aligned(said, reading) for reading in readings),
+        (_align(said, reading) for reading in readings),
         key=lambda found: found.missing + found.misplaced,
     )
     return (
-        _aligned(said, elsewhere)
+        _align(said, elsewhere)
         if elsewhere and found.missing > max(_FEW_MISSING, _MISSING * found.words)
         else found
     )
 
 
-def _torn(said: Line, reading: Line, at: int) -> Likeness:
+def _find_torn(said: Line, reading: Line, at: int) -> Likeness:
     """The cuts between fragments of words; a reader that sets no spaces shows nothing."""
     own, other = (
         said.inner_starts(0, len(said.letters)),
@@ -148,7 +148,7 @@ def _torn(said: Line, reading: Line, at: int) -> Likeness:
     return Likeness(len(said.starts), len(cuts), examples=examples)
 
 
-def _aligned(said: Line, reading: Line) -> Likeness:
+def _align(said: Line, reading: Line) -> Likeness:
     """The words that the other lacks, and those of both that stand elsewhere.
 
     Single letters have no place, and in a text that says everything twice only unique words count.
@@ -169,7 +169,7 @@ def _aligned(said: Line, reading: Line) -> Likeness:
     return Likeness(len(own), 0, lost.total(), there - matched, tuple(lost)[:3])
 
 
-def unmapped(text: str) -> bool:
+def is_unmapped(text: str) -> bool:
     """True for text of a font that does not say which letters it draws: no reader can know them."""
     return any(char == "\ufffd" or "\ue000" <= char <= "\uf8ff" for char in text)
 

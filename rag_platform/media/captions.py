@@ -79,7 +79,7 @@ class Captioned:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _Request:
     """One image with everything a model is told of it."""
 
     link: MediaLink
@@ -121,7 +121,7 @@ def captions(
     asked = [
         item
         for link in large[: config.max_images_per_doc]
-        if (item := _asked(link, facts, store, config))
+        if (item := _prepare(link, facts, store, config))
     ]
     provider = choices[0][0]
     with tracing.span(
@@ -157,7 +157,7 @@ def models(config: CaptionConfig) -> list[tuple[str, Json]]:
     return [] if config.provider == "none" else [(config.provider, dict(config.options))]
 
 
-def _asked(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -> _Asked | None:
+def _prepare(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -> _Request | None:
     picture = display_path(store, link.asset_id)
     if picture is None:
         return None
@@ -176,11 +176,11 @@ def _asked(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -
     name = (
         "" if link.origin_ref.startswith(("pdf:", "data:")) else PurePosixPath(link.origin_ref).stem
     )
-    kind = by_words(alt_text, name, context)
+    kind = classify_by_words(alt_text, name, context)
     if kind == "unknown":
-        kind = by_picture(picture)
+        kind = classify_by_look(picture)
     prompt = prompts.load(PROFILES[kind], FIELDS)
-    return _Asked(
+    return _Request(
         link, picture, alt_text, context, fingerprint(config.context_scope, context), prompt
     )
 
@@ -230,7 +230,7 @@ class _Captioning:
     hopeless: ProviderError | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def one(self, item: _Asked) -> Captioned:
+    def one(self, item: _Request) -> Captioned:
         """The caption of one image: kept, asked for, or unknown."""
         prompt = item.prompt
         first = fingerprint(*[(name, dict(options)) for name, options, _ in self.speakers])
@@ -238,16 +238,16 @@ class _Captioning:
         path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
         if path.is_file():
             self._count(reused=1)
-            return self._made(
-                checked(json.dumps(read_json(path)["caption"]), prompt.profile_id), item
+            return self._make(
+                parse_caption(json.dumps(read_json(path)["caption"]), prompt.profile_id), item
             )
         try:
             text, name, model = self._answer(item)
-            caption = checked(text, prompt.profile_id)
+            caption = parse_caption(text, prompt.profile_id)
         except ProviderError as error:
-            return self._failed(item, error.code, error.message)
+            return self._fail(item, error.code, error.message)
         except ValueError as error:
-            return self._failed(item, "invalid_output", str(error))
+            return self._fail(item, "invalid_output", str(error))
         kept = {
             "model_id": model,
             "provider_id": name,
@@ -264,20 +264,22 @@ class _Captioning:
                 **kept,
             },
         )
-        self._told(item, name, model, "")
-        return self._made(caption, item)
+        self._trace(item, name, model, "")
+        return self._make(caption, item)
 
     def _count(self, *, reused: int = 0, cost: float = 0.0) -> None:
         with self.lock:
             self.reused += reused
             self.cost += cost
 
-    def _answer(self, item: _Asked) -> tuple[str, str, str]:
+    def _answer(self, item: _Request) -> tuple[str, str, str]:
         """(text, provider, model) of the first model that answers. Raises ProviderError."""
         if self.hopeless is not None:
             raise self.hopeless
         context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
-        messages = item.prompt.messages((sent_picture(item.picture),), context=context, lang=lang)
+        messages = item.prompt.messages(
+            (encode_for_model(item.picture),), context=context, lang=lang
+        )
         errors: list[ProviderError] = []
         for name, _, speaker in self.speakers:
             try:
@@ -291,15 +293,15 @@ class _Captioning:
             self.hopeless = errors[0]
         raise errors[0]
 
-    def _made(self, caption: Json, item: _Asked) -> Captioned:
+    def _make(self, caption: Json, item: _Request) -> Captioned:
         text = plain_text(caption, self.config.inject)
         return Captioned(
             text, json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash
         )
 
-    def _failed(self, item: _Asked, code: str, message: str) -> Captioned:
-        self._told(item, self.speakers[0][0], "", code)
-        caption = unknown(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
+    def _fail(self, item: _Request, code: str, message: str) -> Captioned:
+        self._trace(item, self.speakers[0][0], "", code)
+        caption = unknown_caption(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
         said = f"caption failed ({code}): {message[:200]}"
         return Captioned(
             "",
@@ -309,7 +311,7 @@ class _Captioning:
             (said,),
         )
 
-    def _told(self, item: _Asked, provider: str, model: str, code: str) -> None:
+    def _trace(self, item: _Request, provider: str, model: str, code: str) -> None:
         said = {
             "caption_provider_id": provider,
             "model_id": model,
@@ -320,7 +322,7 @@ class _Captioning:
         tracing.event("caption.generated", {"asset_id": item.link.asset_id, **said, **where})
 
 
-def sent_picture(path: Path) -> Picture:
+def encode_for_model(path: Path) -> Picture:
     """The image as a model gets it: a JPEG of at most 1568 pixels each way if large."""
     from PIL import Image
 
@@ -480,7 +482,7 @@ def schema() -> Json:
     return Caption.model_json_schema(by_alias=True)
 
 
-def checked(text: str, profile_id: str) -> Json:
+def parse_caption(text: str, profile_id: str) -> Json:
     """The caption in a model's answer. Raises ValueError saying what is wrong with it."""
     bare = re.sub(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", "", text)
     try:
@@ -499,7 +501,7 @@ def checked(text: str, profile_id: str) -> Json:
     return {**found, "key_points": found["key_points"][:MAX_KEY_POINTS]}
 
 
-def unknown(profile_id: str, alt_text: str, why: str) -> Json:
+def unknown_caption(profile_id: str, alt_text: str, why: str) -> Json:
     """The caption of an image of which nothing is known but its alternative text."""
     return {
         "profile_id": profile_id,
@@ -576,7 +578,7 @@ _WORDS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
 _LOOKED_AT = 400  # pixels of the longer side
 
 
-def by_words(*texts: str) -> str:
+def classify_by_words(*texts: str) -> str:
     """The kind that the first of the texts with a known word names, `unknown` where none does."""
     for text in texts:
         spaced = re.sub(r"[_./\\-]+", " ", text)
@@ -588,7 +590,7 @@ def by_words(*texts: str) -> str:
     return "unknown"
 
 
-def by_picture(path: Path) -> str:
+def classify_by_look(path: Path) -> str:
     """The kind by its look: table (grid), chart (two axes), flowchart, photo, or unknown."""
     import numpy as np
     from PIL import Image

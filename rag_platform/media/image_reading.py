@@ -15,7 +15,7 @@ from rag_platform.config.settings import MediaTextConfig, fingerprint
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
 from rag_platform.media.captions import Captioned, captions
-from rag_platform.media.sandbox import read_apart
+from rag_platform.media.sandbox import ocr_in_child
 from rag_platform.media.store import display_path, is_page_image
 from rag_platform.observability import tracing
 from rag_platform.registry import build, provider_version, traits
@@ -25,7 +25,7 @@ from rag_platform.storage.store import Store, read_json, write_json
 OnImage = Callable[[str, int, int], None]
 
 
-def wanted(config: MediaTextConfig) -> bool:
+def is_wanted(config: MediaTextConfig) -> bool:
     """True when the strategy asks for any text of images."""
     return (
         config.ocr.provider != "none"
@@ -46,9 +46,9 @@ def read_images(
     `on_image(what, done, total)` follows the progress. The strips of a scanned page are left to the
     image of their page. Raises ConfigError when a provider is not installed.
     """
-    images = _looked_at(links)
+    images = _choose_images(links)
     read = _read(images, store, config, on_image)
-    captioned = _captioned(facts, images, store, config, on_image)
+    captioned = _caption(facts, images, store, config, on_image)
     rows = []
     for link in images:
         text, confidence, ocr_warnings = read.get(link.asset_id, ("", None, ()))
@@ -98,7 +98,7 @@ def counts_of(rows: Sequence[MediaText]) -> Json:
     }
 
 
-def _looked_at(links: Sequence[MediaLink]) -> list[MediaLink]:
+def _choose_images(links: Sequence[MediaLink]) -> list[MediaLink]:
     """One link for each stored image; an image of a whole page stands for all on it."""
     drawn = {link.page for link in links if link.asset_id and is_page_image(link)}
     kept = [
@@ -187,7 +187,7 @@ def _read_one(
     if picture is None:
         return "", None, ("not read: it cannot be drawn",)
     try:
-        text, confidence = read_apart(
+        text, confidence = ocr_in_child(
             picture, config.ocr.provider, config.ocr.options, config.ocr_seconds
         )
     except ProviderError as error:
@@ -206,7 +206,7 @@ def _read_one(
 # --- captions -----------------------------------------------------------------------------------
 
 
-def _captioned(
+def _caption(
     facts: Facts,
     images: Sequence[MediaLink],
     store: Store,

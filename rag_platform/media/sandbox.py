@@ -13,15 +13,15 @@ from typing import Any
 from rag_platform.config.settings import Limits
 from rag_platform.errors import DocumentError, ProviderError
 from rag_platform.intake.isolation import START_SECONDS, ChildLost, pool
-from rag_platform.loaders.image_decoding import Missing, Shown, looks_like_svg
+from rag_platform.loaders.image_decoding import DecodedImage, Missing, looks_like_svg
 
 OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of real memory
 # one image at a time is read, by all cores: two engines side by side would need twice the memory
 _reading = threading.Lock()
 
 
-def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> Shown:
-    """As `image_decoding.shown`, in a child, over files in `folder`. Raises Missing."""
+def decode_in_child(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> DecodedImage:
+    """As `image_decoding.decode_image`, in a child, over files in `folder`. Raises Missing."""
     (folder / "source").write_bytes(data)
     task = {
         "task": "picture",
@@ -31,7 +31,7 @@ def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> S
     }
     try:
         messages = list(
-            _asked(
+            _ask(
                 task,
                 "pymupdf" if looks_like_svg(data) else "other",
                 limits.page_seconds,
@@ -51,12 +51,12 @@ def shown_apart(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> S
         raise Missing(str(found["reason"]))
     variants = {name: (folder / name).read_bytes() for name in found["variants"]}
     original = (folder / "original").read_bytes() if found["original"] else None
-    return Shown(
+    return DecodedImage(
         found["extension"], found["mime"], found["width"], found["height"], variants, original
     )
 
 
-def read_apart(
+def ocr_in_child(
     path: Path, provider: str, options: Mapping[str, Any], seconds: float
 ) -> tuple[str, float | None]:
     """As the `read` of the named OCR provider, in a child. Raises ProviderError."""
@@ -68,7 +68,7 @@ def read_apart(
     }
     try:
         with _reading:
-            messages = list(_asked(task, "ocr", seconds, OCR_MEMORY_MB))
+            messages = list(_ask(task, "ocr", seconds, OCR_MEMORY_MB))
     except ChildLost as error:
         if error.hung:
             raise ProviderError(
@@ -83,7 +83,7 @@ def read_apart(
     return str(found["text"]), found["confidence"]
 
 
-def _asked(
+def _ask(
     task: dict[str, Any], engine: str, seconds: float, memory_mb: int
 ) -> Generator[dict[str, Any], None, None]:
     task = {**task, "seconds": seconds, "memory_mb": memory_mb}

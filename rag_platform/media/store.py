@@ -22,8 +22,8 @@ from rag_platform.errors import DocumentError, FetchError
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaLink, MediaRef
 from rag_platform.loaders.archives import damage, require_small_directory
-from rag_platform.loaders.image_decoding import Missing, shown, simple
-from rag_platform.media.sandbox import shown_apart
+from rag_platform.loaders.image_decoding import Missing, decode_image, is_simple
+from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
 
@@ -168,11 +168,11 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
         if meta["width"] * meta["height"] > config.max_pixels and meta["mime"] != "image/svg+xml":
             raise Missing("too_many_pixels")
         return Stored(asset_id, meta["mime"], meta["width"], meta["height"], meta["size"])
-    if simple(data):
-        found = shown(data, config.max_pixels)
+    if is_simple(data):
+        found = decode_image(data, config.max_pixels)
     else:
         with store.scratch() as scratch:
-            found = shown_apart(data, config.max_pixels, limits or Limits(), scratch)
+            found = decode_in_child(data, config.max_pixels, limits or Limits(), scratch)
     original = f"original.{found.extension}"
     files = {original: data if found.original is None else found.original, **found.variants}
     if found.original is not None:

@@ -193,7 +193,7 @@ def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig
         found += _cjk_edits(text, facts.blocks)
     first = apply_edits(text, _disjoint(found))
     extra = list(_blank_line_edits(first, code, cleaning.max_blank_lines))
-    return apply_edits(text, _absorbed(first.edits, extra)) if extra else first
+    return apply_edits(text, _absorb(first.edits, extra)) if extra else first
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,7 +314,7 @@ def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Ed
             yield Edit(start, end, "", "blank_lines")
 
 
-def _absorbed(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
+def _absorb(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
     """Both in order; replacements inside removed blank lines become part of the removal."""
     inside = _Spans([(edit.start, edit.end) for edit in extra])
     removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)

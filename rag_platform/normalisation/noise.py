@@ -43,7 +43,7 @@ def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[E
         )
     )
     for edit, in_code in _found(text, cleaning):
-        if (in_code or not code.touched(edit.start, edit.end)) and not images.torn(
+        if (in_code or not code.touches(edit.start, edit.end)) and not images.tears(
             edit.start, edit.end
         ):
             yield edit
@@ -52,7 +52,7 @@ def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[E
 def _found(text: str, cleaning: CleaningConfig) -> Iterator[tuple[Edit, bool]]:
     """(edit, whether it may lie in code)."""
     for index, rule in enumerate(cleaning.noise):
-        for start, end, replacement in _ruled(text, rule):
+        for start, end, replacement in _apply_rule(text, rule):
             yield Edit(start, end, replacement, f"noise:{index}"), rule.scope == "everywhere"
     if cleaning.drop_urls:
         for match in LINK.finditer(text):
@@ -65,7 +65,7 @@ def _found(text: str, cleaning: CleaningConfig) -> Iterator[tuple[Edit, bool]]:
             yield Edit(match.start(), match.end(), "", "email"), False
 
 
-def _ruled(text: str, rule: NoiseRule) -> Iterator[tuple[int, int, str]]:
+def _apply_rule(text: str, rule: NoiseRule) -> Iterator[tuple[int, int, str]]:
     for match in matches(rule.pattern, text):
         start, end = match.start(), match.end()
         if rule.scope != "lines":
@@ -91,11 +91,11 @@ class _Runs:
         self.starts = [start for start, _ in spans]
         self.ends = [end for _, end in spans]
 
-    def touched(self, start: int, end: int) -> bool:
+    def touches(self, start: int, end: int) -> bool:
         """True when a span and [start, end) share a character."""
         return bisect_right(self.ends, start) < bisect_left(self.starts, end)
 
-    def torn(self, start: int, end: int) -> bool:
+    def tears(self, start: int, end: int) -> bool:
         """True when [start, end) holds a part of a span, but not all of it."""
         first, last = bisect_right(self.ends, start), bisect_left(self.starts, end)
         return first < last and (self.starts[first] < start or self.ends[last - 1] > end)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import EmbeddingConfig, Strategy
-from rag_platform.documents.metadata import effective
+from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import StorageError
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, lexical
@@ -171,7 +171,8 @@ class Building:
         with CatalogWriter(self.directory / CATALOG) as catalog:
             self._changed_documents = set(
                 catalog.replace_documents(
-                    (effective(document, version) for document, version in self.live), self.kept
+                    (with_file_metadata(document, version) for document, version in self.live),
+                    self.kept,
                 )
             )
             catalog.drop_versions(self.delta.dropped)

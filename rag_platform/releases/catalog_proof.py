@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote
 
 from rag_platform.config.settings import fingerprint
-from rag_platform.documents.metadata import effective
+from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import NotFoundError, RagError
 from rag_platform.indexes.catalog_tables import column_names, row_of_document, rows_of_version
 from rag_platform.indexes.delta import load_version
@@ -505,7 +505,7 @@ class CatalogProof:
             (
                 "documents",
                 document,
-                effective(known_document, known),
+                with_file_metadata(known_document, known),
                 known_document.updated_at == document["updated_at"],
             ),
             ("versions", row, known, known.completed_at == row["completed_at"]),

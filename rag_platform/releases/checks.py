@@ -13,7 +13,7 @@ import numpy as np
 
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.drift import MOVED
-from rag_platform.documents.provenance import edited_count, verify_version
+from rag_platform.documents.provenance import count_edited, verify_version
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
@@ -312,7 +312,7 @@ def _prove(
             chunks = catalog.chunks_of_version(version.version_id)
             failures += verify_version(store, version, profiles, chunks, strategy=strategy)
             checked += len(chunks)
-            edited += edited_count(chunks)
+            edited += count_edited(chunks)
     return failures, checked, edited
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions as describing
-from rag_platform.documents.lookup import named_document, named_version
+from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, RagError, ReleaseError
 from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
@@ -148,10 +148,10 @@ def plan_delete(
     """
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
-    document = named_document(ledger, namespace, doc)
+    document = find_document(ledger, namespace, doc)
     versions = ledger.versions(namespace, document.doc_id)
     if version is not None:
-        versions = [named_version(document, versions, version)]
+        versions = [find_version(document, versions, version)]
     version_ids = [version.version_id for version in versions]
     version_id = versions[0].version_id if version is not None else None
     _in_force(document, version_id, mode, ledger)
@@ -527,10 +527,10 @@ def prove(
     `recorded` counts what it recorded under keys or about names, `unreached` says what nobody could
     open. Raises NotFoundError for an unknown document.
     """
-    document = named_document(ledger, namespace, doc)
+    document = find_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
     if version is not None:
-        mine = [named_version(document, mine, version)]
+        mine = [find_version(document, mine, version)]
     doc_id, version_id = document.doc_id, mine[0].version_id if version is not None else None
     manifests = releases.list_releases(store, namespace)
     ids = [version.version_id for version in mine]
@@ -769,7 +769,7 @@ class _Count:
     def descriptions(self) -> set[str]:
         """Kept answers of models about chunks."""
         return set(
-            self.own.description_keys & describing.known(self.store.descriptions_path).keys()
+            self.own.description_keys & describing.list_answers(self.store.descriptions_path).keys()
         )
 
     def names(self, *, whole: bool) -> redaction.Names:

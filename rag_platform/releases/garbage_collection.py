@@ -405,7 +405,7 @@ class _Collection:
                 self.result.add("embeddings", len(rows), sum(size for _, _, size in rows))
                 if not self.plan:
                     cache.remove([(space, content_hash) for space, content_hash, _ in rows])
-        answers = descriptions.known(self.store.descriptions_path)
+        answers = descriptions.list_answers(self.store.descriptions_path)
         idle = [
             key
             for key in answers

@@ -16,7 +16,7 @@ from itertools import takewhile
 
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.documents.metadata import effective
+from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
@@ -80,7 +80,8 @@ def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) 
     same = all(v.version_id in held and _made(held[v.version_id]) == _made(v) for _, v in live)
     return (
         published
-        if same and all(_words(effective(d, v)) == documents.get(d.doc_id) for d, v in live)
+        if same
+        and all(_words(with_file_metadata(d, v)) == documents.get(d.doc_id) for d, v in live)
         else None
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
-from rag_platform.documents.lookup import named_version
+from rag_platform.documents.lookup import find_version
 from rag_platform.documents.metadata import document_title
 from rag_platform.documents.versions import load_facts
 from rag_platform.errors import InputError
@@ -70,7 +70,7 @@ def start_live(
             (v for v in versions if v.version_id == wanted and v.status != "purged"), None
         )
     else:
-        target = named_version(document, versions, version)
+        target = find_version(document, versions, version)
         require_kept(target, document, ledger)
     build = [target] if target is not None and not _complete(target, strategy) else []
     version_ids = [one.version_id for one in build]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from rag_platform.config.settings import Strategy
-from rag_platform.documents.descriptions import asked
+from rag_platform.documents.descriptions import make_questions
 from rag_platform.errors import SchemaVersionError
 from rag_platform.ir import Chunk, Json, Version
 from rag_platform.storage.records import to_json
@@ -106,7 +106,7 @@ def of_versions(
             chunks = read_records(path, Chunk)
             for strategy in describing:
                 found["description_keys"].update(
-                    asked(chunks, strategy.views.describe).keys.values()
+                    make_questions(chunks, strategy.views.describe).keys.values()
                 )
     return Belongings(**{name: frozenset(values - {""}) for name, values in found.items()})
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
 from rag_platform.config.settings import Limits, Strategy
-from rag_platform.documents.provenance import edited_count, verify_version
+from rag_platform.documents.provenance import count_edited, verify_version
 from rag_platform.errors import IntegrityError, NotFoundError, RagError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
@@ -174,7 +174,7 @@ class _Verifying:
                 else self.catalog.chunks_of_version(version_id)
             )
             self.checked += len(chunks)
-            self.edited += edited_count(chunks)
+            self.edited += count_edited(chunks)
             told = {failure.chunk_id for failure in self.failures}
             found = verify_version(
                 self.store,

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
-from rag_platform.documents.lookup import named_version
+from rag_platform.documents.lookup import find_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.errors import NotFoundError
 from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
@@ -155,12 +155,12 @@ def difference(
     Raises NotFoundError: `unknown_version`, `version_deleted`, `outputs_gone`.
     """
     versions = ledger.versions(document.namespace, document.doc_id)
-    new = named_version(
+    new = find_version(
         document,
         versions,
         after or document.live_version or (versions[-1].version_id if versions else ""),
     )
-    old = named_version(document, versions, before) if before else _before(document, new, versions)
+    old = find_version(document, versions, before) if before else _before(document, new, versions)
     for version in (old, new):
         require_kept(version, document, ledger)
     profiles = _common_profiles((old, new), strategy, store)

@@ -117,7 +117,7 @@ class RuleBased:
             for match in matches(pattern, text):
                 start = text.rfind("\n", 0, match.start()) + 1
                 by_line.setdefault(start, (level, _title(text, start, match)))
-        for start, title in self._parted(text):
+        for start, title in self._find_parts(text):
             by_line.setdefault(start, (1, title))
         found: list[Heading] = []
         for start, (level, title) in sorted(by_line.items()):
@@ -128,7 +128,7 @@ class RuleBased:
             found.append((start, level, title))
         return found
 
-    def _parted(self, text: str) -> Iterator[tuple[int, str]]:
+    def _find_parts(self, text: str) -> Iterator[tuple[int, str]]:
         """(where a separating line begins, the line after it)."""
         start, waiting = 0, -1
         for line in text.split("\n"):

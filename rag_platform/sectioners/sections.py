@@ -115,14 +115,14 @@ class MarkdownHeadings:
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections covering the text in order; blank ones are left out."""
-        opened = self._opened(text, headings, doc_id)
+        opened = self._open_sections(text, headings, doc_id)
         first = opened[0].norm_start if opened else len(text)
         if text[:first].strip():
             if opened and self.doc_preamble_mode == "merge_into_first":
                 opened[0] = replace(opened[0], norm_start=0)
             elif not opened or self.doc_preamble_mode == "separate":
                 opened.insert(0, Section(section_id(doc_id, PREAMBLE, 0), PREAMBLE, 0, 0, 0, first))
-        merged = self._merged(text, opened)
+        merged = self._merge(text, opened)
         if not self.include_heading:
             starts = {
                 offset
@@ -141,7 +141,7 @@ class MarkdownHeadings:
             section for section in merged if text[section.norm_start : section.norm_end].strip()
         ]
 
-    def _opened(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
+    def _open_sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """One section per heading, nothing merged."""
         opening = [
             heading
@@ -173,7 +173,7 @@ class MarkdownHeadings:
             )
         return found
 
-    def _merged(self, text: str, opened: Sequence[Section]) -> list[Section]:
+    def _merge(self, text: str, opened: Sequence[Section]) -> list[Section]:
         if self.min_section_chars == 0:
             return list(opened)
         merged: list[Section] = []
@@ -191,7 +191,7 @@ class MarkdownHeadings:
                 continue
             last = merged[-1] if merged else None
             short = size < self.min_section_chars and joined + size <= self.min_section_chars
-            if waiting is None and last is not None and short and _related(last, section):
+            if waiting is None and last is not None and short and _are_related(last, section):
                 merged[-1] = replace(last, norm_end=section.norm_end)
                 joined += size
                 continue
@@ -200,7 +200,7 @@ class MarkdownHeadings:
         return merged
 
 
-def _related(last: Section, section: Section) -> bool:
+def _are_related(last: Section, section: Section) -> bool:
     """True when `last` is the sibling before the section, or its parent's own text."""
     if section.heading_level <= 1 or last.heading_level == 0:
         return False

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rag_platform.chunkers.chunks import chunk_hash, cut
 from rag_platform.chunkers.recursive import Recursive, WholeSection
-from rag_platform.chunkers.source_locations import attached_images
+from rag_platform.chunkers.source_locations import attach_images
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Chunk, Facts, MediaLink, ParseSummary, Version
@@ -390,7 +390,7 @@ def test_images_of_a_page_go_to_the_nearest_text() -> None:
         MediaLink("c", "C", "", page=3, order=2),
         MediaLink("d", "", "", page=1, order=3, reason="broken"),
     ]
-    assert [chunk.asset_ids for chunk in attached_images(chunks, links, facts.blocks)] == [
+    assert [chunk.asset_ids for chunk in attach_images(chunks, links, facts.blocks)] == [
         ("B",),
         ("A",),
         ("C",),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.chunkers.source_locations import Places, merged_locator
+from rag_platform.chunkers.source_locations import Places, merge_locators
 from rag_platform.ir import Block, Facts, ParseSummary
 
 
@@ -29,7 +29,7 @@ from rag_platform.ir import Block, Facts, ParseSummary
     ],
 )
 def test_the_locators_of_a_chunk_become_one(locators, merged):
-    assert merged_locator(locators) == merged
+    assert merge_locators(locators) == merged
 
 
 def test_lines_and_rows_of_a_file_that_was_rewritten_come_from_its_blocks():

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pytest
 
 from rag_platform.config.settings import DescribeConfig
-from rag_platform.documents.descriptions import Description, describe, parsed
+from rag_platform.documents.descriptions import Description, describe, parse_answer
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Chunk, Json
 from rag_platform.protocols import Completion, Message
@@ -145,7 +145,7 @@ def test_without_a_model_nothing_happens(tmp_path: Path) -> None:
 )
 def test_another_answer_is_refused(answer: str) -> None:
     with pytest.raises(ProviderError) as raised:
-        parsed(answer)
+        parse_answer(answer)
     assert raised.value.code == "broken_reply"
 
 
@@ -158,7 +158,7 @@ def test_a_fenced_answer_is_read_and_cut_to_its_limits() -> None:
             "more": 1,
         }
     )
-    found = parsed(f"```json\n{answer}\n```")
+    found = parse_answer(f"```json\n{answer}\n```")
     assert (found.title, len(found.summary), found.tags[:2], len(found.tags)) == (
         "A title",
         1200,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_platform.documents.drift import Build, compare, drifted
+from rag_platform.documents.drift import Build, compare, measure_drift
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.storage.records import to_json
 
@@ -75,7 +75,7 @@ def counts(build: Build, **more: Json) -> Json:
 
 
 def test_a_first_build_is_recorded_and_has_nothing_to_be_compared_with() -> None:
-    told, figures = drifted(VERSION, None, outcomes(BUILD))
+    told, figures = measure_drift(VERSION, None, outcomes(BUILD))
     assert (told, figures) == (outcomes(BUILD), {"built": to_json(BUILD)})
 
 
@@ -83,7 +83,7 @@ def test_a_rebuild_is_compared_with_the_versions_own_former_build() -> None:
     live = replace(VERSION, version_id="lib.a@0", counts=counts(replace(BUILD, md_sha256="old")))
     own = replace(VERSION, counts=counts(BUILD))
     longer = replace(BUILD, chunks="c2", chunk_hash="other", chunk_count=2)
-    told, figures = drifted(own, live, outcomes(longer))
+    told, figures = measure_drift(own, live, outcomes(longer))
     assert (
         told[-1].counts["drift"] == "length"
         and "5 under c1, 2 under c2" in told[-1].counts["drift_details"]
@@ -94,7 +94,7 @@ def test_a_rebuild_is_compared_with_the_versions_own_former_build() -> None:
 
 def test_a_first_build_is_compared_with_the_version_it_replaces() -> None:
     live = replace(VERSION, version_id="lib.a@0", counts=counts(BUILD))
-    told, figures = drifted(
+    told, figures = measure_drift(
         VERSION, live, outcomes(replace(BUILD, md_sha256="new", chunk_hash="other"))
     )
     assert (told[-1].counts["drift"], figures["drift"]["against"]) == ("content", "lib.a@0")
@@ -102,11 +102,11 @@ def test_a_first_build_is_compared_with_the_version_it_replaces() -> None:
 
 def test_the_same_build_once_more_keeps_what_is_known() -> None:
     known: Json = {"kind": "length"}
-    told, figures = drifted(
+    told, figures = measure_drift(
         replace(VERSION, counts=counts(BUILD, drift=known)), None, outcomes(BUILD)
     )
     assert (told, figures["drift"]) == (outcomes(BUILD), known)
 
 
 def test_a_run_of_some_stages_says_nothing() -> None:
-    assert drifted(VERSION, None, outcomes(BUILD)[:2]) == (outcomes(BUILD)[:2], {})
+    assert measure_drift(VERSION, None, outcomes(BUILD)[:2]) == (outcomes(BUILD)[:2], {})

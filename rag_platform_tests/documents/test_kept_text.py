@@ -21,7 +21,7 @@ from rag_platform.config.settings import (
 from rag_platform.documents import kept_text
 from rag_platform.documents.kept_text import (
     Dropped,
-    dropped_text,
+    find_dropped,
     found_words,
     measure,
     tokens,
@@ -136,7 +136,7 @@ def test_every_page_is_measured_and_what_was_set_aside_is_no_loss(work: VersionB
 
 
 def test_what_was_dropped_is_listed_with_page_and_reason(work: VersionBuild) -> None:
-    listed = dropped_text(work.facts, work.normalised, work.chunks)
+    listed = find_dropped(work.facts, work.normalised, work.chunks)
     edges = [
         (n, reason, text)
         for n in (1, 2, 3, 4)
@@ -172,7 +172,7 @@ def test_a_page_that_gets_lost_is_named_and_a_lost_document_fails(work: VersionB
     assert "page 3: 60% of 10, page 4: 60% of 10" in judged["text_kept_details"]
     lost = [
         item
-        for item in dropped_text(work.facts, work.normalised, cut)
+        for item in find_dropped(work.facts, work.normalised, cut)
         if item.reason == "not_chunked"
     ]
     assert [(item.page, " ".join(item.text.split())) for item in lost] == [
@@ -234,7 +234,7 @@ def test_noise_and_front_matter_of_a_text_are_listed_by_line(
     )
     work = VersionBuild(ledger.version(reception.to_process[0]), strategy, settings, store, source)
     outcomes = {stage: build_stage(stage, work) for stage in list(STAGES)[:5]}
-    listed = dropped_text(work.facts, work.normalised, work.chunks)
+    listed = find_dropped(work.facts, work.normalised, work.chunks)
     assert listed[1:] == [
         Dropped(0, 8, "noise:0", "DRAFT ONLY"),
         Dropped(0, 10, "email", "me@example.org"),

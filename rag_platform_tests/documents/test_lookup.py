@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.documents.lookup import named_document, named_version
+from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.ledger import Ledger
@@ -53,7 +53,7 @@ def shelf_of_three(ledger: Ledger) -> Ledger:
 def test_a_document_by_id_place_or_a_part_of_either(
     shelf_of_three: Ledger, name: str, doc_id: str
 ) -> None:
-    assert named_document(shelf_of_three, "lib", name).doc_id == doc_id
+    assert find_document(shelf_of_three, "lib", name).doc_id == doc_id
 
 
 def test_what_may_be_two_documents_is_asked_back(shelf_of_three: Ledger) -> None:
@@ -64,25 +64,25 @@ def test_what_may_be_two_documents_is_asked_back(shelf_of_three: Ledger) -> None
             r" old-guide-bb22"
         ),
     ):
-        named_document(shelf_of_three, "lib", "guide.md")
+        find_document(shelf_of_three, "lib", "guide.md")
 
 
 @pytest.mark.parametrize("name", ["docs-port-cc33", "", "nothing like it"])
 def test_an_unknown_document_is_not_guessed(shelf_of_three: Ledger, name: str) -> None:
     with pytest.raises(NotFoundError, match=f"no document {name!r} in namespace 'lib'"):
-        named_document(shelf_of_three, "lib", name)
+        find_document(shelf_of_three, "lib", name)
 
 
 def test_near_names_are_offered(shelf_of_three: Ledger) -> None:
     with pytest.raises(NotFoundError, match="did you mean docs-ports-cc33"):
-        named_document(shelf_of_three, "lib", "docs-port-cc33")
+        find_document(shelf_of_three, "lib", "docs-port-cc33")
 
 
 def test_a_version_by_id_by_its_hash_or_by_what_it_is(shelf_of_three: Ledger) -> None:
     document = shelf_of_three.document("lib", "docs-ports-cc33")
     versions = shelf_of_three.versions("lib", "docs-ports-cc33")
     assert [
-        named_version(document, versions, name).file_sha256[:4]
+        find_version(document, versions, name).file_sha256[:4]
         for name in (versions[0].version_id, "abcd", "abf", "wanted")
     ] == [
         "abcd",
@@ -91,9 +91,9 @@ def test_a_version_by_id_by_its_hash_or_by_what_it_is(shelf_of_three: Ledger) ->
         "abff",
     ]
     with pytest.raises(InputError, match="may be any of 2 versions"):
-        named_version(document, versions, "ab")
+        find_version(document, versions, "ab")
     with pytest.raises(
         NotFoundError,
         match="has no version 'live'; it has abffcc330000, abcdcc330000, newest first",
     ):
-        named_version(document, versions, "live")
+        find_version(document, versions, "live")

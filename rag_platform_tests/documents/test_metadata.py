@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from rag_platform.documents.metadata import (
     MAX_METADATA_CHARS,
     document_title,
-    effective,
     file_metadata,
     iso_date,
+    with_file_metadata,
 )
 from rag_platform.ir import Block, Document, Facts, ParseSummary, Version
 
@@ -154,16 +154,17 @@ def test_the_users_own_come_first_and_win() -> None:
         "created": "2024",
         "modified": "2025",
     }
-    shown = effective(document(), version(said))
+    shown = with_file_metadata(document(), version(said))
     assert (shown.tags, shown.categories, shown.metadata) == (
         ("mine", "ops"),
         ("guides",),
         {"created": "1999", "modified": "2025"},
     )
     # the next version's file says something else
-    assert effective(document(), version({"tags": ["other"]})).tags == ("mine", "other")
+    assert with_file_metadata(document(), version({"tags": ["other"]})).tags == ("mine", "other")
     assert (
-        effective(document(), Version("v", "n", "d", "u", "f", "0", 1, "m", "l", "s")) == document()
+        with_file_metadata(document(), Version("v", "n", "d", "u", "f", "0", 1, "m", "l", "s"))
+        == document()
     )
 
 

@@ -22,7 +22,7 @@ from rag_platform.loaders.office.docx import DocxLoader
 from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
-from rag_platform.loaders.word_comparison import Line, likeness, pieces, problem
+from rag_platform.loaders.word_comparison import Line, compare_words, pieces, problem
 
 TEXT = (
     "The pump moves forty litres of water per minute and must not run dry for longer than ten"
@@ -47,7 +47,7 @@ FORGED = {
 
 def judged(said: str, read: str, kind: str = "paragraph") -> str:
     (piece,) = pieces(kind, said)
-    return problem(kind, likeness(piece, [Line.of(read.split())]))
+    return problem(kind, compare_words(piece, [Line.of(read.split())]))
 
 
 def test_readers_may_differ_in_hyphens_ligatures_and_spaces() -> None:

@@ -14,8 +14,8 @@ from PIL import Image
 from rag_platform.config.settings import Limits, MediaConfig
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
-from rag_platform.loaders.image_decoding import Missing, looks_like_svg, sanitised, shown
-from rag_platform.media.sandbox import shown_apart
+from rag_platform.loaders.image_decoding import Missing, decode_image, looks_like_svg, sanitise
+from rag_platform.media.sandbox import decode_in_child
 from rag_platform.media.store import Base, keep, resolve
 from rag_platform.storage.store import Store, read_json
 
@@ -62,7 +62,7 @@ def encoded(
     ],
 )
 def test_what_runs_or_is_fetched_is_taken_out(body: str, gone: bytes) -> None:
-    safe, width, height = sanitised(f"{HEAD}{body}<circle r='3'/>after</svg>".encode())
+    safe, width, height = sanitise(f"{HEAD}{body}<circle r='3'/>after</svg>".encode())
     assert gone not in safe
     assert b'<circle r="3"/>after' in safe
     assert (width, height) == (40, 20)
@@ -74,7 +74,7 @@ def test_drawings_stay_as_they_are() -> None:
         " href='#g'/><text>字 &amp; a</text>"
     )
     picture = "<image href='data:image/png;base64,AAAA' width='1' height='1'/>"
-    safe, _, _ = sanitised(f"{HEAD}{body}{picture}</svg>".encode())
+    safe, _, _ = sanitise(f"{HEAD}{body}{picture}</svg>".encode())
     for kept in ('fill="url(#g)"', 'href="#g"', "字 &amp; a", 'href="data:image/png;base64,AAAA"'):
         assert kept in safe.decode()
 
@@ -85,12 +85,12 @@ def test_entities_are_never_resolved(tmp_path: Path) -> None:
         "<!DOCTYPE svg [<!ENTITY x SYSTEM"
         f" 'file://{tmp_path}/secret'>]>{HEAD}<text>&x;</text></svg>"
     )
-    assert b"sesame" not in sanitised(outside.encode())[0]
+    assert b"sesame" not in sanitise(outside.encode())[0]
     bomb = "".join(f"<!ENTITY a{n} '{f'&a{n - 1};' * 10}'>" for n in range(1, 12))
     laughs = f"<!DOCTYPE svg [<!ENTITY a0 'ha'>{bomb}]>{HEAD}<text>&a11;</text></svg>"
     for bad in (laughs, laughs.replace("<text>&a11;</text>", "<text x='&a11;'/>")):
         with pytest.raises(ValueError, match="amplification"):
-            sanitised(bad.encode())
+            sanitise(bad.encode())
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_entities_are_never_resolved(tmp_path: Path) -> None:
     ],
 )
 def test_the_size_is_that_of_the_drawing(attributes: str, size: tuple[int, int]) -> None:
-    assert sanitised(f"<svg xmlns='http://www.w3.org/2000/svg' {attributes}/>".encode())[1:] == size
+    assert sanitise(f"<svg xmlns='http://www.w3.org/2000/svg' {attributes}/>".encode())[1:] == size
 
 
 def test_broken_svg_is_named() -> None:
@@ -114,7 +114,7 @@ def test_broken_svg_is_named() -> None:
         HEAD.encode() + b"<g>" * 400 + b"</g>" * 400 + b"</svg>",
     ):
         with pytest.raises(Missing, match="broken_svg"):
-            shown(data, 1_000_000)
+            decode_image(data, 1_000_000)
 
 
 def test_an_svg_is_kept_safe_drawn_and_named_by_its_own_bytes(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ def test_an_svg_is_kept_safe_drawn_and_named_by_its_own_bytes(tmp_path: Path) ->
 def test_what_few_clients_show_gets_a_form_that_all_do(
     data: bytes, mime: str, variants: list[str], tmp_path: Path
 ) -> None:
-    found = shown_apart(data, 1_000_000, Limits(), tmp_path)
+    found = decode_in_child(data, 1_000_000, Limits(), tmp_path)
     assert (found.mime, sorted(found.variants)) == (mime, variants)
     for content in found.variants.values():
         with Image.open(io.BytesIO(content)) as drawn:
@@ -169,7 +169,7 @@ def test_what_few_clients_show_gets_a_form_that_all_do(
 def test_size_is_as_shown_after_the_orientation() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    found = shown(encoded("JPEG", size=(400, 100), exif=exif), 1_000_000)
+    found = decode_image(encoded("JPEG", size=(400, 100), exif=exif), 1_000_000)
     assert (found.width, found.height) == (100, 400)
     with Image.open(io.BytesIO(found.variants["thumb.webp"])) as thumb:
         assert thumb.size == (80, 320)
@@ -180,7 +180,9 @@ def test_an_animation_shows_its_first_frame() -> None:
     Image.new("RGB", (8, 8), "red").save(
         stream, "GIF", save_all=True, append_images=[Image.new("RGB", (8, 8), "blue")]
     )
-    with Image.open(io.BytesIO(shown(stream.getvalue(), 1000).variants["thumb.webp"])) as thumb:
+    with Image.open(
+        io.BytesIO(decode_image(stream.getvalue(), 1000).variants["thumb.webp"])
+    ) as thumb:
         red, _, blue = thumb.convert("RGB").getpixel((4, 4))
     assert red > 200 > 50 > blue
 
@@ -196,7 +198,7 @@ def test_an_animation_shows_its_first_frame() -> None:
 )
 def test_refusals_have_reasons(data: bytes, reason: str, tmp_path: Path) -> None:
     with pytest.raises(Missing, match=reason):
-        shown_apart(data, 1_000_000, Limits(), tmp_path)
+        decode_in_child(data, 1_000_000, Limits(), tmp_path)
 
 
 @pytest.mark.integration

@@ -18,15 +18,15 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
 from rag_platform.media.captions import (
     Captioned,
-    by_picture,
-    by_words,
     captions,
-    checked,
+    classify_by_look,
+    classify_by_words,
+    encode_for_model,
     local_context,
     models,
+    parse_caption,
     plain_text,
     schema,
-    sent_picture,
 )
 from rag_platform.media.store import keep
 from rag_platform.storage.store import Store
@@ -125,7 +125,7 @@ def ask(
 
 
 def test_a_valid_caption_is_kept_whole_and_becomes_one_line() -> None:
-    found = checked("```json\n" + json.dumps(GOOD) + "\n```", "caption.chart_v1-abc")
+    found = parse_caption("```json\n" + json.dumps(GOOD) + "\n```", "caption.chart_v1-abc")
     assert found["profile_id"] == "caption.chart_v1-abc"
     assert found["numbers"] == [
         {"name": "peak", "value": "80", "unit": "mm", "context": "label of the bar"}
@@ -157,13 +157,13 @@ def test_a_valid_caption_is_kept_whole_and_becomes_one_line() -> None:
 def test_an_answer_outside_the_contract_is_refused(change: dict[str, object], where: str) -> None:
     answer = {key: value for key, value in {**GOOD, **change}.items() if value is not None}
     with pytest.raises(ValueError, match=where):
-        checked(json.dumps(answer), "caption.chart_v1-abc")
+        parse_caption(json.dumps(answer), "caption.chart_v1-abc")
 
 
 @pytest.mark.parametrize("text", ["", "a chart", "[1]", '{"image_type": "chart"'])
 def test_no_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="no JSON"):
-        checked(text, "caption.generic_v1-abc")
+        parse_caption(text, "caption.generic_v1-abc")
 
 
 def test_added_fields_become_words_and_their_ids_do_not() -> None:
@@ -177,21 +177,22 @@ def test_added_fields_become_words_and_their_ids_do_not() -> None:
     }
     table = {"headers": ["端口", "用途"], "rows": [["8080", "网关"], ["", "空"]]}
     assert plain_text(
-        checked(json.dumps({**base, "table": table}), "caption.table_v1-a"), "full"
+        parse_caption(json.dumps({**base, "table": table}), "caption.table_v1-a"), "full"
     ).endswith("端口; 用途; 8080 网关; 空")
     flow = {
         "nodes": [{"id": "n1", "text": "sluice"}, {"id": "n2", "text": "mill"}],
         "edges": [{"from": "n1", "to": "n2", "label": "water"}],
     }
     assert plain_text(
-        checked(json.dumps({**base, "image_type": "diagram", **flow}), "caption.flow_v1-a"), "full"
+        parse_caption(json.dumps({**base, "image_type": "diagram", **flow}), "caption.flow_v1-a"),
+        "full",
     ).endswith("sluice; mill; water")
 
 
 def test_at_most_twelve_key_points_are_kept() -> None:
     assert (
         len(
-            checked(
+            parse_caption(
                 json.dumps({**GOOD, "key_points": [f"point {n}" for n in range(20)]}),
                 "caption.chart_v1-a",
             )["key_points"]
@@ -220,7 +221,7 @@ def test_at_most_twelve_key_points_are_kept() -> None:
     ],
 )
 def test_words_route_in_the_order_alt_name_context(texts: tuple[str, ...], kind: str) -> None:
-    assert by_words(*texts) == kind
+    assert classify_by_words(*texts) == kind
 
 
 @pytest.mark.parametrize(
@@ -236,7 +237,7 @@ def test_words_route_in_the_order_alt_name_context(texts: tuple[str, ...], kind:
 def test_the_picture_routes_where_no_word_does(shape: str, kind: str, tmp_path: Path) -> None:
     path = tmp_path / "x.png"
     path.write_bytes(drawn(shape))
-    assert by_picture(path) == kind
+    assert classify_by_look(path) == kind
 
 
 def test_the_route_decides_which_prompt_is_sent(store: Store) -> None:
@@ -433,12 +434,12 @@ def test_presets_name_the_models_of_their_place() -> None:
 
 def test_large_pictures_are_sent_smaller_and_animations_still(tmp_path: Path) -> None:
     (tmp_path / "big.png").write_bytes(drawn(size=(4000, 1000)))
-    sent = sent_picture(tmp_path / "big.png")
+    sent = encode_for_model(tmp_path / "big.png")
     with Image.open(io.BytesIO(sent.data)) as opened:
         assert (sent.mime, opened.size) == ("image/jpeg", (1568, 392))
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "moving.gif", save_all=True, append_images=frames[1:])
-    assert sent_picture(tmp_path / "moving.gif").mime == "image/jpeg"
+    assert encode_for_model(tmp_path / "moving.gif").mime == "image/jpeg"
 
 
 def test_an_unknown_provider_stops_the_stage(store: Store) -> None:

@@ -19,7 +19,7 @@ from urllib.parse import unquote
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
-from rag_platform.loaders.markup.html import decoded_page, disproved, parsed
+from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
 from rag_platform.loaders.markup.html_blocks import Page
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import escape_locator, suffix_of
@@ -53,7 +53,7 @@ class EpubLoader(ZipLoader):
         warnings: list[str] = []
         try:
             with zipfile.ZipFile(path) as archive:
-                book = _opened(archive)
+                book = _read_book(archive)
                 joined = join_parts(_parts(archive, book, warnings), _EMPTY)
         except (
             KeyError,
@@ -86,7 +86,9 @@ class EpubLoader(ZipLoader):
                 if place not in known:
                     bad.update({block.ordinal: f"no part at {block.locator}" for block in group})
                 else:
-                    bad.update(disproved(_page(archive, known[place]), text, group, f"{place};"))
+                    bad.update(
+                        find_unproved(_page(archive, known[place]), text, group, f"{place};")
+                    )
         return bad
 
 
@@ -96,7 +98,7 @@ class _Book:
     metadata: Json
 
 
-def _opened(archive: zipfile.ZipFile) -> _Book:
+def _read_book(archive: zipfile.ZipFile) -> _Book:
     """The spine and metadata. Raises DocumentError `encrypted`, KeyError for a missing part."""
     package = next(
         (
@@ -121,7 +123,7 @@ def _opened(archive: zipfile.ZipFile) -> _Book:
         raise DocumentError(
             f"{len(chapters)} chapters, above {MAX_CHAPTERS}; split the book", code="too_large"
         )
-    if locked := _encrypted(archive).intersection(chapters):
+    if locked := _find_encrypted(archive).intersection(chapters):
         raise DocumentError(
             f"{len(locked)} chapters are encrypted (copy protection); use a copy without it",
             code="encrypted",
@@ -144,7 +146,7 @@ def _opened(archive: zipfile.ZipFile) -> _Book:
     return _Book(tuple(chapters), found)
 
 
-def _encrypted(archive: zipfile.ZipFile) -> set[str]:
+def _find_encrypted(archive: zipfile.ZipFile) -> set[str]:
     """The parts that are encrypted, fonts apart."""
     if "META-INF/encryption.xml" not in archive.namelist():
         return set()
@@ -167,8 +169,8 @@ def _root(archive: zipfile.ZipFile, part: str) -> Any:
 def _page(archive: zipfile.ZipFile, part: str) -> Page:
     raw = archive.read(part)
     declared = _DECLARED.match(raw)
-    text = decoded_page(raw, declared[1].decode("ascii") if declared else "").text
-    return Page(parsed(re.sub(r"^\s*<\?xml[^>]*\?>", "", text)))
+    text = decode_page(raw, declared[1].decode("ascii") if declared else "").text
+    return Page(parse_page(re.sub(r"^\s*<\?xml[^>]*\?>", "", text)))
 
 
 def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterator[Part]:

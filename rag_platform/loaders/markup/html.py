@@ -97,8 +97,8 @@ class HtmlLoader:
         import lxml.etree
         import trafilatura
 
-        decoded = decoded_page(path.read_bytes(), self.charset)
-        page = Page(parsed(decoded.text))
+        decoded = decode_page(path.read_bytes(), self.charset)
+        page = Page(parse_page(decoded.text))
         if not page.pieces:
             raise DocumentError(
                 "the page holds no text; where a script builds it, save it from the browser as a"
@@ -106,12 +106,13 @@ class HtmlLoader:
                 code="empty_file",
             )
         metadata = _metadata(page.root)
-        hidden = _hidden_letters(page.root)
+        hidden = _count_hidden(page.root)
         titled = _page_title(page.root)
         kept = main_pieces(page, titled) if self.main_content == "auto" else range(len(page.pieces))
         pieces = [page.pieces[number] for number in kept]
         title = next(
-            (piece.title for piece in pieces if piece.level == 1 and _heads(piece, titled)), titled
+            (piece.title for piece in pieces if piece.level == 1 and _begins_title(piece, titled)),
+            titled,
         )
         warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
         if not any(page.letters):
@@ -135,12 +136,14 @@ class HtmlLoader:
         The element at a block's locator must make the same Markdown, and its letters, read without
         Markdown, must stand in the block in order.
         """
-        return disproved(
-            Page(parsed(decoded_page(path.read_bytes(), self.charset).text)), text, blocks
+        return find_unproved(
+            Page(parse_page(decode_page(path.read_bytes(), self.charset).text)), text, blocks
         )
 
 
-def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") -> dict[int, str]:
+def find_unproved(
+    page: Page, text: str, blocks: Iterable[Block], prefix: str = ""
+) -> dict[int, str]:
     """Ordinal to reason for each block that the parsed page does not hold at its locator.
 
     `prefix` stands before the XPath.
@@ -161,7 +164,7 @@ def disproved(page: Page, text: str, blocks: Iterable[Block], prefix: str = "") 
 # --- bytes to tree ------------------------------------------------------------------------------
 
 
-def decoded_page(raw: bytes, charset: str = "") -> Decoded:
+def decode_page(raw: bytes, charset: str = "") -> Decoded:
     """The text of a page, its encoding found in the order of the HTML standard (13.2.3.2).
 
     Only UTF-8 goes before the declared ones, because nothing else is valid UTF-8 by chance.
@@ -170,7 +173,7 @@ def decoded_page(raw: bytes, charset: str = "") -> Decoded:
     return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
 
 
-def parsed(text: str) -> _Element:
+def parse_page(text: str) -> _Element:
     """The tree of a page. Raises DocumentError `too_deep`, `empty_file`."""
     from lxml import etree, html
 
@@ -241,12 +244,12 @@ def _page_title(root: _Element) -> str:
     return " ".join((element.text or "").split())[:300] if element is not None else ""
 
 
-def _heads(piece: Piece, title: str) -> bool:
+def _begins_title(piece: Piece, title: str) -> bool:
     """True for a heading that begins the page's title; for any where there is no title."""
     return bool(piece.title) and letters(title).startswith(letters(piece.title) if title else "")
 
 
-def _hidden_letters(root: _Element) -> int:
+def _count_hidden(root: _Element) -> int:
     """Letters of text that a reader is not shown, formulas written twice apart."""
     tops = [
         item
@@ -270,7 +273,9 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
     marked = [
-        number for number in _marked(page) if not _is_navigation(pieces[number], sizes[number])
+        number
+        for number in _find_extracted(page)
+        if not _is_navigation(pieces[number], sizes[number])
     ]
     weight = sum(sizes[number] for number in marked)
     if weight >= max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
@@ -283,9 +288,9 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
             child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)
         ) is not None:
             main = child
-        main = next((above for above in main.iterancestors() if _says_main(above)), main)
+        main = next((above for above in main.iterancestors() if _is_main(above)), main)
     else:
-        named = [item for item in page.root.iter("*") if _says_main(item)] or page.root.findall(
+        named = [item for item in page.root.iter("*") if _is_main(item)] or page.root.findall(
             ".//article"
         )
         if len(named) != 1:
@@ -298,7 +303,7 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
     ]
     if sum(sizes[number] for number in inside) < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
         return range(len(pieces))
-    first, last = (marked[0], marked[-1]) if marked and not _says_main(main) else (0, len(pieces))
+    first, last = (marked[0], marked[-1]) if marked and not _is_main(main) else (0, len(pieces))
     kept = [
         number
         for number in inside
@@ -307,16 +312,16 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
     above = [
         number
         for number in range(kept[0])
-        if pieces[number].level == 1 and _heads(pieces[number], title)
+        if pieces[number].level == 1 and _begins_title(pieces[number], title)
     ]
     return [*above[-1:], *kept]  # the headline often stands above the text's element
 
 
-def _says_main(element: _Element) -> bool:
+def _is_main(element: _Element) -> bool:
     return "main" in (element.tag, element.get("role"))
 
 
-def _marked(page: Page) -> list[int]:
+def _find_extracted(page: Page) -> list[int]:
     """Numbers of the pieces that trafilatura extracts; none for a page that would take minutes."""
     import trafilatura
 

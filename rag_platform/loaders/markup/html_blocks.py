@@ -78,7 +78,7 @@ class Page:
         return [letters(source_text(piece)) for piece in self.pieces]
 
     @cached_property
-    def _holds(self) -> dict[_Element, set[str]]:
+    def _kinds_below(self) -> dict[_Element, set[str]]:
         """Element to the kinds of blocks below it: block, heading, pre, table."""
         below: dict[_Element, set[str]] = {}
         for element in reversed(list(self.root.iter())):
@@ -146,7 +146,7 @@ class Page:
 
         def ended() -> Iterator[Piece]:
             if text := run.text():
-                whole = "block" not in self._holds.get(element, ())
+                whole = "block" not in self._kinds_below.get(element, ())
                 yield Piece(
                     "paragraph",
                     text,
@@ -160,7 +160,7 @@ class Page:
             if (
                 not isinstance(node, str)
                 and not is_skipped(node)
-                and (node.tag in BLOCKS or "block" in self._holds.get(node, ()))
+                and (node.tag in BLOCKS or "block" in self._kinds_below.get(node, ()))
             ):
                 yield from ended()
                 run, first = Inline(), 0
@@ -173,7 +173,7 @@ class Page:
         yield from ended()
 
     def _block(self, element: _Element, depth: int) -> Iterator[Piece]:
-        tag, below = str(element.tag), self._holds.get(element, set())
+        tag, below = str(element.tag), self._kinds_below.get(element, set())
         if depth > MAX_DEPTH:
             self.note("elements nested deeper than 120 are read as running text")
             yield from self._inline("paragraph", element)
@@ -184,7 +184,7 @@ class Page:
         elif tag in LISTS and "heading" not in below:
             yield from self._list(element, depth)
         elif tag == "blockquote":
-            yield from self._composed(
+            yield from self._compose(
                 "paragraph", element, list(self._flow(element, depth)), "> ", "> "
             )
         elif tag == "table" and _is_data(element, below):
@@ -241,14 +241,14 @@ class Page:
                 )
             marker = f"{number}. " if element.tag == "ol" else "- "
             number += element.tag == "ol" and not isinstance(node, str)
-            for item in self._composed("list", element, held, marker, " " * len(marker)):
+            for item in self._compose("list", element, held, marker, " " * len(marker)):
                 text += "\n" if text else ""
                 images += [image.move(len(text)) for image in item.images]
                 text += item.text
         if text:
             yield Piece("list", text, element, images=tuple(images))
 
-    def _composed(
+    def _compose(
         self, kind: str, element: _Element, parts: Sequence[Piece], first: str, rest: str
     ) -> Iterator[Piece]:
         """One piece of several, its lines prefixed."""
@@ -299,7 +299,7 @@ class Page:
                 text += " "
             text += "|"
             if number == 0:
-                text += "\n" + pipe_tables.rule(len(row))
+                text += "\n" + pipe_tables.format_rule(len(row))
         if re.search(r"[^|\s-]", text):
             yield Piece("table", text, element, images=tuple(images))
 
@@ -364,7 +364,7 @@ def _is_data(table: _Element, below: set[str]) -> bool:
         or ("table" in below and not _keeps_tables(table))
     ):
         return False
-    if any(_strays(part) for part in table.iter("table", "thead", "tbody", "tfoot", "tr")):
+    if any(_has_strays(part) for part in table.iter("table", "thead", "tbody", "tfoot", "tr")):
         return False
     widths = [sum(cell.tag in ("td", "th") for cell in row) for row in _rows(table)]
     return max(widths, default=0) > 1
@@ -383,7 +383,7 @@ def _keeps_tables(table: _Element) -> bool:
     return named and len(rows) > 1 and len({len(row) for row in rows}) == 1
 
 
-def _strays(part: _Element) -> bool:
+def _has_strays(part: _Element) -> bool:
     """True when a part of a table has text of its own, or a child that is no part of a table."""
     texts = [part.text, *(child.tail for child in part)]
     known = _PARTS.get(str(part.tag), {"tr"})

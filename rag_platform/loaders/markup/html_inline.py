@@ -277,7 +277,7 @@ class Inline:
         ):
             self._children(element, depth)
         else:
-            self._enclose(element, "[", f"]({_escaped_target(target)})", depth)
+            self._enclose(element, "[", f"]({_escape_target(target)})", depth)
 
     def _image(self, element: _Element) -> None:
         target = _source(element)
@@ -294,7 +294,7 @@ class Inline:
         label = re.sub(r"([\[\]\\])", r"\\\1", alt)
         if self.cell:
             label = label.replace("|", "\\|")
-        self._write(f"![{label}]({_escaped_target(shown)})")
+        self._write(f"![{label}]({_escape_target(shown)})")
         self._ink += 1
         self._images.append(Image(start, self.size, target, alt))
 
@@ -365,7 +365,7 @@ def _source(element: _Element) -> str:
     return source
 
 
-def _escaped_target(target: str) -> str:
+def _escape_target(target: str) -> str:
     return re.sub(
         r"[\s()<>|\\]",
         lambda found: "".join(f"%{byte:02X}" for byte in found.group().encode()),

@@ -24,7 +24,7 @@ from urllib.parse import urljoin
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
-from rag_platform.loaders.markup.html import decoded_page, disproved, main_pieces, parsed
+from rag_platform.loaders.markup.html import decode_page, find_unproved, main_pieces, parse_page
 from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
@@ -67,7 +67,7 @@ class MailLoader:
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its header, lines or element does not hold."""
-        return _disproved(_message(path), text, blocks)
+        return _find_unproved(_message(path), text, blocks)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,11 @@ class MhtmlLoader:
         """Raises `broken_file`, `too_large`, `empty_file`."""
         message = _message(path)
         number, part = next(
-            ((n, leaf) for n, leaf in numbered(message) if leaf.get_content_type() == "text/html"),
+            (
+                (n, leaf)
+                for n, leaf in number_parts(message)
+                if leaf.get_content_type() == "text/html"
+            ),
             ("", None),
         )
         if part is None:
@@ -115,7 +119,7 @@ class MhtmlLoader:
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the page does not hold at its locator."""
-        return _disproved(_message(path), text, blocks)
+        return _find_unproved(_message(path), text, blocks)
 
 
 def _message(path: Path) -> Message:
@@ -137,7 +141,7 @@ def _message(path: Path) -> Message:
     return message
 
 
-def numbered(message: Message, number: str = "") -> Iterator[tuple[str, Message]]:
+def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Message]]:
     """(number, part) of each part, depth first; that of a message without parts is 1."""
     if not message.is_multipart():
         yield number or "1", message
@@ -146,12 +150,12 @@ def numbered(message: Message, number: str = "") -> Iterator[tuple[str, Message]
         yield number, message
     for index, part in enumerate(cast(Sequence[Message], message.get_payload()), 1):
         if message.get_content_type() == "message/rfc822":
-            yield from numbered(part, _below(number, 0))
+            yield from number_parts(part, _number_below(number, 0))
         else:
-            yield from numbered(part, _below(number, index))
+            yield from number_parts(part, _number_below(number, index))
 
 
-def _below(number: str, index: int) -> str:
+def _number_below(number: str, index: int) -> str:
     """The number of a part within another; a mail within a mail is part 0."""
     return f"{number}.{index}" if number else str(index)
 
@@ -182,8 +186,8 @@ def body_text(part: Message) -> str:
 def _page(part: Message) -> Page:
     raw = part.get_payload(decode=True)
     return Page(
-        parsed(
-            decoded_page(
+        parse_page(
+            decode_page(
                 raw if isinstance(raw, bytes) else b"", str(part.get_content_charset("") or "")
             ).text
         )
@@ -246,13 +250,15 @@ class _Reading:
         if kind == "message/rfc822" and part.is_multipart():
             inner = cast(Sequence[Message], part.get_payload())[0]
             if depth < MAX_DEPTH:
-                yield from self.mail(inner, _below(number, 0), depth + 1)
+                yield from self.mail(inner, _number_below(number, 0), depth + 1)
             else:
                 self.warnings.append("mails forwarded too deeply were not read")
         elif part.is_multipart():
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
-            for index, child in [_best(children)] if kind == "multipart/alternative" else children:
-                yield from self._content(child, _below(number, index), depth, images)
+            for index, child in (
+                [_choose(children)] if kind == "multipart/alternative" else children
+            ):
+                yield from self._content(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in (
             "text/plain",
             "text/html",
@@ -299,7 +305,7 @@ class _Reading:
         yield from page.parts(page.pieces, place, lambda target: images.find(target, ""))
 
 
-def _best(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
+def _choose(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     """Of alternatives the plain text, unless the page has half as many letters again."""
     plain = next((child for child in children if child[1].get_content_type() == "text/plain"), None)
     rich = next(
@@ -308,7 +314,7 @@ def _best(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     if plain is None or rich is None:
         return plain or rich or (1, Message())
     said = len(letters(body_text(plain[1])))
-    pages = [part for _, part in numbered(rich[1]) if part.get_content_type() == "text/html"]
+    pages = [part for _, part in number_parts(rich[1]) if part.get_content_type() == "text/html"]
     try:
         shown = sum(len(words) for page in pages for words in _page(page).letters)
     except DocumentError:
@@ -316,8 +322,8 @@ def _best(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
     return rich if shown > 1.5 * said else plain
 
 
-def _disproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:
-    parts = dict(numbered(message))
+def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+    parts = dict(number_parts(message))
     bad: dict[int, str] = {}
     pages: dict[str, list[Block]] = {}
     for block in blocks:
@@ -340,5 +346,5 @@ def _disproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int
             if "\n".join(lines).rstrip() != text[block.start : block.end]:
                 bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
     for number, group in pages.items():
-        bad.update(disproved(_page(parts[number]), text, group, f"part={number};"))
+        bad.update(find_unproved(_page(parts[number]), text, group, f"part={number};"))
     return bad

@@ -66,7 +66,7 @@ class NotebookLoader:
         book = read_notebook(path)
         bad: dict[int, str] = {}
         for block in blocks:
-            if reason := _disproved(book, text[block.start : block.end], block):
+            if reason := _problem(book, text[block.start : block.end], block):
                 bad[block.ordinal] = reason
         return bad
 
@@ -130,7 +130,7 @@ def read_notebook(path: Path) -> Notebook:
 
 
 def _cell(cell: Any) -> Cell:
-    kind, source = str(cell["cell_type"]), joined(cell.get("source", cell.get("input", "")))
+    kind, source = str(cell["cell_type"]), join_lines(cell.get("source", cell.get("input", "")))
     if kind == "heading":  # of version 3
         kind, source = "markdown", f"{'#' * int(cell.get('level', 1))} {source}"
     return Cell(
@@ -140,7 +140,7 @@ def _cell(cell: Any) -> Cell:
     )
 
 
-def joined(text: Any) -> str:
+def join_lines(text: Any) -> str:
     """The text of a field that is a string or a list of lines."""
     return "".join(map(str, text)) if isinstance(text, list) else str(text)
 
@@ -155,32 +155,34 @@ def _output(output: Any) -> Iterator[str | tuple[str, str]]:
         yield _COLOURS.sub("", trace)
         return
     if output.get("output_type") == "stream":
-        yield _COLOURS.sub("", joined(output.get("text", "")))
+        yield _COLOURS.sub("", join_lines(output.get("text", "")))
         return
     data = output.get("data") or {
         **output,
         "text/plain": output.get("text", ""),
         "image/png": output.get("png", ""),
     }
-    pictures = [(kind, "".join(joined(data[kind]).split())) for kind in _PICTURES if data.get(kind)]
+    pictures = [
+        (kind, "".join(join_lines(data[kind]).split())) for kind in _PICTURES if data.get(kind)
+    ]
     for kind in ("text/markdown", "text/latex", "text/plain", "text/html"):
         # a picture's text is the name of an object
         if data.get(kind) and not (kind == "text/plain" and pictures):
             yield (
-                _words(joined(data[kind]))
+                _words(join_lines(data[kind]))
                 if kind == "text/html"
-                else _COLOURS.sub("", joined(data[kind]))
+                else _COLOURS.sub("", join_lines(data[kind]))
             )
             break
     yield from pictures
 
 
 def _words(page: str) -> str:
-    from rag_platform.loaders.markup.html import parsed
+    from rag_platform.loaders.markup.html import parse_page
     from rag_platform.loaders.markup.html_inline import visible
 
     try:
-        return " ".join(visible(parsed(page)).split())
+        return " ".join(visible(parse_page(page)).split())
     except DocumentError:
         return ""
 
@@ -211,10 +213,10 @@ def _parts(book: Notebook, warnings: list[str]) -> Iterator[Part]:
                         f"output {order} of cell {number} has {len(output)} characters; the first"
                         f" {MAX_OUTPUT_CHARS} were read"
                     )
-                yield Part("code", fence(_kept(output)), place)
+                yield Part("code", fence(_clip_output(output)), place)
 
 
-def _kept(output: str) -> str:
+def _clip_output(output: str) -> str:
     return output[:MAX_OUTPUT_CHARS].strip("\r\n")
 
 
@@ -248,7 +250,7 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
         yield part
 
 
-def _disproved(book: Notebook, said: str, block: Block) -> str:
+def _problem(book: Notebook, said: str, block: Block) -> str:
     match = re.fullmatch(r"cell=(\d+)(?:;lines=(\d+)-(\d+)|;output=(\d+))?", block.locator)
     if match is None or not 1 <= int(match[1]) <= len(book.cells):
         return f"no cell at {block.locator}"
@@ -260,7 +262,7 @@ def _disproved(book: Notebook, said: str, block: Block) -> str:
         same = (
             said == f"![](data:{output[0]})"
             if isinstance(output, tuple)
-            else unfence(said) == _kept(output)
+            else unfence(said) == _clip_output(output)
         )
     elif match[2]:
         lines = re.sub(r"\r\n?", "\n", cell.source).split("\n")[int(match[2]) - 1 : int(match[3])]

@@ -24,7 +24,7 @@ from rag_platform.loaders.office.docx_text import (
     Picture,
     Piece,
     Reader,
-    joined,
+    join_pieces,
     symbol,
     without_marks,
 )
@@ -35,12 +35,12 @@ from rag_platform.loaders.office.ooxml import (
     name_of,
     paragraphs_below,
     row_cells,
-    shown,
+    shown_children,
     table_rows,
     text_boxes,
 )
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
-from rag_platform.loaders.pipe_tables import cells_of
+from rag_platform.loaders.pipe_tables import parse_row
 from rag_platform.loaders.text import first_line, suffix_of
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
@@ -97,7 +97,7 @@ class DocxLoader(ZipLoader):
         """Ordinal to reason for each block whose letters do not stand at its locator."""
         self.require(path, ".docx")
         with Package(path) as package:
-            return disproved(package, text, blocks)
+            return find_unproved(package, text, blocks)
 
 
 def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Label]]:
@@ -110,12 +110,14 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
             "the document part has no body; open it in Word or LibreOffice and save it again",
             code="broken_file",
         )
-    styles = read_styles(package.root(package.related(main, "styles")))
+    styles = read_styles(package.root(package.related_part(main, "styles")))
     return (
         main,
         body,
         styles,
-        labels(paragraphs_below(body), package.root(package.related(main, "numbering")), styles),
+        labels(
+            paragraphs_below(body), package.root(package.related_part(main, "numbering")), styles
+        ),
     )
 
 
@@ -138,7 +140,7 @@ def _warnings(package: Package, writer: _Writer) -> list[str]:
 
 def core_properties(package: Package) -> Json:
     """Title, author, dates and keywords of the file, those that are set."""
-    root = package.root(package.related("", "core-properties"))
+    root = package.root(package.related_part("", "core-properties"))
     found: Json = {}
     for item in root if root is not None else ():
         key = {"creator": "author"}.get(name_of(item), name_of(item))
@@ -224,20 +226,20 @@ class _Story:
     package: Package
     part: str
     kind: str = ""  # header | footer: what every block of this flow is
-    told: int = 0  # notes written so far
+    notes_written: int = 0  # notes written so far
 
     def blocks_of(self, container: Element, path: str, depth: int = 0) -> None:
         """Write the blocks of a body, a header, a cell or a text box."""
         paragraphs = tables = 0
         code: list[tuple[int, str]] = []
-        for child in shown(container):
+        for child in shown_children(container):
             name = name_of(child)
             if name == "p":
                 paragraphs += 1
                 if self.writer.styles.is_code(child) and not self.kind:
                     code.append((paragraphs, self._code(child)))
                     continue
-            code = self._flushed(code, path)
+            code = self._flush(code, path)
             if name == "p":
                 self._paragraph(child, f"{path}/p[{paragraphs}]", depth)
             elif name == "tbl":
@@ -245,7 +247,7 @@ class _Story:
                 self._table(child, f"{path}/tbl[{tables}]", depth)
             elif name == "altChunk":
                 self.writer.reader.counts["embedded documents"] += 1
-        self._flushed(code, path)
+        self._flush(code, path)
         if depth == 0:
             self._notes()
 
@@ -255,17 +257,17 @@ class _Story:
         label = writer.labels.get(element) if not self.kind else None
         pieces = writer.reader.paragraph(element)
         if level:
-            text, pictures = joined(pieces, flat=True)
+            text, pictures = join_pieces(pieces, flat=True)
         elif label is not None:
             inner = "\n" + " " * (4 * label.level + 2)
-            text, pictures = joined(
+            text, pictures = join_pieces(
                 [
                     piece.replace("\n", inner) if isinstance(piece, str) else piece
                     for piece in pieces
                 ]
             )
         else:
-            text, pictures = joined(pieces)
+            text, pictures = join_pieces(pieces)
         if text and level:
             self._notes()
             prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
@@ -274,25 +276,25 @@ class _Story:
                 "heading",
                 prefix + text,
                 locator,
-                _moved(pictures, len(prefix)),
+                _shift(pictures, len(prefix)),
                 level=level,
                 title=title,
             )
         elif text and label is not None:
             prefix = list_prefix(label)
             tight = bool(writer.parts) and writer.parts[-1].kind == "list"
-            writer.add("list", prefix + text, locator, _moved(pictures, len(prefix)), tight=tight)
+            writer.add("list", prefix + text, locator, _shift(pictures, len(prefix)), tight=tight)
         elif text:
             kind = self.kind or (
-                "caption" if writer.styles.named(element, "caption", "题注") else "paragraph"
+                "caption" if writer.styles.has_name(element, "caption", "题注") else "paragraph"
             )
             if text.startswith(("```", "~~~")):
-                text, pictures = "\\" + text, _moved(pictures, 1)
+                text, pictures = "\\" + text, _shift(pictures, 1)
             writer.add(kind, text, locator, pictures)
         for number, box in enumerate(text_boxes(element), 1):
-            self._nested(box, f"{locator}/txbx[{number}]", depth)
+            self._nest(box, f"{locator}/txbx[{number}]", depth)
 
-    def _nested(self, container: Element, path: str, depth: int) -> None:
+    def _nest(self, container: Element, path: str, depth: int) -> None:
         if depth >= MAX_DEPTH:
             self.writer.reader.counts["too deep"] += 1
             return
@@ -305,7 +307,7 @@ class _Story:
         )
         return text.rstrip().replace("```", "``\u200b`")
 
-    def _flushed(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
+    def _flush(self, code: list[tuple[int, str]], path: str) -> list[tuple[int, str]]:
         """Write the collected lines of code as one fence; an empty list to go on with."""
         if any(text.strip() for _, text in code):
             first, last = code[0][0], code[-1][0]
@@ -317,11 +319,11 @@ class _Story:
         rows = table_rows(table)
         grid = [row_cells(row) for row in rows]
         if len(grid) == 1 and len(grid[0]) == 1:  # a frame around text
-            self._nested(grid[0][0][3], f"{locator}/tr[1]/tc[1]", depth)
+            self._nest(grid[0][0][3], f"{locator}/tr[1]/tc[1]", depth)
             return
         if self.kind:
             for number, cells in enumerate(grid, 1):
-                text, pictures = joined(self._row_pieces(cells, depth))
+                text, pictures = join_pieces(self._row_pieces(cells, depth))
                 if text:
                     self.writer.add(self.kind, text, f"{locator}/tr[{number}]", pictures)
             return
@@ -335,7 +337,7 @@ class _Story:
             above = line
             text, pictures = _pipe_row(line)
             if number == 1:
-                text += "\n" + pipe_tables.rule(width)
+                text += "\n" + pipe_tables.format_rule(width)
             self.writer.add("table", text, f"{locator}/tr[{number}]", pictures, tight=number > 1)
 
     def _row_pieces(
@@ -353,7 +355,7 @@ class _Story:
         if depth >= MAX_DEPTH:
             self.writer.reader.counts["too deep"] += 1
             return found
-        for child in shown(cell):
+        for child in shown_children(cell):
             if name_of(child) == "p":
                 label = self.writer.labels.get(child)
                 found += [
@@ -373,7 +375,7 @@ class _Story:
             cells = [
                 self._cell(inner, depth) for _, _, goes_on, inner in row_cells(row) if not goes_on
             ]
-            filled = [cell for cell in cells if joined(cell)[0]]
+            filled = [cell for cell in cells if join_pieces(cell)[0]]
             for number, cell in enumerate(filled):
                 found += [" " if number == 0 else ", ", *cell[1:]]
             found += ["; "] if filled else []
@@ -381,11 +383,13 @@ class _Story:
 
     def _notes(self) -> None:
         """Write the notes mentioned since the last time."""
-        waiting = list(self.writer.reader.notes.items())[self.told :] if not self.kind else []
+        waiting = (
+            list(self.writer.reader.notes.items())[self.notes_written :] if not self.kind else []
+        )
         for (name, note_id), number in waiting:
-            self.told += 1
+            self.notes_written += 1
             kind, mark = NOTE_PARTS[name]
-            part = self.package.related(self.part, kind)
+            part = self.package.related_part(self.part, kind)
             note = find_note(self.package, part, note_id) if part else None
             if note is None:
                 continue
@@ -395,7 +399,7 @@ class _Story:
             pieces += [f"{author}: "] if author else []
             for paragraph in paragraphs_below(note):
                 pieces += [*reader.paragraph(paragraph), "\n"]
-            text, pictures = joined(pieces, flat=True)
+            text, pictures = join_pieces(pieces, flat=True)
             self.writer.add("paragraph", text, f"{kind}/{note_id}", pictures)
 
 
@@ -421,7 +425,7 @@ def find_note(package: Package, part: str, note_id: str) -> Element | None:
     )
 
 
-def _moved(pictures: Sequence[tuple[int, Picture]], by: int) -> list[tuple[int, Picture]]:
+def _shift(pictures: Sequence[tuple[int, Picture]], by: int) -> list[tuple[int, Picture]]:
     return [(at + by, picture) for at, picture in pictures]
 
 
@@ -431,10 +435,10 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, Pi
     pictures: list[tuple[int, Picture]] = []
     for cell in cells:
         escaped = [
-            pipe_tables.escaped(piece) if isinstance(piece, str) else piece for piece in cell
+            pipe_tables.escape_cell(piece) if isinstance(piece, str) else piece for piece in cell
         ]
-        words, found = joined(escaped, flat=True)
-        pictures += _moved(found, len(text) + 1)
+        words, found = join_pieces(escaped, flat=True)
+        pictures += _shift(found, len(text) + 1)
         text += f" {words} |"
     return text, pictures
 
@@ -444,7 +448,7 @@ STEP = re.compile(r"(p|tbl|tr|tc|txbx)\[(\d+)(?:-(\d+))?\]")
 SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
 
 
-def disproved(package: Package, text: str, blocks: Sequence[Block]) -> dict[int, str]:
+def find_unproved(package: Package, text: str, blocks: Sequence[Block]) -> dict[int, str]:
     """Ordinal to reason for each block that the file does not prove; empty when it proves all."""
     source = _Source(package)
     bad: dict[int, str] = {}
@@ -474,10 +478,10 @@ class _Source:
         """Why the facts of a block are not what stands at its locator."""
         root, *steps = block.locator.split("/")
         if root in ("footnotes", "endnotes", "comments"):
-            note = find_note(self.package, self.package.related(self.main, root), steps[0])
+            note = find_note(self.package, self.package.related_part(self.main, root), steps[0])
             if note is None:
                 raise LookupError("no such note")
-            return _compared(facts, (str(note.get(W + "author", "")) + self.said(note)))
+            return _compare(facts, (str(note.get(W + "author", "")) + self.text_of(note)))
         parent = self.container(root, steps[:-1])
         found = STEP.fullmatch(steps[-1])
         if found is None:
@@ -493,10 +497,10 @@ class _Source:
         if block.kind == "code":
             facts = facts.removeprefix("```\n").removesuffix("\n```")
         labelled = block.kind in ("list", "heading")
-        return _compared(
+        return _compare(
             facts,
             "".join(
-                (self.label(item) if labelled else "") + self.said(item, boxes=kind != "p")
+                (self.label(item) if labelled else "") + self.text_of(item, boxes=kind != "p")
                 for item in here
             ),
         )
@@ -523,7 +527,9 @@ class _Source:
             elif kind == "txbx":
                 self.places[key] = list(text_boxes(element))
             else:
-                self.places[key] = [child for child in shown(element) if name_of(child) == kind]
+                self.places[key] = [
+                    child for child in shown_children(element) if name_of(child) == kind
+                ]
         return self.places[key]
 
     def row_problem(self, facts: str, rows: Sequence[Element], number: int) -> str:
@@ -531,15 +537,19 @@ class _Source:
         line, *rest = facts.split("\n")
         if rest and (number > 1 or len(rest) > 1 or set(rest[0]) - set("|- ")):
             return "the row has more than one line"
-        cells = cells_of(line)
+        cells = parse_row(line)
         for first, span, goes_on, cell in row_cells(rows[number - 1]):
-            said = self.above(rows, number, first) if goes_on else self.said(cell, labelled=True)
+            said = (
+                self.text_above(rows, number, first)
+                if goes_on
+                else self.text_of(cell, labelled=True)
+            )
             for column in range(first, first + span):
-                if reason := _compared(cells[column], said):
+                if reason := _compare(cells[column], said):
                     return f"column {column + 1}: {reason}"
         return ""
 
-    def above(self, rows: Sequence[Element], number: int, column: int) -> str:
+    def text_above(self, rows: Sequence[Element], number: int, column: int) -> str:
         """What the first cell of a vertically merged column says."""
         for row in reversed(rows[: number - 1]):
             covering = [
@@ -550,7 +560,7 @@ class _Source:
             if not covering:
                 return ""
             if not covering[0][0]:
-                return self.said(covering[0][1], labelled=True)
+                return self.text_of(covering[0][1], labelled=True)
         return ""
 
     def label(self, paragraph: Element) -> str:
@@ -558,28 +568,28 @@ class _Source:
         label: Label | None = self.labels.get(paragraph)
         return label.text if label else ""
 
-    def said(self, element: Element, *, boxes: bool = True, labelled: bool = False) -> str:
+    def text_of(self, element: Element, *, boxes: bool = True, labelled: bool = False) -> str:
         """Everything shown below an element, letter by letter."""
-        return "".join(self._said(element, boxes, labelled))
+        return "".join(self._texts(element, boxes, labelled))
 
-    def _said(self, element: Element, boxes: bool, labelled: bool) -> Iterator[str]:
+    def _texts(self, element: Element, boxes: bool, labelled: bool) -> Iterator[str]:
         paragraph = name_of(element) == "p"
         if labelled and paragraph:
             yield self.label(element)
-        for child in shown(element):
+        for child in shown_children(element):
             name = name_of(child)
             if name == "t":
                 yield child.text or ""
             elif name == "sym":
                 yield symbol(child)
             elif name not in SILENT:
-                yield from self._said(child, boxes and not paragraph, labelled)
+                yield from self._texts(child, boxes and not paragraph, labelled)
         # the text boxes of a paragraph follow it
         for box in text_boxes(element) if boxes and paragraph else ():
-            yield from self._said(box, True, labelled)
+            yield from self._texts(box, True, labelled)
 
 
-def _compared(facts: str, source: str) -> str:
+def _compare(facts: str, source: str) -> str:
     found, wanted = letters(without_marks(facts)), letters(without_marks(source))
     if found == wanted:
         return ""

@@ -75,7 +75,7 @@ class Styles:
                 return 1
         return 0
 
-    def named(self, paragraph: Element, *names: str) -> bool:
+    def has_name(self, paragraph: Element, *names: str) -> bool:
         """True when the paragraph's style, or one it is based on, has one of the names."""
         return any(style.name.lower() in names for style in self.chain(paragraph))
 
@@ -232,11 +232,11 @@ def _label(number: _Numbering, counted: _List, level: int) -> Label:
     if here.form in ("bullet", "none"):
         return Label("" if here.form == "bullet" else re.sub(r"%\d", "", here.text).strip(), level)
 
-    def printed(match: re.Match[str]) -> str:
+    def print_number(match: re.Match[str]) -> str:
         at = int(match[1]) - 1
         return number_text(counted.counts.get(at, form(at).start), form(at).form)
 
-    return Label(re.sub(r"%([1-9])", printed, here.text).strip(), level)
+    return Label(re.sub(r"%([1-9])", print_number, here.text).strip(), level)
 
 
 def number_text(value: int, form: str) -> str:

@@ -15,9 +15,9 @@ from rag_platform.loaders.office.ooxml import (
     R,
     Relation,
     W,
+    is_on,
     name_of,
-    shown,
-    switched,
+    shown_children,
 )
 
 M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
@@ -74,7 +74,7 @@ class Reader:
         return out
 
     def _children(self, element: Element, out: list[Piece]) -> None:
-        for child in shown(element):
+        for child in shown_children(element):
             match name_of(child):
                 case "r":
                     self._run(child, out)
@@ -93,11 +93,11 @@ class Reader:
 
     def _run(self, run: Element, out: list[Piece]) -> None:
         raised = next((item.get(W + "val") for item in run.iterfind(f"{W}rPr/{W}vertAlign")), "")
-        self.counts["hidden"] += switched(run, "rPr/vanish")
-        for child in shown(run):
+        self.counts["hidden"] += is_on(run, "rPr/vanish")
+        for child in shown_children(run):
             name = name_of(child)
             if name == "t":
-                out.append(_shifted(child.text or "", str(raised)))
+                out.append(_shift_digits(child.text or "", str(raised)))
             elif name in _BREAKS:
                 out.append(_BREAKS[name])
             elif name == "sym":
@@ -145,7 +145,7 @@ class Reader:
     def _pictures(self, drawing: Element) -> Iterator[Picture]:
         """The images of a drawing, VML image or embedded object; charts are counted."""
         alt = ""
-        for item in _shown_below(drawing):
+        for item in _walk_shown(drawing):
             match name_of(item):
                 case "docPr" | "cNvPr" | "shape":
                     alt = str(item.get("descr") or item.get("alt") or alt)
@@ -169,11 +169,11 @@ class Reader:
                     self.counts["embedded objects"] += 1
 
 
-def _shown_below(element: Element) -> Iterator[Element]:
-    for child in shown(element):
+def _walk_shown(element: Element) -> Iterator[Element]:
+    for child in shown_children(element):
         if name_of(child) != "txbxContent":
             yield child
-            yield from _shown_below(child)
+            yield from _walk_shown(child)
 
 
 def _target(target: str) -> str:
@@ -198,7 +198,7 @@ def _link(out: list[Piece], start: int, target: str) -> None:
     out.append(f"]({_target(target)})")
 
 
-def _shifted(text: str, place: str) -> str:
+def _shift_digits(text: str, place: str) -> str:
     """Raised and lowered digits as the characters made for them; NFKC turns them back."""
     table = {"superscript": _RAISED, "subscript": _LOWERED}.get(place)
     return (
@@ -280,7 +280,9 @@ def without_marks(text: str) -> str:
     return NOTE.sub("", TARGET.sub("]", IMAGE.sub("", text)))
 
 
-def joined(pieces: Sequence[Piece], flat: bool = False) -> tuple[str, list[tuple[int, Picture]]]:
+def join_pieces(
+    pieces: Sequence[Piece], flat: bool = False
+) -> tuple[str, list[tuple[int, Picture]]]:
     """(text trimmed, pictures with their offsets in it); flat text has no line ends."""
     text = ""
     pictures: list[tuple[int, Picture]] = []

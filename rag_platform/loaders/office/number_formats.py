@@ -44,9 +44,9 @@ class Plain:
     grouped: bool
     scale: int  # power of ten
 
-    def written(self, value: float) -> str:
+    def format(self, value: float) -> str:
         """The text for a value that is not negative."""
-        number = _rounded(_decimal(value).scaleb(self.scale), self.decimals)
+        number = _round(_decimal(value).scaleb(self.scale), self.decimals)
         text = f"{number:,f}" if self.grouped else f"{number:f}"
         whole, point, rest = text.partition(".")
         whole = whole.lstrip("0") if not self.whole and whole == "0" else whole.zfill(self.whole)
@@ -68,7 +68,7 @@ class Section:
         )
 
 
-def shown_number(value: float, number_format: str) -> str | None:
+def format_number(value: float, number_format: str) -> str | None:
     """The number as the format shows it; None where the format is no number's, shows no digit of
     it, or is not understood.
 
@@ -80,14 +80,14 @@ def shown_number(value: float, number_format: str) -> str | None:
     if abs(value) >= 1e21:
         return None
     sections = _sections(number_format)
-    chosen = _chosen(sections, value) if sections else None
+    chosen = _choose_section(sections, value) if sections else None
     if chosen is None:
         return None
     section, own_sign = chosen
     if section.plain is not None:
-        written: str | None = section.plain.written(abs(value))
+        written: str | None = section.plain.format(abs(value))
     else:
-        written = _written(section, abs(value))
+        written = _format_section(section, abs(value))
     if written is None or (
         value
         and any(kind == "digit" for kind, _ in section.tokens)
@@ -161,7 +161,7 @@ def _decimal(value: float) -> Decimal:
     return Decimal(value) if isinstance(value, int) else Decimal(f"{value:.15g}")
 
 
-def _chosen(sections: tuple[Section, ...], value: float) -> tuple[Section, bool] | None:
+def _choose_section(sections: tuple[Section, ...], value: float) -> tuple[Section, bool] | None:
     """(the section for the value, whether it writes the sign itself)."""
     numeric = [part for part in sections[:3] if ("sign", "@") not in part.tokens]
     if not numeric:
@@ -183,7 +183,7 @@ def _chosen(sections: tuple[Section, ...], value: float) -> tuple[Section, bool]
     return (numeric[2] if value == 0 and len(numeric) > 2 else numeric[0]), False
 
 
-def _written(section: Section, value: float) -> str | None:
+def _format_section(section: Section, value: float) -> str | None:
     """The section's text for a value that is not negative; None for an unknown part."""
     tokens = section.tokens
     digits = [index for index, (kind, _) in enumerate(tokens) if kind == "digit"]
@@ -215,9 +215,9 @@ def _written(section: Section, value: float) -> str | None:
         step = max(1, len(whole))
         exponent = number.adjusted() // step * step if number else 0
         number = number.scaleb(-exponent)
-        if _rounded(number, len(after)).adjusted() >= step and number:
+        if _round(number, len(after)).adjusted() >= step and number:
             exponent, number = exponent + step, number.scaleb(-step)
-    text = f"{_rounded(number, len(after)):f}"
+    text = f"{_round(number, len(after)):f}"
     before, _, behind = text.partition(".")
     filled = {
         **_whole_digits(tokens, whole, before.lstrip("0"), grouped),
@@ -245,7 +245,7 @@ def _scales(tokens: tuple[Token, ...], index: int, whole_end: int, last: int) ->
     return any(all(token == ("sign", ",") for token in tokens[end + 1 : index]) for end in ends)
 
 
-def _rounded(number: Decimal, decimals: int) -> Decimal:
+def _round(number: Decimal, decimals: int) -> Decimal:
     return number.quantize(Decimal(1).scaleb(-decimals), ROUND_HALF_UP)
 
 
@@ -281,7 +281,7 @@ def _literal(kind: str, text: str, value: float) -> str:
     """What stands for a token that is no digit."""
     match kind:
         case "text" if text.lower() == "general":
-            return general(value)
+            return format_general(value)
         case "text":
             return text[1:] if text.startswith("\\") else text.strip('"')
         # a currency as in [$€-407]; colours, languages and conditions are not shown
@@ -293,7 +293,7 @@ def _literal(kind: str, text: str, value: float) -> str:
             return text
 
 
-def general(value: float) -> str:
+def format_general(value: float) -> str:
     """A number with the 15 digits that Excel keeps."""
     return str(int(value)) if float(value).is_integer() and abs(value) < 1e15 else f"{value:.15g}"
 
@@ -311,7 +311,7 @@ _DATE_TOKEN = re.compile(
 _OTHER_CALENDAR = re.compile(r"\[\$-(?!0*[48C1]?09\])|[egb]", re.IGNORECASE)
 
 
-def shown_partial_date(value: datetime.date, number_format: str) -> str | None:
+def format_partial_date(value: datetime.date, number_format: str) -> str | None:
     """A date as a format without year, month or day shows it (`mmm-yy`), else None.
 
     Full dates are better written in ISO form, which no country reads otherwise.

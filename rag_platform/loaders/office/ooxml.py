@@ -60,7 +60,7 @@ class Package:
 
     def main_part(self) -> str:
         """The name of the document part. Raises DocumentError when there is none."""
-        found = self.related("", "officeDocument") or "word/document.xml"
+        found = self.related_part("", "officeDocument") or "word/document.xml"
         if found not in self.archive.NameToInfo:
             raise DocumentError(
                 "the file has no document part; open it in Word or LibreOffice and save it again",
@@ -114,7 +114,7 @@ class Package:
             )
         return found
 
-    def related(self, part: str, kind: str) -> str:
+    def related_part(self, part: str, kind: str) -> str:
         """The name of the part of that kind to which a part points, "" without one."""
         return next(
             (
@@ -142,7 +142,7 @@ def attribute(element: Element, path: str, name: str = "val") -> str | None:
     return None if value is None else str(value)
 
 
-def switched(element: Element, path: str) -> bool:
+def is_on(element: Element, path: str) -> bool:
     """True for an on/off property that is there and not off."""
     for step in path.split("/"):
         element = element.find(W + step)
@@ -151,26 +151,26 @@ def switched(element: Element, path: str) -> bool:
     return element.get(W + "val") not in ("0", "false", "off", "none")
 
 
-def shown(element: Element) -> Iterator[Element]:
+def shown_children(element: Element) -> Iterator[Element]:
     """The children that Word shows: wrappers opened, one of alternatives, no deletions."""
     for child in element:
         name = name_of(child)
         if name in TRANSPARENT:
-            yield from shown(child)
+            yield from shown_children(child)
         elif name == "sdt":
             content = child.find(W + "sdtContent")
-            yield from shown(content) if content is not None else ()
+            yield from shown_children(content) if content is not None else ()
         elif name == "AlternateContent":
             branches = {name_of(branch): branch for branch in reversed(child)}
             branch = branches.get("Choice", branches.get("Fallback"))
-            yield from shown(branch) if branch is not None else ()
+            yield from shown_children(branch) if branch is not None else ()
         elif name not in DELETED and name:
             yield child
 
 
 def text_boxes(element: Element) -> Iterator[Element]:
     """The outermost text boxes below an element, in order."""
-    for child in shown(element):
+    for child in shown_children(element):
         if name_of(child) == "txbxContent":
             yield child
         else:
@@ -179,7 +179,7 @@ def text_boxes(element: Element) -> Iterator[Element]:
 
 def paragraphs_below(element: Element) -> Iterator[Element]:
     """Every shown paragraph below an element, also those in tables and text boxes."""
-    for child in shown(element):
+    for child in shown_children(element):
         if name_of(child) == "p":
             yield child
         yield from paragraphs_below(child)
@@ -188,7 +188,9 @@ def paragraphs_below(element: Element) -> Iterator[Element]:
 def table_rows(table: Element) -> list[Element]:
     """The rows of a table that are not deleted."""
     return [
-        row for row in shown(table) if name_of(row) == "tr" and row.find(f"{W}trPr/{W}del") is None
+        row
+        for row in shown_children(table)
+        if name_of(row) == "tr" and row.find(f"{W}trPr/{W}del") is None
     ]
 
 
@@ -196,7 +198,7 @@ def row_cells(row: Element) -> list[tuple[int, int, bool, Element]]:
     """(first column, columns, goes on from the row above, cell) of each cell of a row."""
     column = _number(attribute(row, "trPr/gridBefore"), 0, 0)
     found: list[tuple[int, int, bool, Element]] = []
-    for cell in shown(row):
+    for cell in shown_children(row):
         if name_of(cell) != "tc":
             continue
         span = _number(attribute(cell, "tcPr/gridSpan"), 1, 1)

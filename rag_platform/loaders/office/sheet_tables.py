@@ -97,7 +97,7 @@ def column_letters(index: int) -> str:
 # --- rows to groups -----------------------------------------------------------------------------
 
 
-def groups(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
+def group_rows(rows: Sequence[Row], size: Size, *, lettered: bool = True) -> Iterator[Group]:
     """The rows as tables and lines; every filled cell stands in one data line or in a header.
 
     Columns without a header are named by letters where `lettered`, else not at all.
@@ -202,7 +202,7 @@ def _numeric(cells: Sequence[str]) -> bool:
 
 
 def _table(body: Sequence[Row], head: Head, size: Size) -> Iterator[Group]:
-    names, rule = _line(head.names), pipe_tables.rule(len(head.names))
+    names, rule = _line(head.names), pipe_tables.format_rule(len(head.names))
     lines = [(row, _line([_cell(row, index) for index in head.columns])) for row in body]
     if not lines:
         yield Group("table", f"{names}\n{rule}", (head.rows[0], head.rows[-1]), head.rows)
@@ -251,7 +251,7 @@ def one_line(text: str) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return pipe_tables.row([one_line(cell) for cell in cells])
+    return pipe_tables.format_row([one_line(cell) for cell in cells])
 
 
 def cost(line: str) -> float:
@@ -280,9 +280,9 @@ def sheet_parts(sheets: Iterable[tuple[str, Iterable[Group]]]) -> Iterator[Part]
 # --- proof --------------------------------------------------------------------------------------
 
 
-def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
+def find_problem(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     """Why the rows of the file do not say what a block says, "" when they do."""
-    place = parsed_locator(block.locator)
+    place = parse_locator(block.locator)
     if "rows" not in place:
         return f"the locator {block.locator!r} names no rows"
     first, last = place["rows"]
@@ -295,8 +295,8 @@ def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     top, bottom = place.get("head", (1, 0))
     head = [rows[number] for number in range(top, bottom + 1) if number in rows]
     if block.kind == "table":
-        names = pipe_tables.cells_of(lines[0])
-        if head and not _named(names, head):
+        names = pipe_tables.parse_row(lines[0])
+        if head and not _names_match(names, head):
             return f"the header is not that of rows {place['head']}"
         if not head and any(
             not re.fullmatch("[A-Z]{1,3}" if block.locator.startswith("sheet=") else "", name)
@@ -318,7 +318,7 @@ def disproved(text: str, block: Block, rows: Mapping[int, Row]) -> str:
     return ""
 
 
-def _named(names: Sequence[str], head: Sequence[Row]) -> bool:
+def _names_match(names: Sequence[str], head: Sequence[Row]) -> bool:
     """True when each name is made of the cells of one column, top to bottom."""
     columns = [
         {letters("".join(parts)), letters(parts[0]), letters(parts[-1])}
@@ -330,7 +330,7 @@ def _named(names: Sequence[str], head: Sequence[Row]) -> bool:
     return all(any(name in column for column in remaining) for name in wanted)
 
 
-def parsed_locator(locator: str) -> dict[str, tuple[int, int]]:
+def parse_locator(locator: str) -> dict[str, tuple[int, int]]:
     """The ranges of a locator of rows: `rows=3-9;head=1` gives {"rows": (3, 9), "head": (1, 1)}."""
     found: dict[str, tuple[int, int]] = {}
     for part in locator.split(";"):

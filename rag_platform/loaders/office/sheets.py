@@ -22,9 +22,19 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.decoding import decode, looks_like_text
-from rag_platform.loaders.office.number_formats import general, shown_number, shown_partial_date
+from rag_platform.loaders.office.number_formats import (
+    format_general,
+    format_number,
+    format_partial_date,
+)
 from rag_platform.loaders.office.ooxml import Package
-from rag_platform.loaders.office.sheet_tables import Row, Size, disproved, groups, sheet_parts
+from rag_platform.loaders.office.sheet_tables import (
+    Row,
+    Size,
+    find_problem,
+    group_rows,
+    sheet_parts,
+)
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
@@ -63,7 +73,7 @@ class CsvLoader:
         delimiter, rows, warnings = read_csv(decoded.text, self.max_cells)
         size = Size(self.group_chars, self.group_tokens)
         joined = join_parts(
-            sheet_parts([("", groups(rows, size, lettered=False))]),
+            sheet_parts([("", group_rows(rows, size, lettered=False))]),
             "no record of the file holds anything; nothing to index",
         )
         metadata: dict[str, object] = {
@@ -80,7 +90,7 @@ class CsvLoader:
         return {
             block.ordinal: reason
             for block in blocks
-            if (reason := disproved(text, block, numbered))
+            if (reason := find_problem(text, block, numbered))
         }
 
 
@@ -120,10 +130,10 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
                     last = start + reader.line_num
                 if cells is None:
                     return
-                if (last > first + 1 or last == len(lines)) and not _closed(
+                if (last > first + 1 or last == len(lines)) and not _is_closed(
                     lines[first:last], delimiter
                 ):
-                    cells, last = _unquoted(lines[first], delimiter, first + 1), first + 1
+                    cells, last = _read_unquoted(lines[first], delimiter, first + 1), first + 1
                     broken.append(last)
                 count += len(cells)
                 if count > max_cells:
@@ -137,7 +147,7 @@ def _records(text: str, delimiter: str, max_cells: int, broken: list[int]) -> It
         csv.field_size_limit(former)
 
 
-def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
+def _read_unquoted(line: str, delimiter: str, number: int) -> list[str]:
     """The cells of a line, quotes read as text. Raises `too_large` for a cell too long."""
     try:
         return next(csv.reader([line], delimiter=delimiter, quoting=csv.QUOTE_NONE))
@@ -149,7 +159,7 @@ def _unquoted(line: str, delimiter: str, number: int) -> list[str]:
         raise DocumentError(said, code="too_large") from error
 
 
-def _closed(lines: Sequence[str], delimiter: str) -> bool:
+def _is_closed(lines: Sequence[str], delimiter: str) -> bool:
     """True where the quotes of a record end before a delimiter or the record's end."""
     try:
         list(csv.reader(lines, delimiter=delimiter, strict=True))
@@ -230,7 +240,7 @@ class XlsxLoader(ZipLoader):
         size = Size(self.group_chars, self.group_tokens)
         shown = [sheet for sheet in book.sheets if self.hidden_sheets or not sheet.hidden]
         pieces = [
-            (sheet.name, found) for sheet in shown if (found := list(groups(sheet.rows, size)))
+            (sheet.name, found) for sheet in shown if (found := list(group_rows(sheet.rows, size)))
         ]
         joined = join_parts(sheet_parts(pieces), "no visible sheet holds a cell; nothing to index")
         hidden = [sheet.name for sheet in book.sheets if sheet.hidden]
@@ -266,7 +276,7 @@ class XlsxLoader(ZipLoader):
             elif block.kind == "heading":
                 if text[block.start : block.end] != f"# {' '.join(name.split())}":
                     bad[block.ordinal] = f"the heading is not the name of sheet {name!r}"
-            elif reason := disproved(text, block, sheets[name]):
+            elif reason := find_problem(text, block, sheets[name]):
                 bad[block.ordinal] = reason
         return bad
 
@@ -519,7 +529,7 @@ def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
     value = cell.value
     if value is None:
         return extras.formulas.get((number, column), "")
-    text = shown(value, cell.number_format or "General")
+    text = format_value(value, cell.number_format or "General")
     target = extras.links.get((number, column))
     return (
         f"[{text}]({target})"
@@ -531,7 +541,7 @@ def _text(cell: Any, extras: _Extras, number: int, column: int) -> str:
     )
 
 
-def shown(value: Any, number_format: str) -> str:
+def format_value(value: Any, number_format: str) -> str:
     """The text of a cell's value: numbers as formatted, full dates in ISO form."""
     match value:
         case bool():
@@ -540,12 +550,12 @@ def shown(value: Any, number_format: str) -> str:
             if value.time() == datetime.time() and not re.search(
                 r"[hs]", number_format, re.IGNORECASE
             ):
-                return shown_partial_date(value, number_format) or value.date().isoformat()
+                return format_partial_date(value, number_format) or value.date().isoformat()
             return value.isoformat(
                 " ", "seconds" if value.second or value.microsecond else "minutes"
             )
         case datetime.date():
-            return shown_partial_date(value, number_format) or value.isoformat()
+            return format_partial_date(value, number_format) or value.isoformat()
         case datetime.time():
             return value.isoformat("seconds" if value.second or value.microsecond else "minutes")
         case datetime.timedelta():
@@ -555,7 +565,7 @@ def shown(value: Any, number_format: str) -> str:
         case int() | float():
             if value != value or abs(value) == float("inf"):
                 return str(value)
-            written = None if number_format == "General" else shown_number(value, number_format)
-            return written or (str(value) if isinstance(value, int) else general(value))
+            written = None if number_format == "General" else format_number(value, number_format)
+            return written or (str(value) if isinstance(value, int) else format_general(value))
         case _:
             return str(value)

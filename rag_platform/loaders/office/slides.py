@@ -247,8 +247,10 @@ def _table(table: Any, place: str) -> Iterator[Part]:
     ]
     if not any(map(any, rows)):
         return
-    lines = [pipe_tables.row(row) for row in rows]
-    yield Part("table", "\n".join([lines[0], pipe_tables.rule(len(rows[0])), *lines[1:]]), place)
+    lines = [pipe_tables.format_row(row) for row in rows]
+    yield Part(
+        "table", "\n".join([lines[0], pipe_tables.format_rule(len(rows[0])), *lines[1:]]), place
+    )
 
 
 def _picture(shape: Any, place: str) -> Iterator[Part]:
@@ -271,7 +273,7 @@ class _Source:
 
     def __init__(self, package: Package) -> None:
         self._package = package
-        main = package.related("", "officeDocument") or "ppt/presentation.xml"
+        main = package.related_part("", "officeDocument") or "ppt/presentation.xml"
         related = package.relations(main)
         ids = [item.get(f"{R}id") for item in package.root(main).iter(f"{P}sldId")]
         self._slides = [related[name].target for name in ids if name in related]
@@ -283,7 +285,7 @@ class _Source:
             return None
         slide = self._slides[int(match[1]) - 1]
         if match[3]:
-            notes = self._package.root(self._package.related(slide, "notesSlide"))
+            notes = self._package.root(self._package.related_part(slide, "notesSlide"))
             for item in notes.iter(f"{P}sp") if notes is not None else ():
                 if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body":
                     return _text_of(item)

@@ -82,7 +82,7 @@ def assemble(
             f"none of the {len(pages)} pages can be read; {failed[0].warnings[-1]}",
             code="broken_file",
         )
-    text, blocks = _written(pages, heading_levels(pages, info.outline), running_edges(pages))
+    text, blocks = _write(pages, heading_levels(pages, info.outline), find_running_edges(pages))
     media = _media(pages, text, blocks)
     title = info.metadata.get("title", "")
     if len(title) < 3 or _NOT_A_TITLE.search(title):
@@ -147,13 +147,13 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
         (blank, "neither text nor pictures"),
     )
     return [
-        f"page{'s' if len(numbers) > 1 else ''} {ranges(numbers)}: {text}"
+        f"page{'s' if len(numbers) > 1 else ''} {format_ranges(numbers)}: {text}"
         for numbers, text in said
         if numbers
     ]
 
 
-def _written(
+def _write(
     pages: Sequence[PageFacts],
     levels: dict[tuple[int, int], int],
     running: dict[tuple[int, int], str],
@@ -272,7 +272,7 @@ def _distance(one: Box, other: Box) -> float:
     return across + along
 
 
-def ranges(numbers: Sequence[int]) -> str:
+def format_ranges(numbers: Sequence[int]) -> str:
     """Numbers as `1-3, 7`."""
     spans: list[list[int]] = []
     for number in numbers:
@@ -283,7 +283,7 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
 
 
-def by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Block]]]:
+def group_by_page(blocks: Sequence[Block]) -> tuple[dict[int, str], dict[int, list[Block]]]:
     """(ordinal to reason for each block without page or rectangle, page to its blocks)."""
     failures: dict[int, str] = {}
     pages: dict[int, list[Block]] = {}
@@ -302,7 +302,7 @@ def verify_pages(
 
     Give all blocks of a page together: a character belongs to the smallest rectangle around it.
     """
-    failures, numbered = by_page(blocks)
+    failures, numbered = group_by_page(blocks)
     for number, group in numbered.items():
         if 1 <= number <= pages:
             failures.update(find_unproved(number, read(number), text, group))
@@ -354,12 +354,12 @@ class _Line(NamedTuple):
     height: float  # of its upper edge
 
 
-def running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
+def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
     """Place to header or footer of blocks repeated on 3 pages; never a page's only text."""
     found: dict[Place, str] = {}
     candidates = {kind: _candidates(pages, kind) for kind in ("header", "footer")}
     for kind, rows_by_page in candidates.items():
-        repeated = _repeated(
+        repeated = _find_repeated(
             pages, [place for rows in rows_by_page.values() for row in rows for place in row]
         )
         for rows in rows_by_page.values():
@@ -411,7 +411,7 @@ def _rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
         yield [(page.page, item) for item in row]
 
 
-def _repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[Place]:
+def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[Place]:
     by_number = {page.page: page for page in pages}
     groups: dict[tuple[str, int | None], list[_Line]] = {}
     for place in places:

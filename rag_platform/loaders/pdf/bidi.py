@@ -80,19 +80,19 @@ def is_leftwards(runs: Sequence[Run]) -> bool:
     return kinds.count("R") * (_FEW if any(run.leftwards for run in runs) else 1) > kinds.count("L")
 
 
-def marked(runs: list[Run]) -> list[Run]:
+def mark_leftwards(runs: list[Run]) -> list[Run]:
     """The runs of a page, `leftwards` set where most of its letters run from right to left."""
     return [run._replace(leftwards=True) for run in runs] if is_leftwards(runs) else runs
 
 
-def as_seen(run: Run) -> Run:
+def order_as_seen(run: Run) -> Run:
     """The run with its characters from left to right; unchanged without leftward letters."""
     if not has_leftwards(run.text):
         return run
-    return run._replace(chars=tuple(char for sign in _seen_signs([run]) for char in sign.chars))
+    return run._replace(chars=tuple(char for sign in _see_signs([run]) for char in sign.chars))
 
 
-def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[list[Run]]:
+def order_as_typed(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[list[Run]]:
     """The lines; one with leftward letters is one run, in the order of typing.
 
     `leftwards` is the direction of the paragraph, which says where a line begins.
@@ -101,7 +101,7 @@ def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[li
     for number, line in enumerate(lines):
         if leftwards or any(has_leftwards(run.text) for run in line):
             first = max(line, key=lambda run: len(run.chars))
-            chars = tuple(_chars(_typed(_seen_signs(line), leftwards)))
+            chars = tuple(_chars(_type_signs(_see_signs(line), leftwards)))
             found[number] = [first._replace(chars=chars, size=max(run.size for run in line))]
     return found
 
@@ -109,7 +109,7 @@ def in_reading_order(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[li
 # --- as it is seen ------------------------------------------------------------------------------
 
 
-def _seen_signs(runs: Sequence[Run]) -> list[_Sign]:
+def _see_signs(runs: Sequence[Run]) -> list[_Sign]:
     """The signs of a line from left to right, with one space between words set apart."""
     words: list[list[_Sign]] = []
     for run in runs:
@@ -240,10 +240,10 @@ def _kind(char: str) -> str:
 # --- as it is typed -----------------------------------------------------------------------------
 
 
-def _typed(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
+def _type_signs(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
     """(sign, whether it is of a part that reads from left to right) in the order of typing."""
     if leftwards:
-        return _turned(seen)
+        return _turn(seen)
     typed: list[tuple[_Sign, bool]] = []
     at = 0
     while at < len(seen):
@@ -253,12 +253,12 @@ def _typed(seen: Sequence[_Sign], leftwards: bool) -> list[tuple[_Sign, bool]]:
             continue
         end = next((i for i in range(at, len(seen)) if seen[i].kind == "L"), len(seen))
         end = next(i for i in range(end - 1, at - 1, -1) if seen[i].kind == "R") + 1
-        typed += _turned(seen[at:end])
+        typed += _turn(seen[at:end])
         at = end
     return typed
 
 
-def _turned(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
+def _turn(seen: Sequence[_Sign]) -> list[tuple[_Sign, bool]]:
     """Signs from right to left, but for numbers and for Latin words with what is between."""
     islands = _islands(seen)
     typed: list[tuple[_Sign, bool]] = []
@@ -280,7 +280,7 @@ def _islands(seen: Sequence[_Sign]) -> dict[int, int]:
             sign.kind == "AN" for sign in stretch
         ):
             told = [i for i, sign in enumerate(stretch) if sign.kind in ("L", "EN")]
-            islands[start + _closed(stretch, told[0], told[-1] + 1)] = start + told[0]
+            islands[start + _find_end(stretch, told[0], told[-1] + 1)] = start + told[0]
         else:
             beside = next(
                 (sign for sign in (*seen[end:], *reversed(seen[:start])) if sign.kind == "R"), None
@@ -295,7 +295,7 @@ def _islands(seen: Sequence[_Sign]) -> dict[int, int]:
     return islands
 
 
-def _closed(stretch: Sequence[_Sign], first: int, end: int) -> int:
+def _find_end(stretch: Sequence[_Sign], first: int, end: int) -> int:
     """The end of a Latin part with its closing bracket and signs at its last letter: `C++`."""
     while end < len(stretch) and stretch[end].text in "+#%°":
         end += 1
@@ -346,7 +346,7 @@ def _chars(typed: Sequence[tuple[_Sign, bool]]) -> Iterator[Char]:
             yield sign.chars[0]._replace(text=brackets[at])
         else:
             yield from (
-                char._replace(text=_unformed(char.text)) if _FORMS.search(char.text) else char
+                char._replace(text=_restore_form(char.text)) if _FORMS.search(char.text) else char
                 for char in sign.chars
             )
         if sign.kind == "L" and at + 1 < len(typed) and typed[at + 1][0].kind == "R":
@@ -397,7 +397,7 @@ def _pairs(brackets: Sequence[str]) -> int:
     return pairs
 
 
-def _unformed(text: str) -> str:
+def _restore_form(text: str) -> str:
     return unicodedata.normalize("NFKC", text).strip()
 
 
@@ -408,7 +408,7 @@ _LEAST = 4  # signs one under the other, before they are taken for a column
 _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー…︑︒﹁﹂﹃﹄"
 
 
-def joined(runs: Sequence[Run]) -> list[Run]:
+def join_columns(runs: Sequence[Run]) -> list[Run]:
     """The runs; signs set one by one under each other become one vertical run."""
     found: list[Run] = []
     chain: list[Run] = []
@@ -429,7 +429,7 @@ def is_vertical(runs: Sequence[Run]) -> bool:
     return 2 * sum(len(run.text.strip()) for run in runs if _is_column(run)) > total > 0
 
 
-def in_columns(runs: Sequence[Run]) -> list[Run]:
+def order_columns(runs: Sequence[Run]) -> list[Run]:
     """Runs that are not horizontal: columns from right to left, others in content order."""
     if not is_vertical(runs):
         return list(runs)
@@ -446,7 +446,7 @@ def in_columns(runs: Sequence[Run]) -> list[Run]:
     return [run for column in columns for run in sorted(column, key=lambda run: run.box[1])]
 
 
-def tiers(runs: Sequence[Run]) -> list[list[Run]]:
+def group_tiers(runs: Sequence[Run]) -> list[list[Run]]:
     """The columns of a page, grouped by the height at which they stand, upper ones first."""
     found: list[list[Run]] = []
     bottom = 0.0

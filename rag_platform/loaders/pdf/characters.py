@@ -103,7 +103,7 @@ def _half_line(run: Run) -> Box:
     return x0, middle - half, x1, middle + half
 
 
-def with_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
+def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
     """The lines; parts above and below a gap of a formula are read in that gap.
 
     The upper part comes first; limits of an integral or a sum run from the lower to the upper.
@@ -185,7 +185,7 @@ class Region:
 # --- opening ------------------------------------------------------------------------------------
 
 
-def engine(*, layout: bool = False) -> Any:
+def load_pymupdf(*, layout: bool = False) -> Any:
     """The module pymupdf; its layout models (0.5 s, 100 MB) are loaded only on request."""
     if "pymupdf" not in sys.modules and not layout:
         sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # the import of pymupdf would load the models with it
@@ -201,9 +201,9 @@ def engine(*, layout: bool = False) -> Any:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_pdf(path: Path) -> Iterator[Any]:
     """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
-    pymupdf = engine()
+    pymupdf = load_pymupdf()
     require_bytes(path)
     with MUPDF_LOCK:
         pymupdf.TOOLS.mupdf_display_errors(False)
@@ -261,40 +261,40 @@ def broken_pdf(path: Path, reason: object) -> DocumentError:
 
 def text_flags(*, images: bool = False) -> int:
     """The extraction flags that parsing and verification share."""
-    pymupdf = engine()
+    pymupdf = load_pymupdf()
     flags = (
         pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
     )
     return int(flags | pymupdf.TEXT_PRESERVE_IMAGES if images else flags)
 
 
-def page_runs(page: Any) -> list[Run]:
+def read_runs(page: Any) -> list[Run]:
     """The visible text lines of a page without rotation, in content order."""
-    return page_text(page)[0]
+    return read_page_text(page)[0]
 
 
-def page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
+def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
     visible, hidden = split_hidden(page, _raw_blocks(page))
-    return runs_of(visible), hidden
+    return make_runs(visible), hidden
 
 
-def typed_text(page: Any) -> str:
+def read_typed_text(page: Any) -> str:
     """The text lines of a page, shown or not, as one types them, whichever way they are written."""
     text = str(page.get_text("text", flags=text_flags()))
     if not bidi.has_leftwards(text):
         return text
     page.remove_rotation()
-    return "\n".join(map(line_text, typed_lines(all_runs(page))))
+    return "\n".join(map(line_text, order_typed_lines(all_runs(page))))
 
 
 def all_runs(page: Any) -> list[Run]:
     """The text lines of a page without rotation, shown or not, in content order."""
-    return runs_of(_raw_blocks(page))
+    return make_runs(_raw_blocks(page))
 
 
 def _raw_blocks(page: Any) -> list[dict[str, Any]]:
-    pymupdf = engine()
+    pymupdf = load_pymupdf()
     textpage = page.get_textpage(flags=text_flags(), clip=pymupdf.INFINITE_RECT())
     blocks = textpage.extractRAWDICT()["blocks"]
     empty = [
@@ -326,9 +326,9 @@ def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
     return sum(not char.isspace() for char in text) > held
 
 
-def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
+def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
     """The lines of extractRAWDICT()["blocks"] with a visible character, in content order."""
-    pymupdf = engine()
+    pymupdf = load_pymupdf()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
         for line in block.get("lines", ()):
@@ -346,7 +346,7 @@ def runs_of(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                 found.append(
                     Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01)
                 )
-    return bidi.marked(bidi.joined(found))
+    return bidi.mark_leftwards(bidi.join_columns(found))
 
 
 def _chars(span: dict[str, Any]) -> list[Char]:
@@ -354,18 +354,18 @@ def _chars(span: dict[str, Any]) -> list[Char]:
     # cost
     new = tuple.__new__
     if all(-_FAR < value < _FAR for value in span["bbox"]):
-        return [new(Char, (clean(item["c"]), *item["bbox"])) for item in span["chars"]]
-    return [Char(clean(item["c"]), *bounded(item["bbox"])) for item in span["chars"]]
+        return [new(Char, (clean_char(item["c"]), *item["bbox"])) for item in span["chars"]]
+    return [Char(clean_char(item["c"]), *clamp_box(item["bbox"])) for item in span["chars"]]
 
 
-def bounded(bbox: Sequence[float]) -> Box:
+def clamp_box(bbox: Sequence[float]) -> Box:
     """The rectangle with every coordinate a number that can be stored and compared."""
     x0, y0, x1, y1 = (min(max(value, -_FAR), _FAR) if value == value else 0.0 for value in bbox)
     return x0, y0, x1, y1
 
 
 @functools.lru_cache(maxsize=65536)
-def clean(text: str) -> str:
+def clean_char(text: str) -> str:
     """One character that UTF-8 can hold: controls are spaces, surrogates U+FFFD."""
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:
@@ -376,7 +376,7 @@ def clean(text: str) -> str:
 # --- ownership ----------------------------------------------------------------------------------
 
 
-def rounded_out(bbox: Sequence[float]) -> Box:
+def round_out(bbox: Sequence[float]) -> Box:
     """The rectangle rounded outwards to hundredths of a point, as it is stored."""
     x0, y0, x1, y1 = (float(value) for value in bbox)
     return (
@@ -437,7 +437,7 @@ def contains(outer: Box, inner: Box) -> bool:
     )
 
 
-def owned(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
+def assign_runs(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
     """(the pieces of lines that each rectangle owns, those that none owns), in content order."""
     order = owner_order(boxes)
     pieces: list[list[Run]] = [[] for _ in boxes]
@@ -493,13 +493,13 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
         lines.append((box, [(box, run)]))
     ordered = [[run for _, run in sorted(items, key=lambda item: item[0][0])] for _, items in lines]
     if any(bidi.has_leftwards(run.text) for _, run in level):
-        ordered = bidi.in_reading_order(ordered, bidi.is_leftwards(runs))
-    return with_fractions(ordered) + [
-        [run] for run in bidi.in_columns([run for run in runs if not run.horizontal])
+        ordered = bidi.order_as_typed(ordered, bidi.is_leftwards(runs))
+    return place_fractions(ordered) + [
+        [run] for run in bidi.order_columns([run for run in runs if not run.horizontal])
     ]
 
 
-def typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
+def order_typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
     """The lines of a page as typed, block by block: each block has its own direction."""
     for _, block in groupby(runs, lambda run: run.block):
         yield from visual_lines(list(block))
@@ -538,7 +538,7 @@ def is_cjk(char: str) -> bool:
     )
 
 
-def flowed(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
+def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
     """Printed lines as running text, words cut at a line end joined again.
 
     A hyphen stays before a capital or a digit, and where `words`, the compounds of the page, has
@@ -630,7 +630,7 @@ def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: fro
     written = []
     for left, marker, texts in entries:
         above = [item for item in above if item[0] + least < left]
-        text = marker + flowed([item for item in texts if item] or [""], words)
+        text = marker + flow_lines([item for item in texts if item] or [""], words)
         indent = above[-1][1] if above else 0
         written.append(" " * indent + text.rstrip())
         above.append((left, indent + (len(match[0]) if (match := LIST_MARKER.match(text)) else 2)))
@@ -672,7 +672,7 @@ def find_unproved(
     Tables and code are compared as multisets of letters and digits, all else in reading order.
     """
     failures: dict[int, str] = {}
-    pieces, _ = owned(runs, [block.bbox for block in blocks if block.bbox])
+    pieces, _ = assign_runs(runs, [block.bbox for block in blocks if block.bbox])
     for block, found in zip(blocks, pieces, strict=True):
         said, printed = letters(facts_text[block.start : block.end]), region_letters(found)
         if not proves(block.kind, facts_text[block.start : block.end], printed):

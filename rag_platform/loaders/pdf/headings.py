@@ -61,7 +61,7 @@ class Style(NamedTuple):
 def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Place, int]:
     """Place to level, 1 to 6, for each block that is a heading of the document."""
     body = body_size(pages)
-    known = _outlined(pages, outline)
+    known = _find_outlined(pages, outline)
     found: dict[Place, PageBlock] = {}
     for page in pages:
         crowd: list[Place] = []  # candidates of one style with nothing between them
@@ -78,15 +78,15 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
                 and not number_depth(block.text)
             )
             if not plain or (crowd and style_of(block) != style_of(page.blocks[crowd[-1][1]])):
-                _dispersed(found, crowd)
+                _drop_crowd(found, crowd)
                 crowd = []
             if plain:
                 crowd.append(place)
-        _dispersed(found, crowd)
+        _drop_crowd(found, crowd)
     return _levels(found, known, _title(pages, found, known))
 
 
-def _dispersed(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
+def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
     """Many bold lines in a row are a form or code, not headings without text."""
     if len(crowd) >= _CROWD:
         for place in crowd:
@@ -106,7 +106,7 @@ def body_size(pages: Iterable[PageFacts]) -> float:
 # --- the outline --------------------------------------------------------------------------------
 
 
-def _outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, int]:
+def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, int]:
     """Blocks that an entry of the outline names, on its page or one beside it."""
     by_page = {page.page: page for page in pages}
     known: dict[Place, int] = {}

@@ -76,11 +76,11 @@ def split_hidden(
     width, height = float(page.rect.width), float(page.rect.height)
     # else the page's box is not what is shown of it
     seen = not all(_outside(span.box, width, height) for span in spans)
-    reasons = _by_style(spans, look)
+    reasons = _find_unpainted(spans, look)
     if seen:
-        reasons |= _beyond(spans, reasons, width, height)
-        reasons |= _clipped(page, spans, reasons)
-        for span in _suspected(spans, blocks):
+        reasons |= _find_outside(spans, reasons, width, height)
+        reasons |= _find_clipped(page, spans, reasons)
+        for span in _find_suspected(spans, blocks):
             if id(span.data) not in reasons:
                 reasons |= {
                     id(char): "no_contrast"
@@ -90,10 +90,10 @@ def split_hidden(
                 }
     if not reasons:
         return list(blocks), []
-    return _without(blocks, reasons)
+    return _remove_hidden(blocks, reasons)
 
 
-def _without(
+def _remove_hidden(
     blocks: Sequence[dict[str, Any]], reasons: dict[int, str]
 ) -> tuple[list[dict[str, Any]], list[Hidden]]:
     kept: list[dict[str, Any]] = []
@@ -115,13 +115,13 @@ def _without(
                     spans.append({**span, "chars": shown})
             if spans:
                 lines.append({**line, "spans": spans})
-            hidden += _told(said)
+            hidden += _collect_hidden(said)
         if lines or "lines" not in block:
             kept.append({**block, "lines": lines} if lines else block)
     return kept, hidden
 
 
-def _told(said: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
+def _collect_hidden(said: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
     for reason in dict.fromkeys(reason for reason, _ in said if reason):
         if text := " ".join("".join(char for why, char in said if why == reason).split()):
             yield Hidden(reason, text)
@@ -130,7 +130,7 @@ def _told(said: Sequence[tuple[str, str]]) -> Iterator[Hidden]:
 # --- what the page's operators say --------------------------------------------------------------
 
 
-def _by_style(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
+def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
     """Id of a span to the reason why it cannot be seen wherever it stands."""
     found: dict[int, str] = {}
     painted = any(
@@ -153,7 +153,7 @@ def _by_style(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
     return found
 
 
-def _beyond(
+def _find_outside(
     spans: Sequence[_Span], known: dict[int, str], width: float, height: float
 ) -> dict[int, str]:
     """Characters outside of the page; a line that runs over its edge was meant to be read."""
@@ -188,7 +188,7 @@ def _distance(one: Box, other: Box) -> tuple[float, float]:
     return max(other[0] - one[2], one[0] - other[2]), max(other[1] - one[3], one[1] - other[3])
 
 
-def _clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> dict[int, str]:
+def _find_clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> dict[int, str]:
     """Characters that lie wholly outside of the clip they are painted in."""
     import pymupdf
 
@@ -240,7 +240,7 @@ def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 # --- what may be below or above it --------------------------------------------------------------
 
 
-def _suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) -> Iterator[_Span]:
+def _find_suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) -> Iterator[_Span]:
     """Spans in the colour of paper or of a shape below, and those a shape covers."""
     shapes = [
         _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)

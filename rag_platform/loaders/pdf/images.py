@@ -29,12 +29,12 @@ class PageImage:
     bbox: Box
 
 
-def images_of(page: Any) -> list[PageImage]:
+def find_images(page: Any) -> list[PageImage]:
     """The distinct raster images of a page, over 3 points and 3 pixels each way, in order.
 
     An image of a unique size in pixels is known by it; only the others are decoded and compared.
     """
-    pymupdf = characters.engine()
+    pymupdf = characters.load_pymupdf()
     shown = page.get_textpage(
         flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP,
         clip=pymupdf.INFINITE_RECT(),
@@ -51,7 +51,7 @@ def images_of(page: Any) -> list[PageImage]:
     found: dict[tuple[int, Box], PageImage] = {}
     for item in placed:
         xref = by_size.get((item["width"], item["height"]), item.get("xref", 0))
-        bbox = characters.rounded_out(item["bbox"])
+        bbox = characters.round_out(item["bbox"])
         found.setdefault((xref, bbox), PageImage(xref, bbox))
     return list(found.values())
 
@@ -70,7 +70,7 @@ def target_of(image: PageImage, page: int, position: int) -> str:
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
     """(target, its bytes or why there are none), in order; errors do not stop the rest."""
-    with characters.opened(path) as document:
+    with characters.open_pdf(path) as document:
         yield from read_each(targets, partial(read_image, document))
 
 
@@ -90,9 +90,9 @@ def read_each(
 
 def read_image(document: Any, target: str) -> bytes:
     """The bytes of an image or whole page. Raises `inline_image_not_found`, `broken_image`."""
-    pymupdf = characters.engine()
+    pymupdf = characters.load_pymupdf()
     if target.startswith(PREFIX):
-        return drawn_by_mupdf(document, target)
+        return draw_page(document, target)
     kind, _, value = target.removeprefix("pdf:").partition("=")
     if kind == "xref":
         found = document.extract_image(int(value))
@@ -102,7 +102,7 @@ def read_image(document: Any, target: str) -> bytes:
     number, position = (int(part) for part in value.split("."))
     page = document[number - 1]
     page.remove_rotation()
-    wanted = images_of(page)[position]
+    wanted = find_images(page)[position]
     for block in page.get_text(
         "dict", flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP
     )["blocks"]:
@@ -120,7 +120,7 @@ PREFIX = "pdf:page="
 _PNG_BYTES = 0.3  # a pixel: what takes more is a photograph, a fifth as large as JPEG
 
 
-def asked_page(target: str) -> tuple[int, int, int]:
+def parse_page_target(target: str) -> tuple[int, int, int]:
     """(page, dpi, most pixels) of a target `pdf:page=N;dpi=150;pixels=4000000`."""
     number, dpi, pixels = (int(part.rpartition("=")[2]) for part in target.split(";"))
     return number, dpi, pixels
@@ -131,22 +131,22 @@ def zoom_of(width: float, height: float, dpi: int, pixels: int) -> float:
     return float(min(dpi / 72, (pixels / max(1.0, width * height)) ** 0.5))
 
 
-def drawn_by_mupdf(document: Any, target: str) -> bytes:
+def draw_page(document: Any, target: str) -> bytes:
     """The page as PNG, or as JPEG where that is large. Raises `blank_page`."""
     import numpy as np
     import pymupdf
 
-    number, dpi, pixels = asked_page(target)
+    number, dpi, pixels = parse_page_target(target)
     page = document[number - 1]
     zoom = zoom_of(page.rect.width, page.rect.height, dpi, pixels)
     drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False)
     colours = np.frombuffer(drawn.samples_mv, dtype=np.uint8).reshape(
         drawn.height, drawn.width, drawn.n
     )
-    return encoded(colours, number)
+    return encode_page(colours, number)
 
 
-def encoded(colours: Any, number: int) -> bytes:
+def encode_page(colours: Any, number: int) -> bytes:
     """The image of page `number` from uint8 [height, width, channels]. Raises `blank_page`."""
     from PIL import Image
 

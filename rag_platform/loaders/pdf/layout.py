@@ -11,12 +11,12 @@ from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.characters import (
     Region,
     area,
+    assign_runs,
     contains,
     near_boxes,
-    owned,
     owner_of,
     owner_order,
-    rounded_out,
+    round_out,
     union,
 )
 from rag_platform.loaders.pdf.runs import Run
@@ -62,19 +62,19 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
-    return whole_sentences(
-        ordered(
-            page, blocks, complete(without_backgrounds(found, runs), runs), leftwards=leftwards
+    return keep_sentences_whole(
+        order_regions(
+            page, blocks, complete_regions(drop_backgrounds(found, runs), runs), leftwards=leftwards
         ),
         runs,
     )
 
 
-def without_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+def drop_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     """The regions without images behind a paragraph, which would mix columns."""
     said = [
         "".join(run.text for run in group)
-        for group in owned(runs, [region.bbox for region in regions])[0]
+        for group in assign_runs(runs, [region.bbox for region in regions])[0]
     ]
     texts = [
         region.bbox
@@ -88,7 +88,7 @@ def without_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[
     ]
 
 
-def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+def complete_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     """The regions grown over words they cut, and new ones around lines outside of all."""
     boxes = [region.bbox for region in regions]
     order = owner_order(boxes)
@@ -114,12 +114,11 @@ def complete(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
             else:
                 grown[owner] = union([grown[owner], box])
     kept = [
-        Region(rounded_out(box), region.label, region.grid)
+        Region(round_out(box), region.label, region.grid)
         for box, region in zip(grown, regions, strict=True)
     ]
     return kept + [
-        Region(rounded_out(box), "text")
-        for box in _clusters(loose, [region.bbox for region in kept])
+        Region(round_out(box), "text") for box in _clusters(loose, [region.bbox for region in kept])
     ]
 
 
@@ -167,7 +166,7 @@ def _overlap(one: Box, other: Box) -> float:
     )
 
 
-def ordered(
+def order_regions(
     page: Any,
     blocks: Sequence[dict[str, Any]],
     regions: Sequence[Region],
@@ -180,14 +179,14 @@ def ordered(
     """
     from pymupdf4llm.helpers import utils
 
-    def seen(box: Sequence[float]) -> Box:
+    def mirror(box: Sequence[float]) -> Box:
         return (-box[2], box[1], -box[0], box[3]) if leftwards else (box[0], box[1], box[2], box[3])
 
-    by_key = {(seen(region.bbox), region.label): region for region in regions}
-    items = [(*seen(region.bbox), region.label) for region in regions]
+    by_key = {(mirror(region.bbox), region.label): region for region in regions}
+    items = [(*mirror(region.bbox), region.label) for region in regions]
     result: list[Region] = []
     for item in utils.find_reading_order(
-        page.rect, [{**block, "bbox": seen(block["bbox"])} for block in blocks], items
+        page.rect, [{**block, "bbox": mirror(block["bbox"])} for block in blocks], items
     ):
         key = ((item[0], item[1], item[2], item[3]), item[4])
         region = by_key.pop(key, None)
@@ -201,7 +200,7 @@ def ordered(
     return result + lost
 
 
-def whole_sentences(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+def keep_sentences_whole(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
     """The regions; small print that splits a sentence comes after its second half.
 
     The foot of a column holds such print, such as addresses and licences. The next text of the same
@@ -209,7 +208,7 @@ def whole_sentences(regions: Sequence[Region], runs: Sequence[Run]) -> list[Regi
     """
     said = [
         ("".join(run.text for run in group).strip(), _usual_size(group))
-        for group in owned(runs, [r.bbox for r in regions])[0]
+        for group in assign_runs(runs, [r.bbox for r in regions])[0]
     ]
     order = list(range(len(regions)))
     for at in range(len(order) - 2):

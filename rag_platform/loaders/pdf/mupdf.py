@@ -28,7 +28,7 @@ from rag_platform.loaders.pdf.assembly import (
     storable_items,
     verify_pages,
 )
-from rag_platform.loaders.pdf.images import images_of
+from rag_platform.loaders.pdf.images import find_images
 from rag_platform.loaders.pdf.layout import layout_regions
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
@@ -72,19 +72,19 @@ class PdfLoader(PagedLoader):
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its rectangle does not print."""
-        with characters.opened(path) as document:
+        with characters.open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
                 page = document[number - 1]
                 page.remove_rotation()
-                return characters.page_runs(page)
+                return characters.read_runs(page)
 
             return verify_pages(text, blocks, int(document.page_count), read)
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
     """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
-    with characters.opened(path) as document:
+    with characters.open_pdf(path) as document:
         pages = int(document.page_count)
         require_pages(pages, max_pages)
         return PdfInfo(pages, storable_items((document.metadata or {}).items()), _outline(document))
@@ -114,7 +114,7 @@ def load_window(
     returned.
     """
     result: list[PageFacts] = []
-    with characters.opened(path) as document:
+    with characters.open_pdf(path) as document:
         for number in range(first, last):
             (on_page or result.append)(_read_page(document, number, "fast" if raw else profile))
     return result
@@ -122,11 +122,11 @@ def load_window(
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
     """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
-    with characters.opened(path) as document:
+    with characters.open_pdf(path) as document:
         for number in range(first, min(last, document.page_count)):
             text = ""
             with Reading("stage.loader"):  # loading names a broken page
-                text = characters.typed_text(document[number])
+                text = characters.read_typed_text(document[number])
             yield number + 1, text
 
 
@@ -158,11 +158,11 @@ def _without_collection() -> Iterator[None]:
 
 
 def _page_content(document: Any, number: int, engine: str) -> PageFacts:
-    pymupdf = characters.engine(layout=engine == "layout")
+    pymupdf = characters.load_pymupdf(layout=engine == "layout")
     pymupdf.TOOLS.reset_mupdf_warnings()
     page = document[number]
     page.remove_rotation()
-    runs, unseen = characters.page_text(page)
+    runs, unseen = characters.read_page_text(page)
     if engine == "layout" and runs:  # a page without text has nothing to lay out
         textpage = page.get_textpage(
             flags=characters.text_flags(images=True), clip=pymupdf.INFINITE_RECT()
@@ -171,7 +171,7 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     else:
         regions = plain_regions(runs)
     blocks, warnings = page_blocks(number + 1, runs, regions)
-    images = images_of(page)
+    images = find_images(page)
     if damage := [
         line for line in pymupdf.TOOLS.mupdf_warnings().splitlines() if _DAMAGE.search(line)
     ]:
@@ -179,7 +179,7 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
             f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})"
         )
     hidden = [
-        HiddenText(number + 1, reason, "".join(map(characters.clean, text)))
+        HiddenText(number + 1, reason, "".join(map(characters.clean_char, text)))
         for reason, text in unseen
     ]
     return page_facts(number + 1, blocks, images, engine, warnings, hidden)

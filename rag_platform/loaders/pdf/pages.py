@@ -84,7 +84,7 @@ def page_blocks(
     mono = sum(len(run.chars) for run in runs if run.mono)
     # letters of one width say nothing of code there
     typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)
-    pieces, orphans = characters.owned(runs, [region.bbox for region in regions])
+    pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
     if orphans:
         raise AssertionError(
             f"{len(orphans)} pieces of text lie outside of every region, the first is"
@@ -139,7 +139,7 @@ def _block(
     size = max(sizes, key=lambda item: (sizes[item], item))
     bold = all(run.bold for run in runs)
 
-    def made(kind: str, text: str) -> PageBlock:
+    def make(kind: str, text: str) -> PageBlock:
         return PageBlock(kind, text, region.bbox, size, bold, len(lines), region.label == "title")
 
     if (
@@ -147,16 +147,16 @@ def _block(
         and all(run.mono and run.horizontal for run in runs)
         and not (typewritten and _is_prose(lines))
     ):
-        return made("code", f"```\n{characters.code_text(printed)}\n```")
+        return make("code", f"```\n{characters.code_text(printed)}\n```")
     if kind == "heading" and letters("".join(lines)):
-        return made("heading", characters.flowed(lines, words))
+        return make("heading", characters.flow_lines(lines, words))
     if kind == "list":
-        return made("list", characters.list_text(printed, lines, words))
+        return make("list", characters.list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
-        return made("table", text)
+        return make("table", text)
     if kind in ("table", "picture", "formula"):
-        return made("paragraph" if kind == "table" else kind, "\n".join(lines))
-    return made("paragraph" if kind == "heading" else kind, characters.flowed(lines, words))
+        return make("paragraph" if kind == "table" else kind, "\n".join(lines))
+    return make("paragraph" if kind == "heading" else kind, characters.flow_lines(lines, words))
 
 
 def _is_prose(lines: Sequence[str]) -> bool:

@@ -39,8 +39,8 @@ from rag_platform.loaders.pdf.images import (
     PLACED,
     PREFIX,
     PageImage,
-    asked_page,
-    encoded,
+    encode_page,
+    parse_page_target,
     read_each,
     zoom_of,
 )
@@ -78,17 +78,17 @@ class PdfiumLoader(PagedLoader):
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its rectangle does not print."""
-        with opened(path) as document:
+        with open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
                 with _page(document, number - 1) as page:
-                    return page_runs(page)
+                    return read_runs(page)
 
             return verify_pages(text, blocks, len(document), read)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def open_pdf(path: Path) -> Iterator[Any]:
     """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
     characters.require_bytes(path)
     with _LOCK:
@@ -106,7 +106,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
     """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
-    with opened(path) as document:
+    with open_pdf(path) as document:
         require_pages(len(document), max_pages)
         items = document.get_metadata_dict(skip_empty=True).items()
         values = storable_items((str(key).lower(), value) for key, value in items)
@@ -135,7 +135,7 @@ def load_window(
     With `on_page` each page is handed over as it is done, and none is returned.
     """
     result: list[PageFacts] = []
-    with opened(path) as document:
+    with open_pdf(path) as document:
         for number in range(first, last):
             (on_page or result.append)(_read_page(document, number))
     return result
@@ -143,7 +143,7 @@ def load_window(
 
 def _read_page(document: Any, number: int) -> PageFacts:
     with Reading("stage.loader") as reading, _page(document, number) as page:
-        runs = page_runs(page)
+        runs = read_runs(page)
         blocks, warnings = page_blocks(number + 1, runs, plain_regions(runs))
         images = [PageImage(PLACED, bbox) for _, bbox in _images(page)]
     if reading.error is not None:  # it is named in a warning, never dropped in silence
@@ -171,12 +171,12 @@ class _Font:
     bold: bool = True
 
 
-def page_runs(page: Any) -> list[Run]:
+def read_runs(page: Any) -> list[Run]:
     """The text lines of a page in content order; close lines share a block number."""
     left, _, _, top = page.get_bbox()
     textpage = page.get_textpage()
     try:
-        return bidi.marked(bidi.joined(list(_runs(textpage, left, top))))
+        return bidi.mark_leftwards(bidi.join_columns(list(_runs(textpage, left, top))))
     finally:
         textpage.close()
 
@@ -189,12 +189,12 @@ class Word:
     box: Box
 
 
-def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
+def read_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[Word]]]:
     """(page, its words as typed, in content order) of pages counted from 1.
 
     Raises as `describe`; PdfiumError for a broken page.
     """
-    with opened(path) as document:
+    with open_pdf(path) as document:
         for number in numbers:
             with _page(document, number - 1) as page:
                 left, _, _, top = page.get_bbox()
@@ -207,14 +207,14 @@ def page_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[W
                 if typed:
                     found = [
                         word
-                        for line in characters.typed_lines(page_runs(page))
+                        for line in characters.order_typed_lines(read_runs(page))
                         for run in line
-                        for word in words_of(run)
+                        for word in split_words(run)
                     ]
             yield number, found
 
 
-def words_of(run: Run) -> Iterator[Word]:
+def split_words(run: Run) -> Iterator[Word]:
     """The words of a line between white space, each with the rectangle of its characters."""
     for visible, chars in itertools.groupby(run.chars, lambda char: not char.text.isspace()):
         if visible:
@@ -257,7 +257,7 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
     """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
-    with opened(path) as document:
+    with open_pdf(path) as document:
         for number in range(first, min(last, len(document))):
             found = ""
             # loading names a broken page
@@ -269,7 +269,7 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
                     textpage.close()
                 if bidi.has_leftwards(text):
                     text = "\n".join(
-                        map(characters.line_text, characters.typed_lines(page_runs(page)))
+                        map(characters.line_text, characters.order_typed_lines(read_runs(page)))
                     )
                 found = text
             yield number + 1, found
@@ -317,7 +317,7 @@ def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char],
                 yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
             continue
-        text = characters.clean(
+        text = characters.clean_char(
             "-" if code == _LINE_END_HYPHEN else chr(code) if code < 0x110000 else "\ufffd"
         )
         box = _box(textpage, i, left, top)
@@ -365,7 +365,7 @@ def _box(textpage: Any, i: int, left: float, top: float) -> Box:
         return (0.0, 0.0, 0.0, 0.0)
     x0, x1 = sorted((rect.left - left, rect.right - left))
     y0, y1 = sorted((top - rect.top, top - rect.bottom))
-    return characters.bounded((x0, y0, x1, y1))
+    return characters.clamp_box((x0, y0, x1, y1))
 
 
 def _size(textpage: Any, i: int) -> float:
@@ -408,8 +408,8 @@ def _images(page: Any) -> list[tuple[Any, Box]]:
             found.append(
                 (
                     item,
-                    characters.rounded_out(
-                        characters.bounded((x0 - left, top - y1, x1 - left, top - y0))
+                    characters.round_out(
+                        characters.clamp_box((x0 - left, top - y1, x1 - left, top - y0))
                     ),
                 )
             )
@@ -418,14 +418,16 @@ def _images(page: Any) -> list[tuple[Any, Box]]:
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
     """(target, its bytes or why there are none), in order; errors do not stop the rest."""
-    with opened(path) as document:
+    with open_pdf(path) as document:
         yield from read_each(
             targets,
-            lambda target: (_drawn if target.startswith(PREFIX) else _placed)(document, target),
+            lambda target: (_draw_page if target.startswith(PREFIX) else _read_placed)(
+                document, target
+            ),
         )
 
 
-def _placed(document: Any, target: str) -> bytes:
+def _read_placed(document: Any, target: str) -> bytes:
     number, position = (int(part) for part in target.removeprefix("pdf:placed=").split("."))
     with _page(document, number - 1) as page:
         found = io.BytesIO()
@@ -433,10 +435,10 @@ def _placed(document: Any, target: str) -> bytes:
         return found.getvalue()
 
 
-def _drawn(document: Any, target: str) -> bytes:
+def _draw_page(document: Any, target: str) -> bytes:
     """The whole page as it is shown. Raises DocumentError `blank_page` for a page of one colour."""
-    number, dpi, pixels = asked_page(target)
+    number, dpi, pixels = parse_page_target(target)
     with _page(document, number - 1) as page:
         width, height = page.get_size()
         drawn = page.render(scale=zoom_of(width, height, dpi, pixels), rev_byteorder=True)
-        return encoded(drawn.to_numpy()[..., :3], number)
+        return encode_page(drawn.to_numpy()[..., :3], number)

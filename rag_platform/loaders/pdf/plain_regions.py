@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import Region, opens_item, rounded_out, union
+from rag_platform.loaders.pdf.characters import Region, opens_item, round_out, union
 from rag_platform.loaders.pdf.runs import Run
 
 _MOST_HEADING_LINES = 3
@@ -25,8 +25,8 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     if bidi.is_vertical(runs):
         level = [run for run in runs if run.horizontal]
         return plain_regions(level) + [
-            Region(rounded_out(union([run.box for run in tier])), "text")
-            for tier in bidi.tiers(runs)
+            Region(round_out(union([run.box for run in tier])), "text")
+            for tier in bidi.group_tiers(runs)
         ]
     weights: Counter[float] = Counter()
     for run in runs:
@@ -37,12 +37,12 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
         blocks.setdefault(run.block, []).append(run)
     pieces = [piece for block in blocks.values() for piece in _pieces(_lines(block), body)]
     return [
-        Region(rounded_out(union([run.box for run in group])), label)
-        for label, group in _joined(pieces)
+        Region(round_out(union([run.box for run in group])), label)
+        for label, group in _join_pieces(pieces)
     ]
 
 
-def _joined(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
+def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
     """The pieces; lines of one heading or paragraph set far apart are joined."""
     result: list[tuple[str, list[Run]]] = []
     for label, group in pieces:

@@ -11,8 +11,15 @@ from pathlib import Path
 from rag_platform.ir import Block, Box
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import assembly, bidi, characters
-from rag_platform.loaders.pdf.pdfium import Word, page_words, words_of
-from rag_platform.loaders.word_comparison import Likeness, Line, likeness, pieces, problem, unmapped
+from rag_platform.loaders.pdf.pdfium import Word, read_words, split_words
+from rag_platform.loaders.word_comparison import (
+    Likeness,
+    Line,
+    compare_words,
+    is_unmapped,
+    pieces,
+    problem,
+)
 
 _HARDLY = 0.25  # share of letters below which a reader does not read a place
 _STRAY = 0.1  # share of words that may be those of a neighbour
@@ -27,7 +34,7 @@ def reread(
     PDFium reads again what MuPDF read, MuPDF what PDFium read; give whole pages of blocks. Raises
     DocumentError as opening the file does.
     """
-    _, pages = assembly.by_page(blocks)
+    _, pages = assembly.group_by_page(blocks)
     otherwise: dict[int, str] = {}
     unread: dict[int, str] = {}
     for number, found in (_by_pdfium if loader == "pdf" else _by_mupdf)(path, pages):
@@ -35,11 +42,11 @@ def reread(
             unread.update({block.ordinal: f"page {number}: {found}" for block in pages[number]})
             continue
         printed = "".join(word.text for word in found)
-        for block, inside, alike in compared(text, pages[number], found):
+        for block, inside, alike in compare_blocks(text, pages[number], found):
             said = text[block.start : block.end]
             if not (reason := problem(block.kind, alike)):
                 continue
-            if unmapped(said) or unmapped(printed):
+            if is_unmapped(said) or is_unmapped(printed):
                 unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
             elif _says_less(inside, Line.of(said.split())):
                 unread[block.ordinal] = (
@@ -65,7 +72,7 @@ def _by_pdfium(
     """(page, its words or why there are none) as PDFium reads them."""
     for number in pages:
         with Reading("stage.second_reading") as reading:
-            yield from list(page_words(path, [number]))
+            yield from list(read_words(path, [number]))
         if reading.error is not None:
             yield number, f"it cannot be read ({reading.reason})"
 
@@ -73,7 +80,7 @@ def _by_pdfium(
 def _by_mupdf(
     path: Path, pages: Mapping[int, Sequence[Block]]
 ) -> Iterator[tuple[int, list[Word] | str]]:
-    with characters.opened(path) as document:
+    with characters.open_pdf(path) as document:
         for number in pages:
             with Reading("stage.second_reading") as reading:
                 page = document[number - 1]
@@ -85,29 +92,31 @@ def _by_mupdf(
                 if any(bidi.has_leftwards(word.text) for word in words):
                     words = [
                         word
-                        for line in characters.typed_lines(characters.all_runs(page))
+                        for line in characters.order_typed_lines(characters.all_runs(page))
                         for run in line
-                        for word in words_of(run)
+                        for word in split_words(run)
                     ]
                 yield number, words
             if reading.error is not None:
                 yield number, f"it cannot be read ({reading.reason})"
 
 
-def compared(
+def compare_blocks(
     text: str, blocks: Sequence[Block], words: Sequence[Word]
 ) -> Iterator[tuple[Block, Line, Likeness]]:
     """Each block with the words in its rectangle and how far they agree; give whole pages."""
     whole = Line.of(word.text for word in words)
-    for block, inside in zip(blocks, _owned(words, [block.bbox for block in blocks]), strict=True):
+    for block, inside in zip(
+        blocks, _assign_words(words, [block.bbox for block in blocks]), strict=True
+    ):
         readings = [Line.of(word.text for word in order) for order in (inside, _by_lines(inside))]
         alike = Likeness()
         for piece in pieces(block.kind, text[block.start : block.end]):
-            alike += likeness(piece, readings, whole)
+            alike += compare_words(piece, readings, whole)
         yield block, readings[0], alike
 
 
-def _owned(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[list[Word]]:
+def _assign_words(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[list[Word]]:
     """The words whose middle lies in each rectangle; of several the smallest has it."""
     order = sorted(
         (characters.area(box), number, box) for number, box in enumerate(boxes) if box is not None

@@ -15,7 +15,7 @@ from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.characters import (
     MAX_HEADER_ROWS,
     Region,
-    flowed,
+    flow_lines,
     line_text,
     union,
     visual_lines,
@@ -45,15 +45,19 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     the rightmost.
     """
     columns, rows = region.grid or ((), ())
-    seen = [bidi.as_seen(run) for run in runs]
+    seen = [bidi.order_as_seen(run) for run in runs]
     found = _grid(seen, _split_columns(seen, columns, rows), rows, words)
-    grid = _joined_headers([_mirrored(row) for row in found] if bidi.is_leftwards(runs) else found)
+    grid = _join_headers([_mirror(row) for row in found] if bidi.is_leftwards(runs) else found)
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
         return ""
-    header, *body = _spelled_out(grid)
+    header, *body = _spell_out(grid)
     return "\n".join(
-        [pipe_tables.row(header), pipe_tables.rule(len(header)), *map(pipe_tables.row, body)]
+        [
+            pipe_tables.format_row(header),
+            pipe_tables.format_rule(len(header)),
+            *map(pipe_tables.format_row, body),
+        ]
     )
 
 
@@ -74,12 +78,12 @@ def _grid(
     grid: dict[int, _Row] = {}
     for (row, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
         box = union([piece.box for piece in pieces])
-        text = flowed([line_text(line) for line in visual_lines(pieces)], words)
+        text = flow_lines([line_text(line) for line in visual_lines(pieces)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
 
 
-def _mirrored(row: _Row) -> _Row:
+def _mirror(row: _Row) -> _Row:
     """The row as it would stand if it were written from left to right."""
     cells = sorted(row.items(), reverse=True)
     return {
@@ -194,7 +198,7 @@ def _gap_at(line: Sequence[tuple[float, float, bool]], place: float) -> tuple[fl
 # --- header cells over several columns ----------------------------------------------------------
 
 
-def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
+def _spell_out(grid: Sequence[_Row]) -> list[list[str]]:
     """The rows as texts; a header cell is repeated over the columns that it heads."""
     columns = sorted({column for row in grid for column in row})
     rows = [[row[column].text if column in row else "" for column in columns] for row in grid]
@@ -214,7 +218,7 @@ def _spelled_out(grid: Sequence[_Row]) -> list[list[str]]:
     return rows
 
 
-def _joined_headers(grid: list[_Row]) -> list[_Row]:
+def _join_headers(grid: list[_Row]) -> list[_Row]:
     """The rows; header lines that the grid took for rows are one row again.
 
     Every cell of the upper line stands close above one of the lower line, and none has a neighbour
@@ -233,7 +237,7 @@ def _joined_headers(grid: list[_Row]) -> list[_Row]:
                     above[column]
                     if column not in row
                     else (
-                        row[column] if column not in above else _stacked(above[column], row[column])
+                        row[column] if column not in above else _stack(above[column], row[column])
                     )
                 )
                 for column in sorted({*above, *row})
@@ -263,9 +267,9 @@ def _close(above: _Cell, below: _Cell) -> bool:
     return below.top - above.bottom < 0.45 * (below.bottom - below.top)
 
 
-def _stacked(above: _Cell, below: _Cell) -> _Cell:
+def _stack(above: _Cell, below: _Cell) -> _Cell:
     return _Cell(
-        flowed([above.text, below.text]),
+        flow_lines([above.text, below.text]),
         min(above.left, below.left),
         max(above.right, below.right),
         above.top,

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts
-from rag_platform.loaders.markup.html import HtmlLoader, parsed
+from rag_platform.loaders.markup.html import HtmlLoader, parse_page
 from rag_platform.loaders.markup.html_blocks import MAX_REPEATS, Page, letters, source_text
 from rag_platform.normalisation.edits import target_edit
 
@@ -476,7 +476,7 @@ NODES = st.recursive(
 
 @given(st.lists(NODES, max_size=6))
 def test_every_visible_letter_of_any_tree_is_in_the_blocks_in_order(nodes: list[str]) -> None:
-    page = Page(parsed(f"<html><body>x{''.join(nodes)}</body></html>"))
+    page = Page(parse_page(f"<html><body>x{''.join(nodes)}</body></html>"))
     seen = "".join(page.letters)
     assert seen == letters(" ".join(source_text(piece) for piece in page.pieces))
     for piece in page.pieces:

@@ -17,11 +17,11 @@ from rag_platform.loaders.office.sheet_tables import (
     Row,
     Size,
     column_letters,
-    disproved,
-    groups,
+    find_problem,
+    group_rows,
     sheet_parts,
 )
-from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader, shown, sniff_delimiter
+from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader, format_value, sniff_delimiter
 from rag_platform.loaders.parts import join_parts
 
 SMALL = Size(chars=120, tokens=200)
@@ -32,7 +32,7 @@ def rows(*lines: tuple[str, ...]) -> list[Row]:
 
 
 def texts(*lines: tuple[str, ...], size: Size = SMALL) -> list[tuple[str, str]]:
-    return [(group.locator("S"), group.text) for group in groups(rows(*lines), size)]
+    return [(group.locator("S"), group.text) for group in group_rows(rows(*lines), size)]
 
 
 def csv_file(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -108,7 +108,7 @@ def test_a_header_of_two_rows_is_joined_column_by_column():
 
 def test_a_wide_header_never_makes_a_group_longer_than_twice_its_rows():
     header = tuple(f"a long name of column {n}" for n in range(9))
-    found = list(groups(rows(header, *(tuple("xy" for _ in header) for _ in range(40))), SMALL))
+    found = list(group_rows(rows(header, *(tuple("xy" for _ in header) for _ in range(40))), SMALL))
     for group in found[:-1]:
         head, _, *body = group.text.split("\n")
         assert sum(map(len, body)) >= len(head)
@@ -131,10 +131,10 @@ cell = st.text(st.sampled_from("ab1| \\\n-#é中`"), max_size=6)
 @settings(suppress_health_check=[HealthCheck.too_slow])
 def test_every_group_is_proved_and_no_cell_is_lost(lines):
     given_rows = [Row(number, cells) for number, cells in enumerate(lines, 1)]
-    text, blocks, _ = join_parts(sheet_parts([("S", groups(given_rows, SMALL))]), "empty")
+    text, blocks, _ = join_parts(sheet_parts([("S", group_rows(given_rows, SMALL))]), "empty")
     numbered = {row.number: row for row in given_rows}
     assert {
-        block.locator: disproved(text, block, numbered)
+        block.locator: find_problem(text, block, numbered)
         for block in blocks
         if block.kind != "heading"
     } == {block.locator: "" for block in blocks if block.kind != "heading"}
@@ -327,7 +327,7 @@ def test_a_lying_dimension_loses_no_row(tmp_path):
     ],
 )
 def test_values_read_as_the_sheet_shows_them(value, form, text):
-    assert shown(value, form) == text
+    assert format_value(value, form) == text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pymupdf
 import pytest
 
 from rag_platform.config.settings import CleaningConfig
-from rag_platform.loaders.pdf.assembly import running_edges
+from rag_platform.loaders.pdf.assembly import find_running_edges
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.normalisation.edits import normalise
@@ -24,7 +24,7 @@ def page(number: int, *blocks: tuple[float, str], kind: str = "paragraph") -> Pa
 
 def running(pages: Sequence[PageFacts]) -> list[str]:
     """The texts set aside, in order."""
-    found = running_edges(pages)
+    found = find_running_edges(pages)
     return [
         block.text
         for page in pages
@@ -38,7 +38,7 @@ def test_words_with_the_page_number_repeat():
         page(n, (40, "Annual report"), (100, f"text {n}"), (800, f"Page {n + 2} of 9"))
         for n in (1, 2, 3)
     ]
-    assert running_edges(pages) == {
+    assert find_running_edges(pages) == {
         (n, at): kind for n in (1, 2, 3) for at, kind in ((0, "header"), (2, "footer"))
     }
 

@@ -13,7 +13,7 @@ from rag_platform.documents.kept_text import tokens
 from rag_platform.loaders.pdf import characters, mupdf, pdfium, tables
 from rag_platform.loaders.pdf.characters import Region, line_text, visual_lines
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.loaders.pdf.pdfium import PdfiumLoader, page_words
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_words
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform.loaders.pdf.second_reading import reread
 from rag_platform.text.scripts import letters
@@ -214,7 +214,7 @@ def test_shaped_paragraphs_come_out_as_they_were_typed(tmp_path, profile):
     assert facts.text.split() == " ".join(PARAGRAPHS).split()
     assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert sorted(
-        word.text for _, words in page_words(path, [1]) for word in words if word.text.isalpha()
+        word.text for _, words in read_words(path, [1]) for word in words if word.text.isalpha()
     ) == sorted(word for word in " ".join(PARAGRAPHS).split() if word.isalpha())
     assert letters(PdfiumLoader().load(path, "x.pdf").text) == letters(" ".join(PARAGRAPHS))
 

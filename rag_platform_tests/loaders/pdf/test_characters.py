@@ -4,7 +4,7 @@ a drop cap at its word.
 
 from __future__ import annotations
 
-from rag_platform.loaders.pdf.characters import flowed, line_text, visual_lines
+from rag_platform.loaders.pdf.characters import flow_lines, line_text, visual_lines
 from rag_platform.loaders.pdf.runs import Char, Run
 
 
@@ -75,11 +75,11 @@ def test_short_lines_around_a_line_without_a_formula_or_with_no_gap_stay_where_t
 
 def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
     assert (
-        flowed(["TABLE-", "FORMER reads Anglo-", "American tables of COVID-", "19"])
+        flow_lines(["TABLE-", "FORMER reads Anglo-", "American tables of COVID-", "19"])
         == "TABLE-FORMER reads Anglo-American tables of COVID-19"
     )
     assert (
-        flowed(["two parts -", "One of them", "is short –", "The other"])
+        flow_lines(["two parts -", "One of them", "is short –", "The other"])
         == "two parts - One of them is short – The other"
     )
-    assert flowed(["docu-", "ments"]) == "documents"
+    assert flow_lines(["docu-", "ments"]) == "documents"

@@ -179,7 +179,7 @@ def test_words_under_a_bar_are_hidden_and_their_neighbours_are_not(tmp_path):
         box(page, word[:4], (0, 0, 0))
         document.save(path := tmp_path / "bar.pdf")
     with pymupdf.open(path) as document:
-        runs, hidden = characters.page_text(document[0])
+        runs, hidden = characters.read_page_text(document[0])
     assert ["".join(char.text for char in run.chars).split() for run in runs] == [
         ["The", "informant", "is", "Mr", "Dupont", "of", "Lyon"]
     ]

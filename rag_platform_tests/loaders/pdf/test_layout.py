@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.loaders.pdf.characters import Region
-from rag_platform.loaders.pdf.layout import whole_sentences, without_backgrounds
+from rag_platform.loaders.pdf.layout import drop_backgrounds, keep_sentences_whole
 from rag_platform.loaders.pdf.runs import Char, Run
 
 
@@ -28,7 +28,7 @@ def order(*printed: tuple[str, float, str]) -> list[str]:
     regions = [
         Region((0, 20 * i, 500, 20 * i + 15), label) for i, (_, _, label) in enumerate(printed)
     ]
-    return [printed[int(region.bbox[1]) // 20][0] for region in whole_sentences(regions, runs)]
+    return [printed[int(region.bbox[1]) // 20][0] for region in keep_sentences_whole(regions, runs)]
 
 
 def test_a_sentence_goes_on_before_the_smaller_print_that_cuts_it():
@@ -84,10 +84,10 @@ def test_a_picture_behind_a_paragraph_is_no_region_and_one_with_labels_is():
     behind, figure = Region((0, 0, 600, 100), "picture"), Region((0, 200, 600, 300), "picture")
     text = Region((10, 15, 590, 35), "text")
     inside = [Region((10, 215, 590, 232), "text"), Region((10, 236, 590, 255), "text")]
-    assert without_backgrounds([behind, text, figure, *inside], [paragraph, *labels]) == [
+    assert drop_backgrounds([behind, text, figure, *inside], [paragraph, *labels]) == [
         text,
         figure,
         *inside,
     ]
     heading = Region(text.bbox, "section-header")
-    assert without_backgrounds([behind, heading], [paragraph]) == [behind, heading]
+    assert drop_backgrounds([behind, heading], [paragraph]) == [behind, heading]

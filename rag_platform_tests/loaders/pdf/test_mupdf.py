@@ -258,7 +258,7 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
     ],
 )
 def test_lines_become_running_text(lines, expected):
-    assert characters.flowed(lines, frozenset({"re-entry"})) == expected
+    assert characters.flow_lines(lines, frozenset({"re-entry"})) == expected
 
 
 def test_a_drop_cap_belongs_to_the_first_line_only():
@@ -310,7 +310,7 @@ boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(
 )
 def test_every_character_has_exactly_one_owner(rectangles, texts):
     runs = [run(text, x, y) for text, x, y in texts if text.strip()]
-    pieces, orphans = characters.owned(runs, rectangles)
+    pieces, orphans = characters.assign_runs(runs, rectangles)
     shared = sorted(
         c for group in [*pieces, orphans] for r in group for c in r.chars if c.text != " "
     )
