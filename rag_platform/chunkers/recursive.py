@@ -1,7 +1,5 @@
-"""The chunker `parent_child`: small spans to be found, inside large ones to be read.
-
-Chunkers that cut at the best separator within a size: `recursive`, and `whole_section`, which falls
-back to it.
+"""Chunkers that cut at the best separator within a size: `recursive`, `whole_section`, which falls
+back to it, and `parent_child`: small chunks to be found inside large ones to be read.
 """
 
 from __future__ import annotations

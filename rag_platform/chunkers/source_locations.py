@@ -196,11 +196,11 @@ def media_chunks(
         here = [link for link in links if link.page == page and link.asset_id]
         # it shows all the others, which may be no more than its strips
         whole = [link for link in here if is_page_image(link)]
-        pictures = whole or sorted(here, key=lambda link: (-link.width * link.height, link.order))
-        if not pictures:
+        images = whole or sorted(here, key=lambda link: (-link.width * link.height, link.order))
+        if not images:
             continue
         section = _section_before(version.doc_id, page, chunks, sections)
-        key = (section.section_id, pictures[0].asset_id)
+        key = (section.section_id, images[0].asset_id)
         seen[key] = seen.get(key, 0) + 1
         place = next(
             (block.start for block in facts.blocks if block.page is not None and block.page > page),
@@ -210,7 +210,7 @@ def media_chunks(
             media_chunk(
                 version,
                 section,
-                pictures,
+                images,
                 len(chunks) + len(found),
                 page=page,
                 place=place,
@@ -223,7 +223,7 @@ def media_chunks(
 def media_chunk(
     version: Version,
     section: Section,
-    pictures: Sequence[MediaLink],
+    images: Sequence[MediaLink],
     index: int,
     *,
     page: int | None = None,
@@ -231,7 +231,7 @@ def media_chunk(
     nth: int = 0,
 ) -> Chunk:
     """A chunk without text for images, named after the first: id = h(section, asset_id)."""
-    name = "\x1f".join((section.section_id, pictures[0].asset_id, *([str(nth)] if nth else [])))
+    name = "\x1f".join((section.section_id, images[0].asset_id, *([str(nth)] if nth else [])))
     return Chunk(
         chunk_id="chk_" + hashlib.sha256(name.encode()).hexdigest()[:20],
         section_id=section.section_id,
@@ -253,7 +253,7 @@ def media_chunk(
         media_type="image",
         page_start=page,
         page_end=page,
-        asset_ids=tuple(dict.fromkeys(picture.asset_id for picture in pictures)),
+        asset_ids=tuple(dict.fromkeys(image.asset_id for image in images)),
     )
 
 

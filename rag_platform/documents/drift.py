@@ -1,12 +1,9 @@
-"""Drift: whether chunks moved because the text changed, or under a text that did not.
+"""Drift: whether chunks moved because the text changed, or under a text that did not; and how well
+a document was cut: coverage, overlap, duplication and lengths of its chunks.
 
 With equal facts, another section_hash is structure drift (look at the loader and the sectioner),
-and another chunk_hash alone is length drift (look at the chunker). The hashes only say that
-something differs; `rag docs diff` shows what. Edits by hand are no drift: it is told of chunks as
-they were cut.
-
-
-How well a document was cut: coverage, overlap, duplication and lengths of its chunks.
+and another chunk_hash alone is length drift (look at the chunker). `rag docs diff` shows what
+differs. Edits by hand are no drift: it is measured on chunks as they were cut.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""What of a document's text no chunk holds, and why: read from its facts, edits and chunks as they
-are stored.
-
-Whether the words of a file arrived in its chunks: a second reader reads the file, and its words are
-looked for page by page.
+"""What of a document's text no chunk holds, and why; and whether the words of the file, as a second
+reader finds them page by page, arrived in its chunks.
 """
 
 from __future__ import annotations
@@ -161,7 +158,7 @@ def measure(
     for item in dropped:
         if item.reason != NOT_CHUNKED:
             aside.setdefault(item.page, []).append(item.text)
-    if engine is None:  # text between blocks belongs to none; addresses of pictures were rewritten
+    if engine is None:  # text between blocks belongs to none; addresses of images were rewritten
         kept = {0: [normalised.text[start:end] for start, end in spans]}
         aside.setdefault(0, []).extend(
             facts.text[edit.start : edit.end] for edit in normalised.edits if edit.rule == "asset"

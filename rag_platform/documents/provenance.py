@@ -484,7 +484,7 @@ class _Names:
         if not found.sections and self.strategy is None:  # an older caller, who has none
             return ""
         if section is None:
-            # a picture of a document without text
+            # an image of a document without text
             if not chunk.chunk_text and chunk.section_id == section_id(chunk.doc_id, PREAMBLE, 0):
                 section = Section(chunk.section_id, PREAMBLE, 0, 0, 0, 0)
             else:
@@ -504,7 +504,7 @@ class _Names:
         return ""
 
     def _id_problem(self, chunk: Chunk) -> str:
-        if self.strategy is None or not chunk.chunk_text:  # a picture is named after its image
+        if self.strategy is None or not chunk.chunk_text:  # media chunks are named after an image
             return ""
         mark = fingerprint_text(chunk.chunk_text, self.strategy.cleaning)
         if chunk.chunk_fingerprint != mark:

@@ -117,7 +117,7 @@ def _embedder(provider: str, options: str) -> Embedder:
 
 
 def _confidence(chunk: Chunk, texts: Mapping[str, MediaText]) -> float | None:
-    """The mean confidence of the text that was read in a chunk's pictures, None where none was."""
+    """The mean confidence of the text that was read in a chunk's images, None where none was."""
     known = [texts[i].ocr_confidence for i in chunk.asset_ids if i in texts and texts[i].ocr_text]
     values = [value for value in known if value is not None]
     return sum(values) / len(values) if values else None

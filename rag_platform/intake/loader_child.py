@@ -178,9 +178,7 @@ def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
 
 
 def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
-    """What `image_decoding.decode_image` says of an image, its files written to the folder; or the reason why it
-    is missing.
-    """
+    """What `decode_image` says, the files written to the folder; or why the image is missing."""
     from rag_platform.loaders.image_decoding import Missing, decode_image
 
     try:

@@ -1,13 +1,10 @@
-"""Bytes to text: which encoding a file has.
+"""Bytes to text: which encoding a file has; and characters to bytes: which bytes of a file a
+character came from, exact also for damaged and multi-byte files.
 
 The order is: byte order mark, strict UTF-8, UTF-16/32 without a mark, a legacy encoding whose
 reading looks like a language, and last UTF-8 with U+FFFD for what cannot be read. Short legacy
 files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual ones are
 told apart by the share of everyday characters; charset-normalizer is asked for the rest.
-
-
-Characters to bytes: which bytes of a file a character of its text came from, exact also for damaged
-and multi-byte files.
 """
 
 from __future__ import annotations
@@ -307,10 +304,6 @@ def _propose(raw: bytes) -> str:
     )
 
 
-def _share(good: int, high: Sequence[str]) -> float:
-    return good / len(high)
-
-
 def _bytes_in(encoding: str, *ranges: tuple[int, int]) -> Callable[[str], bool]:
     """A test whether the first byte of a character's two-byte code lies in one of the ranges."""
 
@@ -327,66 +320,52 @@ _jis_everyday = _bytes_in("cp932", (0x81, 0x83), (0x88, 0x97))
 _korean_everyday = _bytes_in("euc_kr", (0xA1, 0xA3), (0xB0, 0xC8))
 
 
-def _kana(char: str) -> bool:
+def _is_kana(char: str) -> bool:
     return "\u3041" <= char <= "\u30fe"
 
 
-def _hangul(char: str) -> bool:
-    return "\uac00" <= char <= "\ud7a3"
-
-
 def _chinese_gb(text: str, high: Sequence[str]) -> float:
-    if sum(map(_kana, high)) > 0.15 * len(high):
+    if sum(map(_is_kana, high)) > 0.15 * len(high):
         return 0.0  # EUC-JP: the kana of both standards have the same codes, the kanji do not
-    return _share(sum(map(_gb_everyday, high)), high)
+    return sum(map(_gb_everyday, high)) / len(high)
 
 
 def _chinese_big5(text: str, high: Sequence[str]) -> float:
-    return _share(sum(map(_big5_everyday, high)), high)
+    return sum(map(_big5_everyday, high)) / len(high)
 
 
 def _japanese(text: str, high: Sequence[str]) -> float:
-    kana = sum(map(_kana, high)) / len(high)
-    return 0.0 if kana < 0.15 else _share(sum(map(_jis_everyday, high)), high) + 0.02
+    kana = sum(map(_is_kana, high)) / len(high)
+    return 0.0 if kana < 0.15 else sum(map(_jis_everyday, high)) / len(high) + 0.02
 
 
 def _korean(text: str, high: Sequence[str]) -> float:
     # Chinese in GB 2312 decodes to Hangul and rare Hanja; Korean is written in short words with
     # ASCII spaces between.
     words = re.findall("[\uac00-\ud7a3]+", text)
-    letters = sum(map(_hangul, high))
+    letters = sum(map(len, words))
     if letters < 4 or letters < 0.9 * len(high) or letters / len(words) > 7:
         return 0.0
-    return _share(sum(map(_korean_everyday, high)), high) + 0.01
+    return sum(map(_korean_everyday, high)) / len(high) + 0.01
 
 
 CENTRAL = "ěřůťďňąćęłńśźżőűăčŕľĺ"
-WESTERN = "äöüßéèêëàâáãåæçíìîïñóòôøõúùûýœ"
+_ONE_LETTER_WORDS = frozenset("àéóíèåøöÀÉßäü")
 
 
 def _western(text: str, high: Sequence[str]) -> float:
     """The share of non-ASCII characters that are letters of Latin words or usual typography."""
     if any("\x80" <= char <= "\x9f" for char in high):
         return 0.0
-    letters = sum(
-        len(run)
-        for word in re.findall(r"\w+", text)
-        if (run := re.sub("[\x00-\x7f]", "", word)) and len(run) <= len(word) / 2
-    )
-    letters += sum(
-        word in ("à", "é", "ó", "í", "è", "å", "ø", "ö", "À", "É", "ß", "ä", "ü")
-        for word in re.findall(r"\w+", text)
-    )
+    words = re.findall(r"\w+", text)
+    runs = [(word, re.sub("[\x00-\x7f]", "", word)) for word in words]
+    letters = sum(len(run) for word, run in runs if run and len(run) <= len(word) / 2)
+    letters += sum(word in _ONE_LETTER_WORDS for word in words)
     letters -= sum(char in "ªº³²¹¾¼½ÐðÞþ×÷" for char in high)
     usual = sum(char in "€„“”‘’‚«»–—…°§©®·•™£¥±¡¿µ\u00a0ªº²³½" for char in high)
-    umlauts = re.sub(
-        "[\x00-\x7f]",
-        "",
-        "".join(w for w in re.findall(r"\w+", text) if re.fullmatch("[äöüßÄÖÜéèàçñáíóúåøæ]+", w)),
-    )
-    return (
-        min(1.0, _share(letters + usual + len(umlauts) if letters or umlauts else 0, high)) - 0.05
-    )
+    umlauts = sum(map(len, re.findall(r"\b[äöüßÄÖÜéèàçñáíóúåøæ]+\b", text)))
+    share = (letters + usual + umlauts if letters or umlauts else 0) / len(high)
+    return min(1.0, share) - 0.05
 
 
 def _central(text: str, high: Sequence[str]) -> float:
@@ -409,7 +388,7 @@ def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
             if run[0] > "\x7f" and word.fullmatch(run)
         )
         small = sum(char in lower for char in high)
-        return 0.0 if small < 0.5 * len(high) else _share(good, high)
+        return 0.0 if small < 0.5 * len(high) else good / len(high)
 
     return score
 

@@ -1,8 +1,5 @@
 """What an image file holds, judged before a pixel is decoded, and the smaller or safer forms in
-which it is shown.
-
-SVG made safe: known drawing elements only, nothing that runs, nothing that is fetched, entities
-never resolved.
+which it is shown; SVG keeps known drawing elements only: nothing that runs or is fetched.
 """
 
 from __future__ import annotations
@@ -207,7 +204,7 @@ _ELEMENTS = frozenset(
     feFuncR feGaussianBlur feMerge feMergeNode feMorphology feOffset fePointLight
     feSpecularLighting feSpotLight feTile feTurbulence""".split()
 )
-_DATA_PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
+_DATA_IMAGE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
 _UNSAFE_STYLE = re.compile(
     r"@import|expression|behaviou?r|-moz-binding|javascript:|url\((?!\s*['\"]?#)|\\|<!", re.I
 )
@@ -283,8 +280,8 @@ def _copy(source: Any, target: Any, etree: Any) -> None:
 def _attribute(element: Any, name: str, value: str) -> str | None:
     """The value of an attribute that may stay, None for one that goes."""
     if name in ("href", _XLINK_HREF):
-        picture = str(element.tag).endswith("image") and _DATA_PICTURE.match(value.strip())
-        return value if value.strip().startswith("#") or picture else None
+        embedded = str(element.tag).endswith("image") and _DATA_IMAGE.match(value.strip())
+        return value if value.strip().startswith("#") or embedded else None
     if name != _SPACE and name.startswith("{"):
         return None
     if name.lower().startswith("on") or _UNSAFE_STYLE.search(value):

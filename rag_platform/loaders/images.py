@@ -1,19 +1,20 @@
-"""Image files: no text of their own, one picture; what OCR or a caption says of it is found through
+"""Image files: no text of their own, one image; what OCR or a caption says of it is found through
 its media chunk.
 """
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import ClassVar
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Facts, MediaRef, ParseSummary
+from rag_platform.ir import Facts, MediaRef
 from rag_platform.loaders.archives import damage
+from rag_platform.loaders.decoding import Decoded
+from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
 
@@ -66,18 +67,9 @@ class ImageLoader:
             notes.append(
                 f"only the first of {frames} pages is taken; save the file as PDF to have all"
             )
-        summary = ParseSummary(
-            loader_name=self.NAME,
-            loader_version=self.VERSION,
-            parser_engine="pillow",
-            engine_version=metadata.version("pillow"),
-            parse_profile="picture",
-            md_sha256=hashlib.sha256(b"").hexdigest(),
-            text_chars=0,
-            images=1,
-            pages=1,
-            pages_without_text=(1,),
-            title=PurePosixPath(filename.replace("\\", "/")).stem,
-            warnings=tuple(notes),
-        )
-        return Facts("", (), (MediaRef("img-0001", "image", "file:", page=1),), summary)
+        media = MediaRef("img-0001", "image", "file:", page=1)
+        engine = Engine("pillow", metadata.version("pillow"), "picture")
+        title = PurePosixPath(filename.replace("\\", "/")).stem
+        facts = make_facts(self, engine, Decoded("", ""), (), (media,), title, {}, notes)
+        summary = replace(facts.summary, pages=1, pages_without_text=(1,))
+        return replace(facts, summary=summary)

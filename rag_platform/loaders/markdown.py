@@ -1,7 +1,5 @@
 """Markdown: the decoded file, word for word, with its blocks, headings and images found by
-markdown-it-py (CommonMark and tables).
-
-The metadata at the top of a Markdown file, read without ever running or expanding anything.
+markdown-it-py (CommonMark and tables), and its front matter, nothing of which is run or expanded.
 """
 
 from __future__ import annotations
@@ -10,9 +8,9 @@ import functools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
@@ -32,10 +30,6 @@ from rag_platform.traits import Traits
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
-
-
-from dataclasses import field
-from typing import Any
 
 SUFFIXES = {".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx"}
 ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*)\}\s*$")
@@ -129,7 +123,7 @@ def _has_text(text: str, blocks: Sequence[Block]) -> bool:
 
 
 def _has_words(text: str, start: int, media: Sequence[MediaRef]) -> bool:
-    """True when a letter or digit stands outside of the pictures."""
+    """True when a letter or digit stands outside of the images."""
     edges = [
         start,
         *(

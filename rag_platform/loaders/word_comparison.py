@@ -176,7 +176,7 @@ def is_unmapped(text: str) -> bool:
 
 # --- judgement ----------------------------------------------------------------------------------
 
-# Chosen on 250 real PDFs. What is printed over pictures has no one order, and of formulas engines
+# Chosen on 250 real PDFs. What is printed over images has no one order, and of formulas engines
 # read what they like.
 _FREE_ORDER, _FREE = ("picture",), ("formula",)
 _RUNNING = 6  # words of a text that has an order; fewer may be the labels of a chart

@@ -1,9 +1,5 @@
-"""Captions of images by a language model that sees: routing, context, the call, and what happens
-when it fails.
-
-What a caption must hold: its JSON contract, the check of it, and the plain text made of it.
-
-Which kind of image a picture is, by the words around it, then by its lines and colours.
+"""Captions of images by a language model that sees: the kind of image, which chooses the prompt, by
+the words around it or its lines and colours; the call; and the JSON contract of the answer.
 """
 
 from __future__ import annotations
@@ -83,7 +79,7 @@ class _Request:
     """One image with everything a model is told of it."""
 
     link: MediaLink
-    picture: Path
+    image: Path
     alt_text: str
     context: str
     context_hash: str
@@ -158,8 +154,8 @@ def models(config: CaptionConfig) -> list[tuple[str, Json]]:
 
 
 def _prepare(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig) -> _Request | None:
-    picture = display_path(store, link.asset_id)
-    if picture is None:
+    image = display_path(store, link.asset_id)
+    if image is None:
         return None
     ref = next(
         (
@@ -178,10 +174,10 @@ def _prepare(link: MediaLink, facts: Facts, store: Store, config: CaptionConfig)
     )
     kind = classify_by_words(alt_text, name, context)
     if kind == "unknown":
-        kind = classify_by_look(picture)
+        kind = classify_by_look(image)
     prompt = prompts.load(PROFILES[kind], FIELDS)
     return _Request(
-        link, picture, alt_text, context, fingerprint(config.context_scope, context), prompt
+        link, image, alt_text, context, fingerprint(config.context_scope, context), prompt
     )
 
 
@@ -277,9 +273,7 @@ class _Captioning:
         if self.hopeless is not None:
             raise self.hopeless
         context, lang = item.context or "(none)", _LANGUAGES[self.config.lang]
-        messages = item.prompt.messages(
-            (encode_for_model(item.picture),), context=context, lang=lang
-        )
+        messages = item.prompt.messages((encode_for_model(item.image),), context=context, lang=lang)
         errors: list[ProviderError] = []
         for name, _, speaker in self.speakers:
             try:
@@ -596,9 +590,9 @@ def classify_by_look(path: Path) -> str:
     from PIL import Image
 
     with Image.open(path) as opened:
-        picture = opened.convert("RGB")
-    picture.thumbnail((_LOOKED_AT, _LOOKED_AT))
-    pixels = np.asarray(picture)
+        image = opened.convert("RGB")
+    image.thumbnail((_LOOKED_AT, _LOOKED_AT))
+    pixels = np.asarray(image)
     if min(pixels.shape[:2]) < 20:
         return "unknown"
     grey = pixels.mean(axis=2)

@@ -183,12 +183,12 @@ def _read(
 def _read_one(
     link: MediaLink, store: Store, config: MediaTextConfig, profile: str
 ) -> tuple[str, float | None, tuple[str, ...]]:
-    picture = display_path(store, link.asset_id)
-    if picture is None:
+    image = display_path(store, link.asset_id)
+    if image is None:
         return "", None, ("not read: it cannot be drawn",)
     try:
         text, confidence = ocr_in_child(
-            picture, config.ocr.provider, config.ocr.options, config.ocr_seconds
+            image, config.ocr.provider, config.ocr.options, config.ocr_seconds
         )
     except ProviderError as error:
         return "", None, (f"OCR failed ({error.code}): {error.message[:200]}",)

@@ -3,9 +3,6 @@ canonical form behind fingerprints.
 
 What is kept on purpose: joiners inside emoji and words of joining scripts, visible format
 characters, all of code but CR and NUL.
-
-
-The target inside an image construct: which characters to replace so that it points elsewhere.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from typing import Literal, NamedTuple
 from rag_platform.config.settings import CleaningConfig
 from rag_platform.ir import Block, Edit, Facts, MediaLink
 from rag_platform.loaders.markdown_images import SRC
-from rag_platform.normalisation.noise import noise_edits
+from rag_platform.normalisation.noise import Spans, noise_edits
 from rag_platform.text.scripts import HAN
 
 # Unicode categories Cc and Cf but LF and TAB, written out so that the profile does not change with
@@ -179,7 +176,7 @@ class _Candidate(NamedTuple):
 def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig) -> Normalised:
     """The facts cleaned for cutting; `edits` says what was changed and by which rule."""
     text = facts.text
-    code = _Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
+    code = Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
     found = [
         *_block_edits(facts.blocks, text, cleaning),
         *_target_edits(text, links, code),
@@ -194,18 +191,6 @@ def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig
     first = apply_edits(text, _disjoint(found))
     extra = list(_blank_line_edits(first, code, cleaning.max_blank_lines))
     return apply_edits(text, _absorb(first.edits, extra)) if extra else first
-
-
-@dataclass(frozen=True, slots=True)
-class _Spans:
-    """Sorted spans that do not overlap."""
-
-    spans: Sequence[tuple[int, int]]
-
-    def holds(self, offset: int) -> bool:
-        """True when a span covers the offset."""
-        index = bisect_right(self.spans, (offset, 1 << 60)) - 1
-        return index >= 0 and offset < self.spans[index][1]
 
 
 def _block_edits(
@@ -223,7 +208,7 @@ def _block_edits(
             yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)
 
 
-def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterator[_Candidate]:
+def _target_edits(text: str, links: Sequence[MediaLink], code: Spans) -> Iterator[_Candidate]:
     for link in links:
         if link.asset_id and link.start is not None and link.end is not None:
             edit = target_edit(text, link.start, link.end, f"asset://{link.asset_id}")
@@ -234,7 +219,7 @@ def _target_edits(text: str, links: Sequence[MediaLink], code: _Spans) -> Iterat
             yield _Candidate(match.start(), match.end(), 3, "", "data_uri")
 
 
-def _character_edits(text: str, code: _Spans) -> Iterator[_Candidate]:
+def _character_edits(text: str, code: Spans) -> Iterator[_Candidate]:
     for match in CR.finditer(text) if "\r" in text else ():
         yield _Candidate(
             match.start(), match.start() + 1, 4, "" if match.group(1) else "\n", "newline"
@@ -306,7 +291,7 @@ def _free(start: int, end: int, walls: Sequence[tuple[int, int]]) -> Iterator[tu
         start = walls[index][1]
 
 
-def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Edit]:
+def _blank_line_edits(first: Normalised, code: Spans, most: int) -> Iterator[Edit]:
     """Deletions, in facts offsets, of the line ends beyond `most` blank lines in a row."""
     for match in re.finditer(f"\n{{{most + 2},}}", first.text):
         start, end = first.span_to_facts(match.start() + most + 1, match.end())
@@ -316,7 +301,7 @@ def _blank_line_edits(first: Normalised, code: _Spans, most: int) -> Iterator[Ed
 
 def _absorb(edits: Sequence[Edit], extra: Sequence[Edit]) -> list[Edit]:
     """Both in order; replacements inside removed blank lines become part of the removal."""
-    inside = _Spans([(edit.start, edit.end) for edit in extra])
+    inside = Spans([(edit.start, edit.end) for edit in extra])
     removing = deque(edit for edit in edits if inside.holds(edit.start) and not edit.replacement)
     found = [edit for edit in edits if not inside.holds(edit.start)]
     for wall in extra:

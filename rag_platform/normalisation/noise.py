@@ -34,8 +34,8 @@ def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[E
     """
     if not (cleaning.drop_urls or cleaning.drop_emails or cleaning.noise):
         return
-    code = _Runs([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
-    images = _Runs(
+    code = Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
+    images = Spans(
         sorted(
             (ref.start, ref.end)
             for ref in facts.media
@@ -84,12 +84,16 @@ def _apply_rule(text: str, rule: NoiseRule) -> Iterator[tuple[int, int, str]]:
             )
 
 
-class _Runs:
+class Spans:
     """Sorted spans that do not overlap."""
 
     def __init__(self, spans: Sequence[tuple[int, int]]) -> None:
         self.starts = [start for start, _ in spans]
         self.ends = [end for _, end in spans]
+
+    def holds(self, offset: int) -> bool:
+        """True when a span covers the offset."""
+        return self.touches(offset, offset + 1)
 
     def touches(self, start: int, end: int) -> bool:
         """True when a span and [start, end) share a character."""

@@ -191,7 +191,7 @@ def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterat
 
 
 def _member(names: set[str], chapter: str, target: str) -> str:
-    """`part:NAME` for a picture that lies in the book, else the address as written."""
+    """`part:NAME` for an image that lies in the book, else the address as written."""
     name = posixpath.normpath(
         posixpath.join(posixpath.dirname(chapter), unquote(target.split("#")[0]))
     )

@@ -2,7 +2,7 @@
 
 trafilatura finds what the main content is; the blocks are made here from the page's own tree, so
 that tables, code and nested lists stay whole and every block can be proved. Facts depend on the
-bytes alone: links and pictures keep their addresses as written.
+bytes alone: links and images keep their addresses as written.
 """
 
 from __future__ import annotations

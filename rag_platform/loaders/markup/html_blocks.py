@@ -293,7 +293,7 @@ class Page:
                     cell, again = place
                     run = written.get(cell) or _cell(cell)
                     written[cell] = run
-                    if not (again and run.images()):  # the picture is shown once
+                    if not (again and run.images()):  # the image is shown once
                         images += [image.move(len(text)) for image in run.images()]
                         text += run.text()
                 text += " "

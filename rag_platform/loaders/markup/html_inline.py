@@ -160,7 +160,7 @@ class Inline:
         return "".join(self._parts).rstrip("\n")
 
     def images(self) -> tuple[Image, ...]:
-        """Pictures with their places in the text."""
+        """Images with their places in the text."""
         return tuple(self._images)
 
     def has_ink(self) -> bool:
@@ -352,7 +352,7 @@ class Inline:
 
 
 def _source(element: _Element) -> str:
-    """The picture's address: that of a lazily loaded one where `src` is only a placeholder."""
+    """The image's address: that of a lazily loaded one where `src` is only a placeholder."""
     source = (element.get("src") or "").strip()
     if not source or (source.startswith("data:") and len(source) < 1000):
         for name in ("data-src", "data-original", "data-lazy-src"):

@@ -72,7 +72,7 @@ class MailLoader:
 
 @dataclass(frozen=True)
 class MhtmlLoader:
-    """Reads a page that a browser saved with its pictures in one file."""
+    """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
     VERSION: ClassVar[str] = "1"

@@ -1,5 +1,5 @@
 """Jupyter notebooks: Markdown cells as they are, code cells and their text outputs as code,
-pictures as pictures.
+images in their place.
 
 Locators are `cell=3` (cells count from 1, code), `cell=3;lines=5-9` (lines of a Markdown cell) and
 `cell=3;output=1`.
@@ -34,7 +34,7 @@ from rag_platform.traits import Traits
 MAX_CELLS = 20_000
 MAX_OUTPUT_CHARS = 50_000  # of one output; logs of a training run go on for megabytes
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class NotebookLoader:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell and what it printed; an output is its text, or the (type, base64) of a picture."""
+    """A cell and what it printed; an output is its text, or the (type, base64) of an image."""
 
     kind: str  # markdown | code | raw
     source: str
@@ -146,7 +146,7 @@ def join_lines(text: Any) -> str:
 
 
 def _output(output: Any) -> Iterator[str | tuple[str, str]]:
-    """What one output shows: the best text that it has, and its pictures."""
+    """What one output shows: the best text that it has, and its images."""
     if output.get("output_type") in ("error", "pyerr"):
         trace = (
             "\n".join(map(str, output.get("traceback", ())))
@@ -162,19 +162,17 @@ def _output(output: Any) -> Iterator[str | tuple[str, str]]:
         "text/plain": output.get("text", ""),
         "image/png": output.get("png", ""),
     }
-    pictures = [
-        (kind, "".join(join_lines(data[kind]).split())) for kind in _PICTURES if data.get(kind)
-    ]
+    images = [(kind, "".join(join_lines(data[kind]).split())) for kind in _IMAGES if data.get(kind)]
     for kind in ("text/markdown", "text/latex", "text/plain", "text/html"):
-        # a picture's text is the name of an object
-        if data.get(kind) and not (kind == "text/plain" and pictures):
+        # an image's text is the name of an object
+        if data.get(kind) and not (kind == "text/plain" and images):
             yield (
                 _words(join_lines(data[kind]))
                 if kind == "text/html"
                 else _COLOURS.sub("", join_lines(data[kind]))
             )
             break
-    yield from pictures
+    yield from images
 
 
 def _words(page: str) -> str:

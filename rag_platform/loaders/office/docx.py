@@ -21,7 +21,7 @@ from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.archives import ZipLoader
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
-    Picture,
+    InlineImage,
     Piece,
     Reader,
     join_pieces,
@@ -128,7 +128,7 @@ def _warnings(package: Package, writer: _Writer) -> list[str]:
         (counts["hidden"], "runs of hidden text were kept"),
         (counts["charts and diagrams"], "charts and diagrams were not read"),
         (counts["embedded objects"], "embedded objects were not read"),
-        (counts["pictures without a part"], "pictures have no data in the file"),
+        (counts["images without a part"], "pictures have no data in the file"),
         (counts["embedded documents"], "embedded documents were not read"),
         (counts["too deep"], "tables or text boxes are nested too deeply and were not read"),
     ]
@@ -207,15 +207,15 @@ class _Writer:
         kind: str,
         text: str,
         locator: str,
-        pictures: Sequence[tuple[int, Picture]] = (),
+        images: Sequence[tuple[int, InlineImage]] = (),
         *,
         level: int = 0,
         title: str = "",
         tight: bool = False,
     ) -> None:
         """One block; a `tight` one follows on the next line, others after a blank line."""
-        images = [Image(at, at + len(p.text), p.target, p.alt) for at, p in pictures]
-        self.parts.append(Part(kind, text, locator, level, title, images, tight))
+        found = [Image(at, at + len(i.text), i.target, i.alt) for at, i in images]
+        self.parts.append(Part(kind, text, locator, level, title, found, tight))
 
 
 @dataclass
@@ -257,17 +257,17 @@ class _Story:
         label = writer.labels.get(element) if not self.kind else None
         pieces = writer.reader.paragraph(element)
         if level:
-            text, pictures = join_pieces(pieces, flat=True)
+            text, images = join_pieces(pieces, flat=True)
         elif label is not None:
             inner = "\n" + " " * (4 * label.level + 2)
-            text, pictures = join_pieces(
+            text, images = join_pieces(
                 [
                     piece.replace("\n", inner) if isinstance(piece, str) else piece
                     for piece in pieces
                 ]
             )
         else:
-            text, pictures = join_pieces(pieces)
+            text, images = join_pieces(pieces)
         if text and level:
             self._notes()
             prefix = "#" * level + " " + (f"{label.text} " if label and label.text else "")
@@ -276,21 +276,21 @@ class _Story:
                 "heading",
                 prefix + text,
                 locator,
-                _shift(pictures, len(prefix)),
+                _shift(images, len(prefix)),
                 level=level,
                 title=title,
             )
         elif text and label is not None:
             prefix = list_prefix(label)
             tight = bool(writer.parts) and writer.parts[-1].kind == "list"
-            writer.add("list", prefix + text, locator, _shift(pictures, len(prefix)), tight=tight)
+            writer.add("list", prefix + text, locator, _shift(images, len(prefix)), tight=tight)
         elif text:
             kind = self.kind or (
                 "caption" if writer.styles.has_name(element, "caption", "题注") else "paragraph"
             )
             if text.startswith(("```", "~~~")):
-                text, pictures = "\\" + text, _shift(pictures, 1)
-            writer.add(kind, text, locator, pictures)
+                text, images = "\\" + text, _shift(images, 1)
+            writer.add(kind, text, locator, images)
         for number, box in enumerate(text_boxes(element), 1):
             self._nest(box, f"{locator}/txbx[{number}]", depth)
 
@@ -323,9 +323,9 @@ class _Story:
             return
         if self.kind:
             for number, cells in enumerate(grid, 1):
-                text, pictures = join_pieces(self._row_pieces(cells, depth))
+                text, images = join_pieces(self._row_pieces(cells, depth))
                 if text:
-                    self.writer.add(self.kind, text, f"{locator}/tr[{number}]", pictures)
+                    self.writer.add(self.kind, text, f"{locator}/tr[{number}]", images)
             return
         width = max((first + span for cells in grid for first, span, _, _ in cells), default=0)
         above: list[list[Piece]] = [[] for _ in range(width)]
@@ -335,10 +335,10 @@ class _Story:
                 pieces = above[first] if goes_on else self._cell(cell, depth)
                 line[first : first + span] = [pieces] * span
             above = line
-            text, pictures = _pipe_row(line)
+            text, images = _pipe_row(line)
             if number == 1:
                 text += "\n" + pipe_tables.format_rule(width)
-            self.writer.add("table", text, f"{locator}/tr[{number}]", pictures, tight=number > 1)
+            self.writer.add("table", text, f"{locator}/tr[{number}]", images, tight=number > 1)
 
     def _row_pieces(
         self, cells: Sequence[tuple[int, int, bool, Element]], depth: int
@@ -399,8 +399,8 @@ class _Story:
             pieces += [f"{author}: "] if author else []
             for paragraph in paragraphs_below(note):
                 pieces += [*reader.paragraph(paragraph), "\n"]
-            text, pictures = join_pieces(pieces, flat=True)
-            self.writer.add("paragraph", text, f"{kind}/{note_id}", pictures)
+            text, images = join_pieces(pieces, flat=True)
+            self.writer.add("paragraph", text, f"{kind}/{note_id}", images)
 
 
 def list_prefix(label: Label) -> str:
@@ -425,22 +425,22 @@ def find_note(package: Package, part: str, note_id: str) -> Element | None:
     )
 
 
-def _shift(pictures: Sequence[tuple[int, Picture]], by: int) -> list[tuple[int, Picture]]:
-    return [(at + by, picture) for at, picture in pictures]
+def _shift(images: Sequence[tuple[int, InlineImage]], by: int) -> list[tuple[int, InlineImage]]:
+    return [(at + by, image) for at, image in images]
 
 
-def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, Picture]]]:
-    """(row of a pipe table, pictures with their offsets)."""
+def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, InlineImage]]]:
+    """(row of a pipe table, images with their offsets)."""
     text = "|"
-    pictures: list[tuple[int, Picture]] = []
+    images: list[tuple[int, InlineImage]] = []
     for cell in cells:
         escaped = [
             pipe_tables.escape_cell(piece) if isinstance(piece, str) else piece for piece in cell
         ]
         words, found = join_pieces(escaped, flat=True)
-        pictures += _shift(found, len(text) + 1)
+        images += _shift(found, len(text) + 1)
         text += f" {words} |"
-    return text, pictures
+    return text, images
 
 
 STEP = re.compile(r"(p|tbl|tr|tc|txbx)\[(\d+)(?:-(\d+))?\]")

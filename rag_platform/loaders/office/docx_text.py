@@ -1,4 +1,4 @@
-"""The text of a DOCX paragraph: runs, links, fields, notes, pictures, formulas, tracked changes."""
+"""The text of a DOCX paragraph: runs, links, fields, notes, images, formulas, tracked changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LINK_SCHEMES = ("http://", "https://", "mailto:", "ftp://")
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class InlineImage:
     """An image at its place in a text."""
 
     target: str  # docx:word/media/image1.png, or the URL of a linked one
@@ -50,7 +50,7 @@ class Picture:
         return f"![{self.alt}]({_target(self.target)})"
 
 
-Piece = str | Picture
+Piece = str | InlineImage
 
 
 @dataclass
@@ -105,7 +105,7 @@ class Reader:
             elif name in _NOTES:
                 out.append(self._note(name, str(child.get(W + "id", ""))))
             elif name in ("drawing", "pict", "object"):
-                out.extend(self._pictures(child))
+                out.extend(self._images(child))
             else:
                 self._field_or_ruby(child, name, out)
 
@@ -142,7 +142,7 @@ class Reader:
                 self._children(part, out)
                 out.append(after)
 
-    def _pictures(self, drawing: Element) -> Iterator[Picture]:
+    def _images(self, drawing: Element) -> Iterator[InlineImage]:
         """The images of a drawing, VML image or embedded object; charts are counted."""
         alt = ""
         for item in _walk_shown(drawing):
@@ -159,10 +159,10 @@ class Reader:
                         )
                     )
                     if relation is None:
-                        self.counts["pictures without a part"] += 1
+                        self.counts["images without a part"] += 1
                         continue
                     target = relation.target if relation.external else f"docx:{relation.target}"
-                    yield Picture(target, " ".join(re.sub(r"[\[\]\\]", " ", alt).split())[:300])
+                    yield InlineImage(target, " ".join(re.sub(r"[\[\]\\]", " ", alt).split())[:300])
                 case "chart" | "relIds":
                     self.counts["charts and diagrams"] += 1
                 case "OLEObject":
@@ -209,7 +209,7 @@ def _shift_digits(text: str, place: str) -> str:
 
 
 def symbol(element: Element) -> str:
-    """A character given by font and code; a picture font's has no letter behind it."""
+    """A character given by font and code; a symbol font's has no letter behind it."""
     try:
         code = int(str(element.get(W + "char", "")), 16)
     except ValueError:
@@ -282,17 +282,17 @@ def without_marks(text: str) -> str:
 
 def join_pieces(
     pieces: Sequence[Piece], flat: bool = False
-) -> tuple[str, list[tuple[int, Picture]]]:
-    """(text trimmed, pictures with their offsets in it); flat text has no line ends."""
+) -> tuple[str, list[tuple[int, InlineImage]]]:
+    """(text trimmed, images with their offsets in it); flat text has no line ends."""
     text = ""
-    pictures: list[tuple[int, Picture]] = []
+    images: list[tuple[int, InlineImage]] = []
     for piece in pieces:
-        if isinstance(piece, Picture):
+        if isinstance(piece, InlineImage):
             if text and not text[-1].isspace():
                 text += " "
-            pictures.append((len(text), piece))
+            images.append((len(text), piece))
             text += piece.text + " "
         else:
             text += re.sub(r"\s*[\n\t]\s*", " ", piece) if flat else piece
     lead = len(text) - len(text.lstrip())
-    return text.strip(), [(at - lead, picture) for at, picture in pictures]
+    return text.strip(), [(at - lead, image) for at, image in images]

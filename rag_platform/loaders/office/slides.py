@@ -1,4 +1,4 @@
-"""PowerPoint presentations: the titles, texts, tables, pictures and notes of each slide, in the
+"""PowerPoint presentations: the titles, texts, tables, images and notes of each slide, in the
 order of its shapes.
 
 Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them),
@@ -34,7 +34,7 @@ _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 _LINK = re.compile(r"\]\([^()\s]*\)")
-_PICTURE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
+_IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class SlidesLoader(ZipLoader):
             source = _Source(package)
             for block in blocks:
                 said = source.text_at(block.locator)
-                facts = _plain(_PICTURE.sub(r"\1", text[block.start : block.end]))
+                facts = _plain(_IMAGE.sub(r"\1", text[block.start : block.end]))
                 if said is None:
                     bad[block.ordinal] = f"nothing stands at {block.locator}"
                 elif letters(facts) != letters(said):
@@ -93,8 +93,8 @@ class SlidesLoader(ZipLoader):
 
 
 def _plain(text: str) -> str:
-    """The text without the addresses of links and without pictures."""
-    return _LINK.sub("]", _PICTURE.sub("", text))
+    """The text without the addresses of links and without images."""
+    return _LINK.sub("]", _IMAGE.sub("", text))
 
 
 def _metadata(properties: Any) -> Json:
@@ -186,7 +186,7 @@ class _Reading:
         elif getattr(shape, "has_chart", False):
             self.charts += 1
         elif shape._element.tag == f"{P}pic":
-            yield from _picture(shape, place)
+            yield from _image(shape, place)
         elif shape.has_text_frame:
             yield from _text(shape, place)
 
@@ -253,7 +253,7 @@ def _table(table: Any, place: str) -> Iterator[Part]:
     )
 
 
-def _picture(shape: Any, place: str) -> Iterator[Part]:
+def _image(shape: Any, place: str) -> Iterator[Part]:
     """An image in the file with its alternative text; the shape's name is none."""
     relation = shape.part.rels.get(shape._element.blip_rId or "")
     if relation is None or relation.is_external:

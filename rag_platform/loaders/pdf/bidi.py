@@ -1,13 +1,10 @@
 """Text written from right to left: a printed line, which PDFs store in any order, in the order in
-which one types it.
+which one types it; and Chinese and Japanese set in columns, read from the rightmost on.
 
 Where each character stands on the page says more than its place in the file: some writers store the
 line as it is seen, from left to right, others as it is typed, and engines turn some parts of it
 around. So a line is first put as it is seen and then turned into reading order, the inverse of what
 the Unicode Bidirectional Algorithm (UAX 9) does to a typed line without marks of direction.
-
-
-Chinese and Japanese set in columns: each is one run, and they are read from the rightmost on.
 """
 
 from __future__ import annotations
@@ -21,13 +18,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rag_platform.loaders.pdf.runs import Char, Run
-
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rag_platform.loaders.pdf.runs import Run
-
 
 _LEFTWARDS = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"

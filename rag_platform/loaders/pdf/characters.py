@@ -1,7 +1,4 @@
-"""Which printed line a piece of text is of, where its height does not say so: raised and lowered
-signs, flat signs, fractions, limits.
-
-Characters of a PDF page, which region owns each of them, and how a region reads as text.
+"""Characters of a PDF page, which region owns each of them, and how a region reads as text.
 
 A page is cut into regions (rectangles with a kind). Every visible character belongs to exactly one
 region: the smallest one that holds its centre. A region's text is written from the characters it
@@ -11,24 +8,15 @@ proves every block.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
-
-from rag_platform.ir import Box
-
-if TYPE_CHECKING:
-    from rag_platform.loaders.pdf.runs import Run
-
-
 import functools
 import importlib
 import math
+import re
 import sys
 import threading
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -36,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block
+from rag_platform.ir import Block, Box
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.runs import Char, Run, usual_size
 from rag_platform.text.scripts import letters
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
@@ -52,10 +40,7 @@ def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
     Flat signs count as half a line, raised and lowered ones as the sign they stand at, behind which
     a run is cut.
     """
-    sizes: Counter[float] = Counter()
-    for run in runs:
-        sizes[run.size] += len(run.chars)
-    usual = max(sizes, key=lambda size: (sizes[size], size), default=0.0)
+    usual = usual_size((run.size, len(run.chars)) for run in runs)
     scripts = [run for run in runs if run.size <= 0.8 * usual]
     found: list[tuple[Box, Run]] = []
     for run in runs:

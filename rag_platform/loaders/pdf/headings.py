@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.runs import usual_size
 from rag_platform.text.scripts import letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
@@ -95,12 +96,12 @@ def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
 
 def body_size(pages: Iterable[PageFacts]) -> float:
     """The usual font size of paragraphs and lists in half points; 0 without any."""
-    sizes: Counter[float] = Counter()
-    for page in pages:
-        for block in page.blocks:
-            if block.kind in ("paragraph", "list"):
-                sizes[block.size] += len(block.text)
-    return max(sizes, key=lambda size: (sizes[size], size), default=0.0)
+    return usual_size(
+        (block.size, len(block.text))
+        for page in pages
+        for block in page.blocks
+        if block.kind in ("paragraph", "list")
+    )
 
 
 # --- the outline --------------------------------------------------------------------------------

@@ -141,12 +141,12 @@ def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
         data = span.data
         if not data["char_flags"] & (_FILLED | _STROKED | _CLIPPING):
             # without any printed text the ink below can be the letters themselves, traced as shapes
-            if not look.on_picture(span.box) and (
+            if not look.on_image(span.box) and (
                 painted or all(map(look.shows_nothing, _words(data["chars"])))
             ):
                 found[id(data)] = "invisible"
         elif data["alpha"] < _LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
-            if not look.on_picture(span.box):
+            if not look.on_image(span.box):
                 found[id(data)] = "transparent"
         elif data["size"] < _LEAST_SIZE:
             found[id(data)] = "tiny"
@@ -292,14 +292,14 @@ class _Look:
         self._page = page
 
     @functools.cached_property
-    def _pictures(self) -> list[Box]:
+    def _images(self) -> list[Box]:
         kinds = ("fill-image", "fill-imgmask", "clip-imgmask")
         return [tuple(item[1]) for item in self._page.get_bboxlog() if item[0] in kinds]
 
-    def on_picture(self, box: Box) -> bool:
-        """True when a picture lies below or above the middle of a rectangle."""
+    def on_image(self, box: Box) -> bool:
+        """True when an image lies below or above the middle of a rectangle."""
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        return any(x0 <= x <= x1 and y0 <= y <= y1 for x0, y0, x1, y1 in self._pictures)
+        return any(x0 <= x <= x1 and y0 <= y <= y1 for x0, y0, x1, y1 in self._images)
 
     @functools.cached_property
     def _drawn(self) -> tuple[float, Any]:

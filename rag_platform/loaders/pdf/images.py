@@ -1,6 +1,5 @@
-"""Raster images of a PDF: where they stand on a page, and their encoded bytes.
-
-Whole pages of a PDF as pictures, for pages whose text is no text but an image.
+"""Raster images of a PDF: where they stand on a page, their encoded bytes, and whole pages drawn as
+images where their text is no text.
 """
 
 from __future__ import annotations
@@ -155,10 +154,10 @@ def encode_page(colours: Any, number: int) -> bytes:
     grey = colours.shape[2] < 3 or bool(
         (colours[..., 0] == colours[..., 1]).all() and (colours[..., 1] == colours[..., 2]).all()
     )
-    picture = Image.fromarray(colours[..., 0]) if grey else Image.fromarray(colours)
+    image = Image.fromarray(colours[..., 0]) if grey else Image.fromarray(colours)
     stream = io.BytesIO()
-    picture.save(stream, "PNG")
-    if stream.tell() > _PNG_BYTES * picture.width * picture.height:
+    image.save(stream, "PNG")
+    if stream.tell() > _PNG_BYTES * image.width * image.height:
         stream = io.BytesIO()
-        picture.save(stream, "JPEG", quality=85)
+        image.save(stream, "JPEG", quality=85)
     return stream.getvalue()

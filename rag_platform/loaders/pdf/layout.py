@@ -19,10 +19,10 @@ from rag_platform.loaders.pdf.characters import (
     round_out,
     union,
 )
-from rag_platform.loaders.pdf.runs import Run
+from rag_platform.loaders.pdf.runs import Run, usual_size
 from rag_platform.text.scripts import letters
 
-_PARAGRAPH = 80  # letters and digits; a label in a picture has fewer
+_PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
 
 def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
@@ -84,7 +84,7 @@ def drop_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Reg
     return [
         region
         for region in regions
-        if region.label != "picture" or not any(_holds(region.bbox, text) for text in texts)
+        if region.label != "picture" or not any(contains(region.bbox, text) for text in texts)
     ]
 
 
@@ -195,7 +195,7 @@ def order_regions(
     lost = [
         region
         for region in by_key.values()
-        if not any(_holds(other.bbox, region.bbox) for other in result)
+        if not any(contains(other.bbox, region.bbox) for other in result)
     ]
     return result + lost
 
@@ -207,7 +207,10 @@ def keep_sentences_whole(regions: Sequence[Region], runs: Sequence[Run]) -> list
     size must go on in lower case, or nothing moves.
     """
     said = [
-        ("".join(run.text for run in group).strip(), _usual_size(group))
+        (
+            "".join(run.text for run in group).strip(),
+            usual_size((run.size, len(run.chars)) for run in group),
+        )
         for group in assign_runs(runs, [r.bbox for r in regions])[0]
     ]
     order = list(range(len(regions)))
@@ -226,19 +229,3 @@ def keep_sentences_whole(regions: Sequence[Region], runs: Sequence[Run]) -> list
                     order[at + 1 : behind + 1] = [order[behind], *order[at + 1 : behind]]
                 break
     return [regions[place] for place in order]
-
-
-def _usual_size(runs: Sequence[Run]) -> float:
-    sizes: Counter[float] = Counter()
-    for run in runs:
-        sizes[run.size] += len(run.chars)
-    return max(sizes, key=lambda size: (sizes[size], size), default=0.0)
-
-
-def _holds(outer: Box, inner: Box) -> bool:
-    return (
-        outer[0] <= inner[0]
-        and outer[1] <= inner[1]
-        and outer[2] >= inner[2]
-        and outer[3] >= inner[3]
-    )

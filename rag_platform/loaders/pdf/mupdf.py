@@ -1,4 +1,4 @@
-"""PDF files read by MuPDF: pages, headings, tables and pictures with their place on the page.
+"""PDF files read by MuPDF: pages, headings, tables and images with their place on the page.
 
 `load` reads a whole file in this process. `describe`, `load_window` and `assemble` are the same
 work in parts, so that a child process can read a window of pages under limits and the parent can

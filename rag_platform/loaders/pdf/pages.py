@@ -5,7 +5,6 @@ characters.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,7 @@ from rag_platform.ir import Box, HiddenText
 from rag_platform.loaders.pdf import bidi, characters, tables
 from rag_platform.loaders.pdf.characters import Region
 from rag_platform.loaders.pdf.images import PageImage
-from rag_platform.loaders.pdf.runs import Run
+from rag_platform.loaders.pdf.runs import Run, usual_size
 from rag_platform.text.scripts import letters
 
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
@@ -133,10 +132,7 @@ def _block(
     typewritten: bool,
 ) -> PageBlock:
     kind = _KINDS.get(region.label, "paragraph")
-    sizes: Counter[float] = Counter()
-    for run in runs:
-        sizes[round(2 * run.size) / 2] += len(run.chars)
-    size = max(sizes, key=lambda item: (sizes[item], item))
+    size = usual_size((round(2 * run.size) / 2, len(run.chars)) for run in runs)
     bold = all(run.bold for run in runs)
 
     def make(kind: str, text: str) -> PageBlock:

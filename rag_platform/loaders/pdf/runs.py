@@ -5,6 +5,8 @@ its rectangle.
 from __future__ import annotations
 
 import functools
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from rag_platform.ir import Box
@@ -45,3 +47,11 @@ class Run(_RunFields):
             *[char for char in self.chars if not char[0].isspace()], strict=True
         )
         return min(x0), min(y0), max(x1), max(y1)
+
+
+def usual_size(sizes: Iterable[tuple[float, int]]) -> float:
+    """The size of most characters, given as (size, characters); the larger of two, else 0."""
+    counts: Counter[float] = Counter()
+    for size, count in sizes:
+        counts[size] += count
+    return max(counts, key=lambda size: (counts[size], size), default=0.0)
