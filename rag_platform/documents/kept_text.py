@@ -104,13 +104,8 @@ def text_in_chunks(block: Block, normalised: Normalised, spans: Sequence[tuple[i
 
 
 def _gaps(spans: Sequence[tuple[int, int]], end: int) -> Iterator[tuple[int, int]]:
-    at = 0
-    for start, stop in spans:
-        if start > at:
-            yield at, start
-        at = max(at, stop)
-    if at < end:
-        yield at, end
+    edges = [0, *(edge for span in spans for edge in span), end]
+    return ((a, b) for a, b in zip(edges[::2], edges[1::2], strict=True) if a < b)
 
 
 _OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # a reader must not prove itself

@@ -48,7 +48,7 @@ def read_images(
     """
     images = _choose_images(links)
     read = _read(images, store, config, on_image)
-    captioned = _caption(facts, images, store, config, on_image)
+    captioned = captions(facts, images, store, config.captions, on_image) if images else {}
     rows = []
     for link in images:
         text, confidence, ocr_warnings = read.get(link.asset_id, ("", None, ()))
@@ -201,16 +201,3 @@ def _read_one(
     }
     write_json(store.media_text_path(link.asset_id, profile), kept)
     return text, confidence, ()
-
-
-# --- captions -----------------------------------------------------------------------------------
-
-
-def _caption(
-    facts: Facts,
-    images: Sequence[MediaLink],
-    store: Store,
-    config: MediaTextConfig,
-    on_image: OnImage | None,
-) -> dict[str, Captioned]:
-    return captions(facts, images, store, config.captions, on_image) if images else {}

@@ -86,12 +86,9 @@ def _range(pair: tuple[int, int]) -> str:
 
 def column_letters(index: int) -> str:
     """The spreadsheet's name of a column: 0 is A, 26 is AA."""
-    name = ""
-    index += 1
-    while index:
-        index, rest = divmod(index - 1, 26)
-        name = chr(65 + rest) + name
-    return name
+    from openpyxl.utils import get_column_letter
+
+    return str(get_column_letter(index + 1))
 
 
 # --- rows to groups -----------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
@@ -226,15 +227,9 @@ def _key(char: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-    word: list[dict[str, Any]] = []
-    for char in chars:
-        if not char["c"].isspace():
-            word.append(char)
-        elif word:
-            yield word
-            word = []
-    if word:
-        yield word
+    for blank, word in groupby(chars, lambda char: bool(char["c"].isspace())):
+        if not blank:
+            yield list(word)
 
 
 # --- what may be below or above it --------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from rag_platform.ir import Box
@@ -123,13 +124,8 @@ def complete_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Reg
 
 
 def _words(run: Run) -> list[Run]:
-    words: list[list[Any]] = [[]]
-    for char in run.chars:
-        if char.text.isspace():
-            words.append([])
-        else:
-            words[-1].append(char)
-    return [run._replace(chars=tuple(word)) for word in words if word]
+    words = groupby(run.chars, lambda char: char.text.isspace())
+    return [run._replace(chars=tuple(word)) for blank, word in words if not blank]
 
 
 def _word_owner(word: Run, boxes: Sequence[Box], order: Sequence[int]) -> int:
