@@ -29,26 +29,11 @@ _MARKS = (
 _TAGS = ("tags", "tag", "keywords", "keyword")
 _CATEGORIES = ("categories", "category")
 _CREATED = (
-    "created",
-    "created_at",
-    "date_created",
-    "creationdate",
-    "published",
-    "publish_date",
-    "pubdate",
-    "date",
+    "created created_at date_created creationdate published publish_date pubdate date".split()
 )
 _MODIFIED = (
-    "modified",
-    "modified_at",
-    "updated",
-    "updated_at",
-    "lastmod",
-    "last_modified",
-    "date_modified",
-    "moddate",
-    "ms.date",
-)
+    "modified modified_at updated updated_at lastmod last_modified date_modified moddate ms.date"
+).split()
 _MONTH_FIRST = frozenset({"ms.date"})  # fields whose 5/1/2024 is known to be the first of May
 
 _ISO = re.compile(

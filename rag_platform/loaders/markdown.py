@@ -306,7 +306,7 @@ def _words(token: Token) -> str:
 
 MAX_CHARS = 64 * 1024
 MAX_DEPTH = 8
-FENCE = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
+_OPENING = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ def front_matter(text: str) -> FrontMatter:
 
     Values are text, whole numbers, booleans, lists and mappings: dates and versions stay text.
     """
-    opening = FENCE.match(text)
+    opening = _OPENING.match(text)
     if opening is None:
         return FrontMatter()
     mark = opening.group(1)

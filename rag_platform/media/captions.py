@@ -245,21 +245,16 @@ class _Captioning:
         except ValueError as error:
             return self._fail(item, "invalid_output", str(error))
         kept = {
+            "schema_version": SCHEMA_VERSION,
+            "asset_id": item.link.asset_id,
+            "profile_id": prompt.profile_id,
             "model_id": model,
             "provider_id": name,
             "context_hash": item.context_hash,
             "lang": self.config.lang,
             "caption": caption,
         }
-        write_json(
-            path,
-            {
-                "schema_version": SCHEMA_VERSION,
-                "asset_id": item.link.asset_id,
-                "profile_id": prompt.profile_id,
-                **kept,
-            },
-        )
+        write_json(path, kept)
         self._trace(item, name, model, "")
         return self._make(caption, item)
 
@@ -287,33 +282,31 @@ class _Captioning:
             self.hopeless = errors[0]
         raise errors[0]
 
-    def _make(self, caption: Json, item: _Request) -> Captioned:
-        text = plain_text(caption, self.config.inject)
+    def _make(self, caption: Json, item: _Request, warning: str = "") -> Captioned:
         return Captioned(
-            text, json.dumps(caption, ensure_ascii=False), item.prompt.profile_id, item.context_hash
+            "" if warning else plain_text(caption, self.config.inject),
+            json.dumps(caption, ensure_ascii=False),
+            item.prompt.profile_id,
+            item.context_hash,
+            (warning,) if warning else (),
         )
 
     def _fail(self, item: _Request, code: str, message: str) -> Captioned:
         self._trace(item, self.speakers[0][0], "", code)
         caption = unknown_caption(item.prompt.profile_id, item.alt_text, f"no caption: {code}")
-        said = f"caption failed ({code}): {message[:200]}"
-        return Captioned(
-            "",
-            json.dumps(caption, ensure_ascii=False),
-            item.prompt.profile_id,
-            item.context_hash,
-            (said,),
-        )
+        return self._make(caption, item, f"caption failed ({code}): {message[:200]}")
 
     def _trace(self, item: _Request, provider: str, model: str, code: str) -> None:
-        said = {
+        payload = {
+            "asset_id": item.link.asset_id,
             "caption_provider_id": provider,
             "model_id": model,
             "caption_profile_id": item.prompt.profile_id,
             "error_code": code,
+            "context_scope": self.config.context_scope,
+            "context_hash": item.context_hash,
         }
-        where = {"context_scope": self.config.context_scope, "context_hash": item.context_hash}
-        tracing.event("caption.generated", {"asset_id": item.link.asset_id, **said, **where})
+        tracing.event("caption.generated", payload)
 
 
 def encode_for_model(path: Path) -> Picture:

@@ -39,12 +39,8 @@ def headings_of(facts: Facts, normalised: Normalised) -> list[Heading]:
 
 def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
     """`sec_` and 20 hex over document, path and ordinal: edits elsewhere do not change it."""
-    return (
-        "sec_"
-        + hashlib.sha256("\x1f".join((doc_id, section_path, str(ordinal))).encode()).hexdigest()[
-            :20
-        ]
-    )
+    name = "\x1f".join((doc_id, section_path, str(ordinal)))
+    return "sec_" + hashlib.sha256(name.encode()).hexdigest()[:20]
 
 
 def section_hash(sections: Sequence[Section], text: str) -> str:

@@ -45,25 +45,15 @@ CONTAINED = 0.9  # share of the recognised text that the main element must hold
 # of a block's letters that stand in links, from which it is navigation at the content's edges
 LINK_SHARE = 0.7
 _METADATA = {
-    "author": ("author", "article:author", "dc.creator", "dcterms.creator"),
+    "author": "author article:author dc.creator dcterms.creator".split(),
     "date": (
-        "article:published_time",
-        "date",
-        "dc.date",
-        "dcterms.date",
-        "dcterms.created",
-        "datepublished",
-        "pubdate",
-    ),
+        "article:published_time date dc.date dcterms.date dcterms.created datepublished pubdate"
+    ).split(),
     "modified": (
-        "article:modified_time",
-        "og:updated_time",
-        "last-modified",
-        "dcterms.modified",
-        "datemodified",
-    ),
-    "description": ("description", "og:description", "dc.description"),
-    "site_name": ("og:site_name", "application-name"),
+        "article:modified_time og:updated_time last-modified dcterms.modified datemodified"
+    ).split(),
+    "description": "description og:description dc.description".split(),
+    "site_name": "og:site_name application-name".split(),
 }
 
 
@@ -204,17 +194,8 @@ def _metadata(root: _Element) -> Json:
     """What the page's head says: author, dates, description, language, keywords, address."""
     said: dict[str, str] = {}
     for meta in root.iter("meta"):
-        name = (
-            (
-                meta.get("property")
-                or meta.get("name")
-                or meta.get("itemprop")
-                or meta.get("http-equiv")
-                or ""
-            )
-            .strip()
-            .lower()
-        )
+        keys = map(meta.get, ("property", "name", "itemprop", "http-equiv"))
+        name = next(filter(None, keys), "").strip().lower()
         if name and (content := " ".join((meta.get("content") or "").split())[:1000]):
             said.setdefault(name, content)
     metadata: Json = {

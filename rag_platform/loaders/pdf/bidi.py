@@ -16,6 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rag_platform.text.scripts import HAN, KANA
+
 if TYPE_CHECKING:
     from rag_platform.loaders.pdf.runs import Char, Run
 
@@ -391,9 +393,7 @@ def _restore_form(text: str) -> str:
     return unicodedata.normalize("NFKC", text).strip()
 
 
-_IDEOGRAPH = re.compile(
-    "[\u3041-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
-)
+_IDEOGRAPH = re.compile(f"[{HAN}{KANA}]")
 _LEAST = 4  # signs one under the other, before they are taken for a column
 _MARKS = "、。，．：；！？「」『』（）〔〕【】《》〈〉ー…︑︒﹁﹂﹃﹄"
 

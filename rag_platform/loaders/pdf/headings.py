@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.runs import usual_size
-from rag_platform.text.scripts import letters
+from rag_platform.text.scripts import HAN, letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
 Outline = Sequence[tuple[int, str, int]]  # level, title, page
@@ -34,7 +34,7 @@ _CHINESE = (  # each opens a level below the one before it
     re.compile(r"^[一二三四五六七八九十]{1,3}\s*[、．.]"),
     re.compile(r"^[（(][一二三四五六七八九十]{1,3}[)）]"),
     re.compile(r"^\d{1,2}、"),
-    re.compile(r"^[（(]\d{1,2}[)）](?=\s*[\u3400-\u9fff])"),
+    re.compile(rf"^[（(]\d{{1,2}}[)）](?=\s*[{HAN}])"),
 )
 _UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where its chapters do
     r"(?:abstract|summary|preface|foreword|acknowledge?ments?|(?:table of"
@@ -163,7 +163,7 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return plain and (
             text.endswith(_SENTENCE_END)
             or len(text) > 100
-            or len(re.findall(r"[\u3400-\u9fff]", text)) > 30
+            or len(re.findall(f"[{HAN}]", text)) > 30
         )
     if text.endswith(_SENTENCE_END) and number_depth(text) == 0:
         return True
