@@ -129,7 +129,7 @@ def _stored(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def restored(record: type[RecordT], row: Sequence[Any]) -> RecordT:
+def restore(record: type[RecordT], row: Sequence[Any]) -> RecordT:
     """The record whose columns lead the row."""
     values = list(row[: len(FIELDS[record])])
     for position, kind in _DECODERS[record]:
@@ -150,7 +150,7 @@ def restored(record: type[RecordT], row: Sequence[Any]) -> RecordT:
 
 
 def columns(record: type[Any], alias: str = "") -> str:
-    """The quoted columns of a record in field order, for a SELECT that `restored` reads."""
+    """The quoted columns of a record in field order, for a SELECT that `restore` reads."""
     prefix = f"{alias}." if alias else ""
     return ", ".join(f'{prefix}"{name}"' for name in FIELDS[record])
 

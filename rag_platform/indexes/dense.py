@@ -1,11 +1,11 @@
-"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them
-where a question may ask it.
+"""The vectors of a release: a matrix that is scanned exactly and, in a release so large that a
+question may ask one, an approximate index beside it.
 
 dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id,
                     memory-mapped by readers
 dense/ids.txt       the chunk ids of its rows
-dense/ann/          the approximate index over the base, of the strategy's dense provider; only
-                    where `needs_ann` says so
+dense/ann/          the approximate index over the base, built with it by the strategy's dense
+                    provider where `needs_ann` says so
 dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as
                     every full build is
 dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id;
@@ -13,16 +13,11 @@ dense/fresh.npy     rows that came since the base was written, in ascending orde
 dense/fresh.txt     the chunk ids of its rows
 
 A small change writes the last three files and leaves the base as it is, so that releases share it
-on disk. When fresh and gone rows outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the
-approximate index brought up to it, built or dropped.
+on disk. When fresh and gone rows outgrow FRESH_ROWS and FRESH_SHARE, a new base is written.
 
-
-Which rows of a matrix may be among the best for a query, told from a quarter of their bytes, and
-none of them missed.
-
-Every row is kept once more with its numbers rounded to 8 bits, and with the length of what the
-rounding left out. For rounded vectors r' and q' with row = r' + e and query = q' + d, the
-Cauchy-Schwarz inequality gives
+A scan reads a quarter of the bytes of the base: every row is kept once more in memory with its
+numbers rounded to 8 bits, and with the length of what the rounding left out. For rounded vectors r'
+and q' with row = r' + e and query = q' + d, the Cauchy-Schwarz inequality gives
 
     row . query  =  r' . q'  +  r' . d  +  e . query  <=  r' . q'  +  |r'| |d|  +  |e| |query|
 
@@ -38,7 +33,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,18 +48,16 @@ from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
-from rag_platform.registry import build, provider_class, traits_of
-from rag_platform.storage.store import atomic_path, own_copies, write_text
+from rag_platform.registry import build
+from rag_platform.storage.store import atomic_path, write_text
 
 ANN_DIRECTORY = "ann"
 # so many fresh and gone rows are always scanned beside the base; above, this share of it
 FRESH_ROWS = 1_000
 FRESH_SHARE = 0.05
-# below so many vectors a scan is fast, and nobody needs to know what the approximate index misses
-MEASURED_ROWS = 50_000
+SCANNED_ROWS = 50_000  # so many vectors are scanned whatever their length
 SCAN_MS = 7.5e-8  # for each number of each row
 SLOW_SCAN_MS = 10.0  # a scan that misses nothing is preferred up to this
-STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
 BASE, BASE_IDS = "vectors.npy", "ids.txt"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
@@ -72,7 +65,7 @@ _MORE = 2  # the approximate index is asked for so many times k, because its ord
 _NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
 _NARROWED_BYTES = 2**29  # of rounded rows; above it no scan is fast
 _FILTERS = 16  # restrictions whose rows are remembered
-_ASKED_ALWAYS = RetrievalConfig(exact_scan_rows=0)
+_REBUILD = "rebuild the release with `rag rebuild`"
 
 _log = logging.getLogger(__name__)
 
@@ -86,12 +79,18 @@ def needs_ann(rows: int, dim: int, retrieval: RetrievalConfig) -> bool:
     """
     if retrieval.exact_scan_rows is not None:
         return rows > retrieval.exact_scan_rows
-    return rows >= MEASURED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
+    return rows >= SCANNED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
 
 
 def has_ann(directory: Path) -> bool:
     """True when there is an approximate index beside the vectors in `directory`."""
     return (directory / ANN_DIRECTORY).is_dir()
+
+
+def open_ann(config: ProviderConfig, directory: Path) -> DenseReader:
+    """A reader of the approximate index beside the vectors in `directory`."""
+    index: DenseIndex = build("dense_index", config.provider, config.options)
+    return index.open(directory / ANN_DIRECTORY)
 
 
 def update(
@@ -101,19 +100,14 @@ def update(
     dim: int,
     removed: Collection[str],
     added: Mapping[str, Vectors],
-    stale: int = 0,
-    retrieval: RetrievalConfig = _ASKED_ALWAYS,
-) -> int:
-    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index
-    carries, `stale` before the change.
-
-    There is an approximate index afterwards where `retrieval` may ask one, or a small change left
-    that of a base as it is.
+    retrieval: RetrievalConfig,
+) -> None:
+    """Delete `removed`, then add `added`. A new base comes with an approximate index where
+    `retrieval` may ask one; a small change leaves both as they are.
     """
     first = not (directory / BASE_IDS).is_file()
     parts = _empty(dim) if first else read_parts(directory)
-    ids, vectors = sorted(added), stacked(added, dim)
-    _require_fitting(parts, removed, ids, vectors)
+    ids, vectors = sorted(added), stack_rows(added, dim)
     gone = frozenset(removed)
     left_out = gone.intersection(parts.ids) | parts.gone
     kept = {
@@ -121,38 +115,23 @@ def update(
         for chunk_id, row in zip(parts.fresh_ids, parts.fresh, strict=True)
         if chunk_id not in gone
     }
-    fresh = kept | dict(zip(ids, vectors, strict=True))
-    if not first and len(fresh) + len(left_out) <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
-        _write_matrix(
-            directory, _FRESH, _FRESH_IDS, [(sorted(fresh), stacked(fresh, dim), frozenset())], dim
-        )
+    changed = len(kept) + len(ids) + len(left_out)
+    if not first and changed <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
+        _require_fitting(parts, removed, ids, vectors)
+        fresh = kept | dict(zip(ids, vectors, strict=True))
+        rows = (sorted(fresh), stack_rows(fresh, dim), frozenset[str]())
+        _write_matrix(directory, _FRESH, _FRESH_IDS, [rows], dim)
         write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
-        return stale
-    stale += len(left_out)
-    rows = len(parts.ids) - len(left_out) + len(fresh)
-    needed, held = needs_ann(rows, dim, retrieval), has_ann(directory)
-    anew = needed and (not held or stale > STALE_SHARE * rows)
-    grown = needed and not anew
-    with ThreadPoolExecutor(max_workers=1) as pool:  # the engine works outside the interpreter lock
-        growing = (
-            None
-            if not grown
-            else pool.submit(
-                _grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim)
-            )
-        )
-        write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
-        if growing is not None:
-            growing.result()
-    if not grown:
-        shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
-    if anew:
-        base_ids, base = read_matrix(directory)
-        _grow_ann(config, directory, [], base_ids, base)
-    return stale if grown else 0
+        return
+    write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
+    shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
+    base_ids, base = read_matrix(directory)
+    if needs_ann(len(base_ids), dim, retrieval):
+        index: DenseIndex = build("dense_index", config.provider, config.options)
+        index.build(directory / ANN_DIRECTORY, ids=base_ids, vectors=base)
 
 
-def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
+def stack_rows(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
     """float32 [n, dim], one row for each id in ascending order."""
     return (
         np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)])
@@ -210,26 +189,6 @@ def _write_matrix(
     write_text(directory / ids_name, "".join(f"{chunk_id}\n" for chunk_id, _, _ in merged))
 
 
-def rewritten_on_open(config: ProviderConfig) -> frozenset[str]:
-    """Names of the files that readers of the approximate index write; they are never shared, and
-    their hashes prove nothing.
-    """
-    return frozenset(traits_of(provider_class("dense_index", config.provider)).rewritten_on_open)
-
-
-def _grow_ann(
-    config: ProviderConfig,
-    directory: Path,
-    removed: Sequence[str],
-    ids: Sequence[str],
-    vectors: Vectors,
-) -> None:
-    index: DenseIndex = build("dense_index", config.provider, config.options)
-    if not traits_of(index).replaces_files:
-        own_copies(directory / ANN_DIRECTORY)
-    index.update(directory / ANN_DIRECTORY, removed=removed, ids=ids, vectors=vectors)
-
-
 def _require_fitting(
     parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> None:
@@ -281,9 +240,6 @@ def read_parts(directory: Path) -> Parts:
             f" {base.shape}; {_REBUILD}"
         )
     return Parts(ids, base, gone, fresh_ids, fresh)
-
-
-_REBUILD = "rebuild the release with `rag rebuild`"
 
 
 def _read(ids_path: Path, path: Path) -> tuple[list[str], Vectors]:
@@ -534,30 +490,21 @@ class DenseVectors:
     def _open_ann(self) -> DenseReader:
         with self._lock:
             if self._ann is None:
-                index: DenseIndex = build(
-                    "dense_index", self._config.provider, self._config.options
-                )
-                self._ann = index.open(self._directory / ANN_DIRECTORY)
+                self._ann = open_ann(self._config, self._directory)
             return self._ann
 
 
-def measured_recall(
+def measure_recall(
     config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10
-) -> float | None:
+) -> float:
     """The share of the k best of a scan that the approximate index finds too, over stored vectors
-    but without themselves.
-
-    None where there is no such index, or fewer than MEASURED_ROWS vectors. A hit that ties with the
-    k-th best counts.
+    but without themselves; a hit that ties with the k-th best counts.
     """
-    reader = DenseVectors(directory, config)
-    if not reader.has_ann or reader.count() < MEASURED_ROWS:
-        return None
-    try:
+    found = wanted = 0
+    with closing(DenseVectors(directory, config)) as reader:
         ids = reader.ids()
         reader.prepare()
-        found = 0
-        for chunk_id in ids[:: len(ids) // sample][:sample]:
+        for chunk_id in ids[:: max(1, len(ids) // sample)][:sample]:
             (vector,) = reader.vectors_of([chunk_id])
             best, near = (
                 [
@@ -568,9 +515,8 @@ def measured_recall(
                 for way in (False, True)
             )
             found += sum(score >= best[-1] for score in near)
-    finally:
-        reader.close()
-    return round(found / (sample * k), 4)
+            wanted += len(best)
+    return round(found / max(1, wanted), 4)
 
 
 Rows = NDArray[np.int64]

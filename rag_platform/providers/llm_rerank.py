@@ -16,6 +16,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM
 from rag_platform.providers.rerank_texts import passage
 from rag_platform.registry import build
+from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
 _FIELDS = {"listwise": ("query", "passages"), "pointwise": ("query", "passage")}
@@ -158,8 +159,7 @@ _LIST_SCHEMA: Json = {
 
 def _quoted(text: str) -> str:
     """The text as a JSON string that holds no tag either: `<` is written as an escape."""
-    encodable = text.encode("utf-8", "ignore").decode("utf-8")
-    return json.dumps(encodable, ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _object(text: str) -> Json:

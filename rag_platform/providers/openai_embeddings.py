@@ -17,6 +17,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers import openai_calls as calls
+from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.traits import Traits
 
 _NO_FAULT_OF_A_TEXT = ("missing_key", "unauthorized", "forbidden", "model_not_found")
@@ -99,18 +100,8 @@ class OpenAIEmbeddings:
         long.
         """
         info = self.info()
-        cleaned = [
-            text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8") for text in texts
-        ]
-        for position, text in enumerate(cleaned):
-            if not text.strip():
-                raise ProviderError(
-                    f"text {position} of {len(texts)} holds nothing to embed",
-                    code="blank_text",
-                    position=position,
-                )
         prefix = self.query_prefix if query else self.passage_prefix
-        inputs = [prefix + _fitting(text, self.max_tokens) for text in cleaned]
+        inputs = [prefix + _fitting(text, self.max_tokens) for text in clean_texts(texts)]
         rows = np.zeros((len(inputs), info.dim), dtype=np.float32)
         for start in range(0, len(inputs), self.batch_size):
             batch = inputs[start : start + self.batch_size]

@@ -23,7 +23,7 @@ from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.text.encoding import encodable
+from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.traits import Traits
 
 _UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"
@@ -117,14 +117,7 @@ class SentenceTransformers:
         """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
         position of a blank text.
         """
-        cleaned = [encodable(text)[: self.max_chars] for text in texts]
-        for position, text in enumerate(cleaned):
-            if not text.strip():
-                raise ProviderError(
-                    f"text {position} of {len(texts)} holds nothing to embed",
-                    code="blank_text",
-                    position=position,
-                )
+        cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
         if not cleaned:
             return np.zeros((0, info.dim), dtype=np.float32)

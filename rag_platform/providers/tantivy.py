@@ -26,9 +26,9 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
-from rag_platform.providers.panics import is_panic
+from rag_platform.providers.engine_errors import REBUILD, engine_errors
 from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.storage.store import read_json, read_records, write_json, write_records
@@ -144,7 +144,7 @@ class TantivyReader:
         self._options = options
         # the engine makes files to lock
         if (directory / "meta.json").is_file() and not writable(directory):
-            directory = stand_in(directory, self, copied=False)
+            directory = stand_in(directory, self, copies=lambda path: False)
         self._index = _index(directory, options.chinese, create=False)
         # the directory never changes, so nothing needs to watch it
         self._index.config_reader(reload_policy="manual")
@@ -406,13 +406,11 @@ def _read_buckets(
     _index(directory, chinese, create=False)  # refuses an index of terms that were cut otherwise
     if not _has_places(directory) or not (directory / _BUCKETS).is_file():
         raise ProviderError(
-            "the word index was written by an older program and takes no changes; rebuild the"
-            " release with `rag rebuild`"
+            f"the word index was written by an older program and takes no changes; {REBUILD}"
         )
     if _words_of(directory) != words.words:
         raise ProviderError(
-            "the word index was cut by another dictionary and takes no changes; rebuild the release"
-            " with `rag rebuild`"
+            f"the word index was cut by another dictionary and takes no changes; {REBUILD}"
         )
     return [
         _Bucket(item["rows"], item["name"], tuple(item["segments"]))
@@ -523,17 +521,19 @@ def _written(
 
     rows.sort(key=lambda row: row.chunk_id)
     scratch.mkdir(parents=True)
-    # one thread: equal rows, equal files
-    writer = _index(scratch, chinese, create=True).writer(heap_size=_WRITER_BYTES, num_threads=1)
-    for row in rows:
-        writer.add_document(
-            tantivy.Document(
-                **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    index = _index(scratch, chinese, create=True)
+    with _engine_errors("written"):
+        # one thread: equal rows, equal files
+        writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
+        for row in rows:
+            writer.add_document(
+                tantivy.Document(
+                    **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+                )
             )
-        )
-    sys.audit("rag_platform.commit", str(scratch))
-    writer.commit()
-    writer.wait_merging_threads()
+        sys.audit("rag_platform.commit", str(scratch))
+        writer.commit()
+        writer.wait_merging_threads()
     meta: Json = read_json(scratch / "meta.json")
     if not rows:
         return _Bucket(), meta
@@ -566,20 +566,13 @@ def _file_stem(segment_id: str) -> str:
     return segment_id.replace("-", "")
 
 
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Raises ProviderError where the engine finds its files damaged, which it often does by a
-    panic.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, (ValueError, OSError)) or is_panic(error):
-            raise ProviderError(
-                f"the word index cannot be read: {error}; rebuild the release with `rag rebuild`",
-                code="damaged_index",
-            ) from error
-        raise
+def _engine_errors(what: str, code: str | None = None) -> AbstractContextManager[None]:
+    """The engine says by ValueError, OSError or a panic that something is wrong with its files."""
+    return engine_errors(f"the word index cannot be {what}", code=code, kinds=(ValueError, OSError))
+
+
+def _reading() -> AbstractContextManager[None]:
+    return _engine_errors("read", "damaged_index")
 
 
 def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
@@ -587,18 +580,13 @@ def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
 
     if not create and not (directory / "meta.json").is_file():
         raise ProviderError(
-            f"no word index in {directory.name}; rebuild the release with `rag rebuild`",
-            code="no_lexical_index",
+            f"no word index in {directory.name}; {REBUILD}", code="no_lexical_index"
         )
-    try:
+    with _engine_errors("opened"):
         index = tantivy.Index(
             _schema(_TOKENIZERS[chinese], places=create or _has_places(directory)),
             path=str(directory),
         )
-    except (ValueError, OSError) as error:
-        raise ProviderError(
-            f"the word index cannot be opened: {error}; rebuild the release with `rag rebuild`"
-        ) from error
     # Terms are folded and stemmed before they reach the engine.
     index.register_tokenizer(
         _TOKENIZERS[chinese], tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()

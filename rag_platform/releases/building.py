@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from rag_platform.protocols import Vectors
 from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
 from rag_platform.releases.checks import IndexChanges, hash_files
 from rag_platform.releases.manifest import Manifest, embedder_info
-from rag_platform.storage.store import Store, directory_bytes
+from rag_platform.storage.store import Store, copy_file, directory_bytes
 
 OnProgress = Callable[[str, int, int], None]  # step, done, total
 
@@ -71,13 +71,7 @@ class Building:
         # engines, SQLite and the disk work outside the interpreter lock
         with ThreadPoolExecutor(max_workers=2) as pool:
             with self.step("link"):
-                own = dense.rewritten_on_open(self.strategy.dense)
-                left = (
-                    deltas.link_parent(self.parent_directory, self.directory, own, self._given_up())
-                    if self.parent_directory
-                    else []
-                )
-            copied = pool.submit(deltas.copy_files, left)
+                copied = self._take_over(pool)
             with self.step("read"):
                 rows = self._loaded()
                 vectors, failed = self._vectors(rows)
@@ -91,14 +85,15 @@ class Building:
             )
             words = pool.submit(self._write_lexical, rows)
             with self.step("copy"):
-                copied.result()
+                if copied is not None:
+                    copied.result()
             with self.step("catalog"):
                 self._write_catalog(rows, failed)
             # flushed and hashed while the rest is written; nothing changes it any more
             hashing = pool.submit(hash_files, self.directory, [CATALOG])
             with self.step("dense"):
-                stale = self._write_dense(vectors, new)
-            self._summarise(new, stale)
+                self._write_dense(vectors, new)
+            self._summarise(new)
             words.result()
             self.hashes = hashing.result()
 
@@ -109,10 +104,25 @@ class Building:
             for v in self.delta.changed
             for kind in kinds
         ]
-        needed = needed_bytes(
+        needed = estimate_bytes(
             files, self.delta.changed, embedder_info(self.strategy), self.parent_directory
         )
-        require(self.store.home, needed)
+        require_space(self.store.home, needed)
+
+    def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
+        """Link the parent's files but for an approximate index that no question would ask; the
+        copy of its catalog under way.
+        """
+        if self.origin is None or self.parent_directory is None:
+            return None
+        info, rows = self.origin.embedder, int(self.origin.counts.get("dense", 0))
+        asked = info is not None and dense.needs_ann(rows, info.dim, self.strategy.retrieval)
+        deltas.link_parent(
+            self.parent_directory,
+            self.directory,
+            without="" if asked else f"dense/{dense.ANN_DIRECTORY}",
+        )
+        return pool.submit(copy_file, self.parent_directory / CATALOG, self.directory / CATALOG)
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -202,60 +212,37 @@ class Building:
                     self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted
                 )
 
-    def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> int:
-        """Bring the vectors up to date, if the strategy builds any; returns how many deleted rows
-        the approximate index still carries.
-        """
-        if not self.strategy.builds_dense:
-            return 0
+    def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> None:
+        """Bring the vectors up to date, if the strategy builds any."""
         removed, added = self.changes.dense
-        stale = self._count("dense_stale") if dense.has_ann(self.directory / "dense") else 0
         info = embedder_info(self.strategy)
-        assert info is not None
-        if self.origin is None or removed or added:
-            rows = {chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added}
-            return dense.update(
+        if info is not None and (self.origin is None or removed or added):
+            dense.update(
                 self.strategy.dense,
                 self.directory / "dense",
                 dim=info.dim,
                 removed=removed,
-                added=rows,
-                stale=stale,
+                added={chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added},
                 retrieval=self.strategy.retrieval,
             )
-        return stale
-
-    def _given_up(self) -> Collection[str]:
-        """What the release no longer takes over: an approximate index that no question would
-        ask.
-        """
-        info = embedder_info(self.strategy)
-        asked = info is not None and dense.needs_ann(
-            self._count("dense"), info.dim, self.strategy.retrieval
-        )
-        return () if asked else (f"dense/{dense.ANN_DIRECTORY}",)
 
     def _ann_recall(self) -> float | None:
-        """What the approximate index finds of the nearest vectors; as measured for the parent while
-        its base is that of the parent.
+        """What the approximate index finds of the nearest vectors, None without one; as measured
+        for the parent while it is the parent's.
         """
-        if not self.strategy.builds_dense:
-            return None
-        name = f"dense/{dense.BASE}"
-        if not dense.has_ann(self.directory / "dense"):
+        directory, name = self.directory / "dense", dense.BASE
+        if not dense.has_ann(directory):
             return None
         if (
             self.origin is not None
             and self.parent_directory is not None
-            and (self.directory / name).samefile(self.parent_directory / name)
+            and (directory / name).samefile(self.parent_directory / "dense" / name)
+            and (known := self.origin.counts.get("ann_recall")) is not None
         ):
-            return self.origin.counts.get("ann_recall")
-        return dense.measured_recall(self.strategy.dense, self.directory / "dense")
+            return float(known)
+        return dense.measure_recall(self.strategy.dense, directory)
 
-    def _count(self, key: str) -> int:
-        return int(self.origin.counts.get(key, 0)) if self.origin is not None else 0
-
-    def _summarise(self, new: Mapping[str, Entry], stale: int) -> None:
+    def _summarise(self, new: Mapping[str, Entry]) -> None:
         catalog = CatalogReader(self.directory / CATALOG)
         try:
             counts = catalog.counts()
@@ -293,7 +280,7 @@ class Building:
             counts["lexical"] = 0
         if not self.strategy.builds_dense:
             counts["dense"] = 0
-        self.counts: Json = {**counts, "dense_stale": stale}
+        self.counts: Json = dict(counts)
         if (recall := self._ann_recall()) is not None:
             self.counts["ann_recall"] = recall
         old = self.delta.old
@@ -331,35 +318,25 @@ _UNPACKED = 4
 _VECTORS = 2.5  # the matrix, and the approximate index with the same numbers and its graph
 
 
-def needed_bytes(
+def estimate_bytes(
     stage_files: Sequence[Path],
     versions: Sequence[Version],
     embedder: EmbedderInfo | None,
-    taken_over: Path | None,
+    parent: Path | None,
 ) -> int:
-    """A rough upper figure of what a release will write: its new versions' rows and vectors, and
-    copies of what cannot be linked.
+    """A rough upper figure of what a release will write: rows and vectors of its new versions, the
+    copy of its parent's catalog and, at worst, all words anew.
     """
     rows = _UNPACKED * sum(path.stat().st_size for path in stage_files if path.is_file())
     chunks = sum(int(version.counts.get("chunks", 0)) for version in versions)
     vectors = int(_VECTORS * 4 * embedder.dim * chunks) if embedder else 0
-    copied = (
-        []
-        if taken_over is None
-        else [taken_over / CATALOG, *taken_over.glob("dense/ann/*.sqlite3")]
-    )
-    # at worst all of it is written anew
-    words = 0 if taken_over is None else directory_bytes([taken_over / "lexical"])
-    return (
-        rows
-        + vectors
-        + sum(path.stat().st_size for path in copied if path.is_file())
-        + words
-        + RESERVE
-    )
+    copied = 0
+    if parent is not None:
+        copied = (parent / CATALOG).stat().st_size + directory_bytes([parent / "lexical"])
+    return rows + vectors + copied + RESERVE
 
 
-def require(home: Path, needed: int) -> None:
+def require_space(home: Path, needed: int) -> None:
     """Raises StorageError `disk_full` when less than `needed` bytes are free under the data
     root.
     """

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions as describing
@@ -30,8 +30,6 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, Tombstone
 from rag_platform.observability import redaction, tracing
 from rag_platform.processes import jobs
-from rag_platform.protocols import DenseIndex
-from rag_platform.registry import build
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import (
@@ -722,23 +720,15 @@ class _Count:
                     )
                 if strategy.builds_dense:
                     counts["vectors"] += len(lingering(self.store, manifest, chunks))
-                    counts["ann"] += len(chunks & self._ann(directory, strategy))
+                    if dense.has_ann(directory / "dense"):
+                        with closing(dense.open_ann(strategy.dense, directory / "dense")) as ann:
+                            counts["ann"] += len(chunks & ann.ids())
             except (RagError, OSError, ValueError) as error:
                 self.open.append(f"release {manifest.release_id}: {error}")
         return counts
 
     def _versions(self) -> int:
         return len(self.ledger.versions(self.document.namespace, self.document.doc_id))
-
-    def _ann(self, directory: Path, strategy: Strategy) -> set[str]:
-        if not dense.has_ann(directory / "dense"):
-            return set()
-        index: DenseIndex = build("dense_index", strategy.dense.provider, strategy.dense.options)
-        reader = index.open(directory / "dense" / dense.ANN_DIRECTORY)
-        try:
-            return reader.ids()
-        finally:
-            reader.close()
 
     def embeddings(self) -> set[str]:
         """Content hashes with a cached vector."""

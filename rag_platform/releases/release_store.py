@@ -122,7 +122,7 @@ def build(
         work.run()
         profiles = stage_profiles(strategy)
         carried, fresh = checking.release_files(
-            directory, strategy, work.parent_directory, origin.files if origin else {}
+            directory, work.parent_directory, origin.files if origin else {}
         )
         live_ids, names = kept.union(version.version_id for _, version in live), [*carried, *fresh]
         candidate = checking.Candidate(

@@ -33,9 +33,9 @@ def writable(path: Path) -> bool:
     return os.access(folder, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
 
 
-def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
-    """A temporary folder that holds the files of `directory`, as copies or as links, and goes when
-    `owner` goes.
+def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> Path:
+    """A temporary folder that goes when `owner` goes: copies of those files of `directory` that
+    `copies` names, links to the others.
     """
     folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
@@ -43,7 +43,7 @@ def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
         target = folder / path.relative_to(directory)
         if path.is_dir():
             target.mkdir()
-        elif copied:
+        elif copies(path):
             shutil.copyfile(path, target)
         elif path.suffix != ".lock":
             target.symlink_to(path.resolve())
