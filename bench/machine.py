@@ -49,6 +49,7 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.intake.receiving import Reception
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.publishing import go_forward
 from rag_platform.releases.retention import condemned
 
@@ -163,16 +164,15 @@ def compare_with_full(place: Place) -> None:
     """
     published = state_of(place, queries=QUERIES)
     with EmbeddingCache(place.store.embeddings_path) as cache:
-        manifest = releases.build(
+        deletions = place.ledger.deletion_sequence(NAMESPACE)
+        manifest = build(
             place.store,
             NAMESPACE,
             place.strategy,
-            place.ledger.live(NAMESPACE),
+            Live(place.ledger.live(NAMESPACE), deletions=deletions),
             release_id="full",
-            deletions=place.ledger.deletion_sequence(NAMESPACE),
-            parent=None,
+            descent=Descent(full=True),
             cache=cache,
-            full=True,
         )
     assert not manifest.failures, manifest.failures
     full = state_of(place, "full", QUERIES)

@@ -26,6 +26,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release, now
 from rag_platform.observability import tracing
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import CheckResult, Manifest, read_manifest
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -158,18 +159,14 @@ def build_candidate(
             profile_id=index_profile(strategy),
         ) as span,
     ):
-        manifest = releases.build(
+        manifest = build(
             store,
             namespace,
             strategy,
-            live,
+            Live(live, rows, deletions),
             release_id=release_id,
-            deletions=deletions,
-            parent=parent,
+            descent=Descent(parent, full, replaces),
             cache=cache,
-            full=full,
-            rows=rows,
-            replaces=replaces,
             processes=settings.embedding_processes,
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)

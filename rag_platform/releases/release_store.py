@@ -15,15 +15,13 @@ import functools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
+from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import (
     ConfigError,
@@ -32,28 +30,20 @@ from rag_platform.errors import (
     RagError,
     ReleaseError,
     SchemaVersionError,
-    disk_full,
 )
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
-from rag_platform.ir import Document, EmbedderInfo, Version
+from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
-    CheckResult,
     Manifest,
     embedder_info,
     read_manifest,
-    write_manifest,
 )
-from rag_platform.storage.store import Store, write_text
+from rag_platform.storage.store import Store, flush_directory, write_text
 
-if TYPE_CHECKING:
-    from rag_platform.indexes.embedding_cache import EmbeddingCache
-    from rag_platform.releases.building import OnProgress
-
-_BUILDING = ".building-"
 _TRASH = ".trash-"
 
 
@@ -73,137 +63,13 @@ class OpenRelease:
             self.dense.close()
 
 
-# --- building -----------------------------------------------------------------------------------
-
-
-def build(
-    store: Store,
-    namespace: str,
-    strategy: Strategy,
-    live: Sequence[tuple[Document, Version]],
-    *,
-    release_id: str,
-    deletions: int = 0,
-    parent: str | None,
-    cache: EmbeddingCache,
-    full: bool = False,
-    rows: Mapping[str, str] | None = None,
-    replaces: str | None = None,
-    processes: int = 0,
-    on_progress: OnProgress | None = None,
-) -> Manifest:
-    """The manifest of a checked candidate that holds exactly the live versions.
-
-    A parent with the same index profile is copied and the difference applied, unless `full`;
-    otherwise everything is built. `rows` are the fingerprints by which the ledger knows all live
-    versions; what `live` leaves out of them is taken over from the parent, whose `known_rows` they
-    are. One that only `replaces` another, with the same content, takes its place after that one's
-    parent. Vectors come from the cache; those it lacks are computed. A check that fails does not
-    stop the build: it stands in `manifest.checks`, and `publish` refuses. Raises StorageError
-    `disk_full` when there is no room for it, or not any more; what is published stays as it is.
-    """
-    # What only writers need is imported here, for the server opens releases and should start fast.
-    from rag_platform.processes.worker import Workers
-    from rag_platform.releases import checks as checking
-    from rag_platform.releases.building import Building
-
-    final = store.release_dir(namespace, release_id)
-    if final.exists():
-        raise ReleaseError(
-            f"release {release_id!r} exists already; build under another id", code="release_exists"
-        )
-    origin = None if full else _usable(store, namespace, strategy, parent)[0]
-    rows = rows or {}
-    kept = rows.keys() - {version.version_id for _, version in live}
-    with _unfinished(store, final) as directory, Workers(processes) as workers:
-        work = Building(
-            store, strategy, live, kept, directory, origin, cache, processes, workers, on_progress
-        )
-        work.run()
-        profiles = stage_profiles(strategy)
-        carried, fresh = checking.release_files(
-            directory, work.parent_directory, origin.files if origin else {}
-        )
-        live_ids, names = kept.union(version.version_id for _, version in live), [*carried, *fresh]
-        candidate = checking.Candidate(
-            directory,
-            store,
-            strategy,
-            profiles,
-            live_ids,
-            work.delta.changed,
-            names,
-            parent,
-            carried,
-            work.counts.get("ann_recall"),
-            work.changes if origin else None,
-        )
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            hashing = pool.submit(
-                checking.hash_files, directory, [name for name in fresh if name not in work.hashes]
-            )
-            with work.step("check"):
-                checks = candidate.results(workers)
-            with work.step("hash"):
-                files = dict(sorted({**carried, **work.hashes, **hashing.result()}.items()))
-        manifest = Manifest(
-            release_id=release_id,
-            namespace=namespace,
-            parent=parent,
-            created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            strategy=strategy.name,
-            strategy_config_id=strategy_config_id(strategy),
-            strategy_config=strategy.model_dump(mode="json"),
-            index_profile=index_profile(strategy),
-            profiles=profiles,
-            encoding=strategy.encoding,
-            embedder=embedder_info(strategy),
-            versions=work.chunk_counts,
-            counts=work.counts,
-            files=files,
-            delta={
-                **work.summary,
-                "seconds": work.seconds,
-                **({"replaces": replaces} if replaces else {}),
-            },
-            checks=tuple(checks),
-            outputs=work.outputs,
-            given=work.given,
-            editions=work.editions,
-            rows=rows,
-            deletions=deletions,
-        )
-        write_manifest(directory, manifest)
-        _sync(directory)
-        os.replace(directory, final)
-        _sync_directory(final.parent)
-    return manifest
-
-
-@contextmanager
-def _unfinished(store: Store, final: Path) -> Iterator[Path]:
-    """An empty directory for a candidate, removed with an error; one of a full disk is told as
-    such.
-    """
-    directory = final.with_name(_BUILDING + final.name)
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    try:
-        yield directory
-    except BaseException as error:
-        shutil.rmtree(directory, ignore_errors=True)
-        if full := disk_full(error, store.home):
-            raise full from error
-        raise
-
-
 def known_rows(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> Mapping[str, str]:
     """version_id to the fingerprint of the ledger's rows, of what the next release can take over
     from its parent as it is.
     """
-    origin, _ = _usable(store, namespace, strategy, parent)
+    origin, _ = usable_parent(store, namespace, strategy, parent)
     if origin is None:
         return {}
     with closing(
@@ -219,10 +85,10 @@ def known_rows(
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
     """Why the next release cannot be made of its parent and the difference, empty when it can."""
-    return _usable(store, namespace, strategy, parent)[1]
+    return usable_parent(store, namespace, strategy, parent)[1]
 
 
-def _usable(
+def usable_parent(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> tuple[Manifest | None, str]:
     """The parent's manifest when a delta can be applied to a copy of it, or why it cannot."""
@@ -273,38 +139,6 @@ def _named(embedder: EmbedderInfo | None) -> str:
     return f"{embedder.embedder_id} {embedder.version} (dim {embedder.dim})" if embedder else "none"
 
 
-def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
-    """The checks of a finished release run again over all its versions, with every file hashed."""
-    from rag_platform.processes.worker import Workers
-    from rag_platform.releases.checks import Candidate, changed_files
-
-    directory = store.release_dir(namespace, release_id)
-    manifest = read_manifest(directory)
-    strategy = Strategy.model_validate(manifest.strategy_config)
-    catalog = CatalogReader(directory / CATALOG)
-    versions = list(catalog.versions().values())
-    catalog.close()
-    candidate = Candidate(
-        directory,
-        store,
-        strategy,
-        manifest.profiles,
-        manifest.versions.keys(),
-        versions,
-        manifest.files,
-        ann_recall=manifest.counts.get("ann_recall"),
-    )
-    with Workers() as workers:
-        results = [result for result in candidate.results(workers) if result.name != "files_intact"]
-    changed = changed_files(directory, manifest.files)
-    details = (
-        f"changed since the build: {', '.join(changed[:5])}"
-        if changed
-        else f"{len(manifest.files)} files have their recorded sha256"
-    )
-    return [*results, CheckResult("files_intact", not changed, details)]
-
-
 # --- publishing ---------------------------------------------------------------------------------
 
 
@@ -333,7 +167,7 @@ def publish(store: Store, namespace: str, release_id: str) -> Manifest:
             code="files_missing",
         )
     write_text(store.current_path(namespace), release_id + "\n")
-    _sync_directory(store.releases_dir(namespace))
+    flush_directory(store.releases_dir(namespace))
     return manifest
 
 
@@ -495,7 +329,7 @@ def surplus(
     unfinished = [
         path
         for path in inside
-        if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))
+        if not (path / "manifest.json").is_file() or path.name.startswith(".")
     ]
     releases = list_heads(store, namespace) if releases is None else releases
     read = current(store, namespace)
@@ -635,21 +469,3 @@ def require_current(store: Store, namespace: str) -> str:
             f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release"
         )
     return release_id
-
-
-def _sync(directory: Path) -> None:
-    """Flush every file of a new release to disk before its name appears."""
-    for path in [*directory.rglob("*"), directory]:
-        if path.is_dir():
-            _sync_directory(path)
-        elif path.stat().st_nlink == 1:  # linked files were flushed with the parent
-            with open(path, "rb") as handle:
-                os.fsync(handle.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

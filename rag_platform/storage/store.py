@@ -356,6 +356,15 @@ def _flush(path: Path | str) -> None:
         os.fsync(written.fileno())
 
 
+def flush_directory(path: Path) -> None:
+    """Flush the names in a folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 atomically, newlines as they are."""
     with atomic_path(path) as temporary:
