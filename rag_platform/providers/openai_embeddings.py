@@ -16,8 +16,9 @@ from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
-from rag_platform.providers import openai_calls as calls
+from rag_platform.providers import model_calls as calls
 from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.openai_client import make_client, place_of
 from rag_platform.traits import Traits
 
 _NO_FAULT_OF_A_TEXT = ("missing_key", "unauthorized", "forbidden", "model_not_found")
@@ -117,15 +118,14 @@ class OpenAIEmbeddings:
         if self.send_dim:
             body["dimensions"] = self.dim
         retries, mode = (self.retries, "online") if query else (0, "offline")
-        with calls.recorded(self.NAME, self._name, mode=mode, texts=len(batch)) as record:
+        endpoint = calls.Endpoint(
+            self.NAME, self._name, place_of(self), retries, self.backoff_ms, (self.price_input, 0.0)
+        )
+        with calls.record_call(self.NAME, self._name, mode=mode, texts=len(batch)) as record:
             try:
                 client = self._client()
-                reply, record["retries"] = calls.asked(
-                    lambda: client.embeddings.create(**body),
-                    name=self._name,
-                    place=self._place,
-                    retries=retries,
-                    backoff_ms=self.backoff_ms,
+                reply, record["retries"] = calls.ask(
+                    endpoint, lambda: client.embeddings.create(**body)
                 )
             except ProviderError as error:
                 if error.code in _NO_FAULT_OF_A_TEXT:
@@ -142,14 +142,14 @@ class OpenAIEmbeddings:
             if counted is None:
                 usage = {
                     "input_tokens": sum(
-                        calls.estimated_usage(text, "")["input_tokens"] for text in batch
+                        calls.estimate_usage(text, "")["input_tokens"] for text in batch
                     ),
                     "estimated": True,
                 }
             record |= {
                 "model_version": str(getattr(reply, "model", "") or ""),
                 "usage": usage,
-                "cost": calls.cost_of({**usage, "output_tokens": 0}, self.price_input, 0.0),
+                "cost": calls.cost_of({**usage, "output_tokens": 0}, *endpoint.prices),
                 "ms": round(1000 * (time.perf_counter() - started), 1),
             }
             return self._checked(reply, len(batch), start)
@@ -161,8 +161,8 @@ class OpenAIEmbeddings:
         )
         if not isinstance(data, list) or places != list(range(count)):
             raise ProviderError(
-                f"the model {self._name!r} at {self._place} answered {count} texts with vectors for"
-                f" {places[:9]}",
+                f"the model {self._name!r} at {place_of(self)} answered {count} texts with vectors"
+                f" for {places[:9]}",
                 code="broken_reply",
             )
         rows = np.zeros((count, self.dim), dtype=np.float32)
@@ -171,13 +171,13 @@ class OpenAIEmbeddings:
                 vector = np.asarray(item.embedding, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise ProviderError(
-                    f"the model {self._name!r} at {self._place} answered something else than"
+                    f"the model {self._name!r} at {place_of(self)} answered something else than"
                     f" numbers: {error}",
                     code="broken_reply",
                 ) from error
             if vector.shape != (self.dim,):
                 raise ConfigError(
-                    f"the model {self._name!r} at {self._place} gives vectors of {vector.size}"
+                    f"the model {self._name!r} at {place_of(self)} gives vectors of {vector.size}"
                     f" numbers, the option `dim` says {self.dim}; set `dim: {vector.size}`, or"
                     " `send_dim: true` where the model can shorten its vectors",
                     code="wrong_dimension",
@@ -199,29 +199,12 @@ class OpenAIEmbeddings:
 
     def _client(self) -> Any:
         if "client" not in self._held:
-            import openai
-
-            key = calls.key_of(self.NAME, self.api_key_env, kind="embedder")
-            common: Json = {"api_key": key, "timeout": self.timeout_ms / 1000, "max_retries": 0}
-            if self.endpoint:
-                client: Any = openai.AzureOpenAI(
-                    azure_endpoint=self.endpoint,
-                    azure_deployment=self.deployment_name,
-                    api_version=self.api_version,
-                    **common,
-                )
-            else:
-                client = openai.OpenAI(base_url=self.base_url or None, **common)
-            self._held["client"] = calls.closed_with(self, client)
+            self._held["client"] = make_client(self, kind="embedder")
         return self._held["client"]
 
     @property
     def _name(self) -> str:
         return self.deployment_name or self.model
-
-    @property
-    def _place(self) -> str:
-        return self.endpoint or self.base_url or "api.openai.com"
 
 
 def _fitting(text: str, max_tokens: int) -> str:

@@ -13,9 +13,10 @@ ids that the deletion recorded.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields
+from typing import Protocol
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions as describing
@@ -153,7 +154,8 @@ def plan_delete(
     version_ids = [version.version_id for version in versions]
     version_id = versions[0].version_id if version is not None else None
     _in_force(document, version_id, mode, ledger)
-    held = _belongings(namespace, versions, settings, store, ledger)
+    stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
+    held = _belongings(namespace, versions, stones, settings=settings, store=store, ledger=ledger)
     holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
     kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
@@ -216,7 +218,7 @@ def start_delete(
         stone = _in_force(document, version_id, mode, ledger) or ledger.delete(
             namespace, doc_id, version_id, mode
         )
-        recorded(stone, planned.held, settings=settings, store=store, ledger=ledger)
+        record_deletion(stone, planned.held, settings=settings, store=store, ledger=ledger)
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event(
             "document.deleted",
@@ -302,7 +304,7 @@ def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> s
     ).intersection(chunk_ids)
 
 
-def recorded(
+def record_deletion(
     stone: Tombstone,
     held: Belongings | None = None,
     *,
@@ -321,7 +323,16 @@ def recorded(
         for v in ledger.versions(stone.namespace, stone.doc_id)
         if stone.version_id in (None, v.version_id)
     ]
-    held = held or _belongings(stone.namespace, versions, settings, store, ledger)
+    if held is None:
+        stones = ledger.tombstones(stone.namespace, since=0)
+        held = _belongings(
+            stone.namespace,
+            versions,
+            [other for other in stones if other.doc_id == stone.doc_id],
+            settings=settings,
+            store=store,
+            ledger=ledger,
+        )
     ids = tuple(version.version_id for version in versions)
     record = Record(
         stone.sequence, stone.namespace, stone.doc_id, ids, stone.mode, stone.created_at, held
@@ -332,25 +343,26 @@ def recorded(
 
 
 def _belongings(
-    namespace: str, versions: Sequence[Version], settings: Settings, store: Store, ledger: Ledger
+    namespace: str,
+    versions: Sequence[Version],
+    stones: Iterable[Tombstone],
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
 ) -> Belongings:
-    """What the versions of one document have, by their stage files, by the releases, and by what
-    earlier deletions of it recorded.
+    """What versions have, by their stage files, by the releases, and by what earlier deletions
+    recorded.
     """
     manifests = releases.list_releases(store, namespace)
-    held = of_versions(
-        store, versions, strategies=strategies_of(namespace, settings, ledger, manifests)
-    )
+    strategies = strategies_of(namespace, settings, ledger, manifests)
+    found = of_versions(store, versions, strategies=strategies)
     for manifest in manifests:
-        held |= of_release(store, manifest, [version.version_id for version in versions])
-    for stone in ledger.tombstones(namespace, since=0):
-        if (
-            versions
-            and stone.doc_id == versions[0].doc_id
-            and (record := read_record(store, namespace, stone.sequence)) is not None
-        ):
-            held |= record.belongings
-    return held
+        found |= of_release(store, manifest, [version.version_id for version in versions])
+    for stone in stones:
+        if (record := read_record(store, namespace, stone.sequence)) is not None:
+            found |= record.belongings
+    return found
 
 
 def strategies_of(
@@ -459,8 +471,26 @@ def delete_data(job: Job, *, store: Store) -> Json:
     return {"markdown": "\n".join(lines), **data}
 
 
-# how many records are left, what could not be looked into
-Recorded = Callable[[Collection[str], redaction.Names], tuple[int, list[str]]]
+class Partitions(Protocol):
+    """The partition keys of document versions, and what was recorded under them, wherever they are
+    kept.
+    """
+
+    def keys(self) -> set[str]:
+        """Every key there is."""
+
+    def drop(self, keys: Collection[str]) -> None:
+        """Remove keys."""
+
+    def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
+        """Erase what was recorded under keys and whatever else names the documents; how many
+        records, and what could not be reached.
+        """
+
+    def recorded(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
+        """How many records are left that `forget` would erase, and what could not be looked
+        into.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -514,16 +544,13 @@ def prove(
     settings: Settings,
     store: Store,
     ledger: Ledger,
-    partitions: Collection[str] = (),
-    recorded: Recorded | None = None,
-    unreached: Sequence[str] = (),
+    partitions: Partitions | str,
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
 
     Counted is what deletions recorded and what is found now, less what versions of other documents
-    (or, for a version, other versions of its own) need too. `partitions` are the keys of Dagster,
-    `recorded` counts what it recorded under keys or about names, `unreached` says what nobody could
-    open. Raises NotFoundError for an unknown document.
+    (or, for a version, other versions of its own) need too. `partitions` may be the reason why
+    nobody could open them. Raises NotFoundError for an unknown document.
     """
     document = named_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
@@ -532,19 +559,21 @@ def prove(
     doc_id, version_id = document.doc_id, mine[0].version_id if version is not None else None
     manifests = releases.list_releases(store, namespace)
     ids = [version.version_id for version in mine]
-    own = of_versions(store, mine, strategies=strategies_of(namespace, settings, ledger, manifests))
-    for manifest in manifests:
-        own |= of_release(store, manifest, ids)
-    for stone in ledger.tombstones(namespace, since=0):
-        if stone.doc_id == doc_id and version_id in (None, stone.version_id):
-            record = read_record(store, namespace, stone.sequence)
-            own = own if record is None else own | record.belongings
+    stones = [
+        stone
+        for stone in ledger.tombstones(namespace, since=0)
+        if stone.doc_id == doc_id and version_id in (None, stone.version_id)
+    ]
+    own = _belongings(namespace, mine, stones, settings=settings, store=store, ledger=ledger)
     work = _Count(document, mine, own, settings, store, ledger)
     names = work.names(whole=version_id is None)
     words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
-    events, blind = recorded(ids, names) if recorded is not None else (0, [])
+    if isinstance(partitions, str):
+        keys, events, blind = set[str](), 0, [partitions]
+    else:
+        keys, (events, blind) = partitions.keys(), partitions.recorded(ids, names)
     others, packed = _other_files(store, names)
-    work.open += [*unreached, *blind, *packed]
+    work.open += [*blind, *packed]
     remaining = {
         "raw": work.held("file_sha256s", work.raw()),
         "facts": work.facts(),
@@ -556,7 +585,7 @@ def prove(
         "descriptions": work.held("description_keys", work.descriptions()),
         "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
         "logs": redaction.quoting(store.logs_dir, names),
-        "partitions": len(set(partitions) & set(ids)),
+        "partitions": len(keys & set(ids)),
         "events": events,
         "drafts": words.pop("drafts"),
         "ledger": sum(words.values()),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rag_platform.config.settings import Settings
 from rag_platform.documents import descriptions
@@ -27,7 +27,7 @@ from rag_platform.observability import redaction, tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention
-from rag_platform.releases.deletion import lingering, recorded
+from rag_platform.releases.deletion import Partitions, lingering, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import retain
 from rag_platform.releases.retention import condemned
@@ -57,24 +57,6 @@ class Due(NamedTuple):
     record: Record
     versions: set[str]
     chunk_ids: frozenset[str]
-
-
-class Partitions(Protocol):
-    """The partition keys of document versions, wherever they are kept."""
-
-    def keys(self) -> set[str]:
-        """Every key there is."""
-        ...
-
-    def drop(self, keys: Collection[str]) -> None:
-        """Remove keys."""
-        ...
-
-    def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many
-        records, and what could not be reached.
-        """
-        ...
 
 
 @dataclass
@@ -205,7 +187,7 @@ class _Collection:
             if stone.mode == "hard"
         ]
         return [
-            recorded(
+            record_deletion(
                 stone,
                 settings=self.settings,
                 store=self.store,

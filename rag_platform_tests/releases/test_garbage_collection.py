@@ -19,12 +19,13 @@ from rag_platform.intake.downloading import Downloaded
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import garbage_collection
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import Proof, prove, recorded
+from rag_platform.releases.deletion import Proof, prove, record_deletion
 from rag_platform.releases.garbage_collection import Collected, alone, collect
 from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
 from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import write_json
+from rag_platform_tests.partitions import Keys
 from rag_platform_tests.release_checks import failed_checks
 
 GATE = (
@@ -85,14 +86,14 @@ class Bench:
             store=self.store,
             ledger=self.ledger,
             scope=scope,
-            **options,
+            **{"partitions": Keys(), **options},
         )
 
     def delete(
         self, name: str, version_id: str | None = None, mode: str = "hard", release: bool = True
     ) -> Record:
         parts = {"settings": self.shelf.settings, "store": self.store, "ledger": self.ledger}
-        record = recorded(
+        record = record_deletion(
             self.ledger.delete("default", self.doc_id(name), version_id, mode), **parts
         )
         if release:
