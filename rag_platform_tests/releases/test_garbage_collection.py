@@ -86,7 +86,7 @@ class Bench:
             store=self.store,
             ledger=self.ledger,
             scope=scope,
-            **{"partitions": Keys(), **options},
+            **options,
         )
 
     def delete(
@@ -116,7 +116,7 @@ class Bench:
             settings=self.shelf.settings,
             store=self.store,
             ledger=self.ledger,
-            **options,
+            **{"partitions": Keys(), **options},
         )
 
     def files(self) -> list[str]:
