@@ -51,7 +51,7 @@ from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.publishing import go_forward
-from rag_platform.releases.retention import condemned
+from rag_platform.releases.retention import is_condemned
 
 Content = tuple[int, ...]  # numbers of paragraphs
 FILES = ("a.md", "b.md", "sub/c.md", "d.txt")
@@ -191,7 +191,7 @@ def pinnable(place: Place, doc_id: str) -> list[str]:
     ready = [
         version for version in place.ledger.versions(NAMESPACE, doc_id) if version.status == "ready"
     ]
-    return [v.version_id for v in ready if not condemned(v, stones, ())]
+    return [v.version_id for v in ready if not is_condemned(v, stones, ())]
 
 
 def content_of(place: Place, version_id: str) -> list[int]:

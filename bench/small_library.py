@@ -34,10 +34,10 @@ from rag_platform.releases.garbage_collection import alone, collect
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
+    is_behind_ledger,
     publish_candidate,
     roll_back,
     settle,
-    unfinished,
 )
 from rag_platform.releases.stored_artifacts import Record
 from rag_platform.releases.verification import verify_release
@@ -210,7 +210,7 @@ class Place:
             self.store.release_dir(NAMESPACE, published)
         ).index_profile != index_profile(self.strategy):
             return True
-        return unfinished(NAMESPACE, self.settings, self.store, self.ledger)
+        return is_behind_ledger(NAMESPACE, self.settings, self.store, self.ledger)
 
     def move(self) -> None:
         """Give the namespace the strategy of this place, rebuild what that leaves stale, and

@@ -32,7 +32,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import faults
 from rag_platform.processes import jobs
-from rag_platform.releases.publishing import settle, unchanged, unfinished
+from rag_platform.releases.publishing import is_behind_ledger, settle, unchanged
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
 from rag_platform.storage.store import Store
@@ -202,7 +202,7 @@ def release(work: Work) -> str:
     )
     if not anything or not (
         job.args.get("release", True)
-        or unfinished(job.namespace, work.settings, work.store, work.ledger)
+        or is_behind_ledger(job.namespace, work.settings, work.store, work.ledger)
     ):
         return ""
     strategy = load_strategy(work.settings, work.ledger.namespaces().get(job.namespace))

@@ -121,7 +121,7 @@ _DECODERS = {record: _decoders(types) for record, types in FIELDS.items()}
 _GETTERS = {record: operator.attrgetter(*types) for record, types in FIELDS.items()}
 
 
-def _stored(value: Any) -> Any:
+def _to_column(value: Any) -> Any:
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False) if value else "[]"
     if isinstance(value, dict):
@@ -172,7 +172,7 @@ def _values(record: Any) -> list[Any]:
     kind = type(record)
     values = list(_GETTERS[kind](record))
     for position, _ in _DECODERS[kind]:
-        values[position] = _stored(values[position])
+        values[position] = _to_column(values[position])
     return values
 
 
@@ -334,7 +334,7 @@ def row_of_document(document: Document) -> tuple[Any, ...]:
 
 
 def _entry_values(entry: Entry) -> list[Any]:
-    said = [_stored(getattr(entry, name)) for name in VIEW_COLUMNS]
+    said = [_to_column(getattr(entry, name)) for name in VIEW_COLUMNS]
     return [
         *_values(entry.chunk),
         entry.content_hash,
@@ -402,7 +402,7 @@ def _defaults(record: type[Any], table: str) -> dict[str, str]:
             if item.default_factory is not dataclasses.MISSING
             else ""
         )
-        stored = _stored(value)
+        stored = _to_column(value)
         found[item.name] = (
             "NULL"
             if stored is None

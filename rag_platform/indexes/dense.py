@@ -343,7 +343,7 @@ class DenseVectors:
         if not approximate or not self.has_ann:
             return self._scan(query, k, self._holding), "exact"
         try:
-            proposed = self._proposed(query, k * _MORE)
+            proposed = self._propose(query, k * _MORE)
         except RagError as error:
             _log.warning(
                 "the approximate index failed, scanning all %d vectors instead: %s",
@@ -364,7 +364,7 @@ class DenseVectors:
             self._preparing = True
         self._prepare()
 
-    def held(self, chunk_ids: Iterable[str]) -> list[str]:
+    def keep_embedded(self, chunk_ids: Iterable[str]) -> list[str]:
         """Those of the chunks that have a vector, in their order; one that only pictures speak for
         has none.
         """
@@ -389,7 +389,7 @@ class DenseVectors:
         if reader is not None:
             reader.close()
 
-    def _proposed(self, query: Vectors, wanted: int) -> list[int]:
+    def _propose(self, query: Vectors, wanted: int) -> list[int]:
         """Rows that hold near the query, by the approximate index; it is asked for more where it
         proposes gone ones.
         """
@@ -405,13 +405,13 @@ class DenseVectors:
         with faults.Attempt("dense_index.narrow") as attempt:  # questions are answered without it
             self._row_of()
             kernel()  # without it, all rows are scanned
-            self._rounded = rounded(self._base)
+            self._rounded = round_rows(self._base)
         if attempt.error is not None:
             _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), attempt.error)
 
     def _scan(self, query: Vectors, k: int, rows: Rows | None) -> list[Candidate]:
         """The best of the rows, which ascend; of all where they are None."""
-        rows = self._narrowed(query, k, rows)
+        rows = self._narrow(query, k, rows)
         scores = np.round(self._scores(query, rows), _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
@@ -437,7 +437,7 @@ class DenseVectors:
             [products(self._base, query, base), products(self._fresh, query, fresh)]
         )
 
-    def _narrowed(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
+    def _narrow(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
         """Those of the rows that may be among the best; the rows themselves where that cannot be
         told cheaply.
         """
@@ -556,7 +556,7 @@ def kernel() -> Callable[..., Any]:
     return found
 
 
-def rounded(matrix: Vectors) -> Rounded:
+def round_rows(matrix: Vectors) -> Rounded:
     """The rows [n, dim] in 8 bits; a fifth of a second for 100,000 rows of 384."""
     count, dim = matrix.shape
     rows, steps, rests = (
@@ -591,7 +591,7 @@ def survivors(
 
     `product` gives the exact products of some rows with the query.
     """
-    asked = rounded(query.reshape(1, -1))
+    asked = round_rows(query.reshape(1, -1))
     some: Any = slice(None) if rows is None else rows
     guess = _dots(matrix.rows, asked.rows, rows)
     guess *= matrix.steps[some]

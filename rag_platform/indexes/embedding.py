@@ -148,7 +148,7 @@ def embed_texts(
     if info.parts:
         call = _PartCall(cache, text_norm_profile, processes, pool, expected)
         return _embed_by_part(items, info, embedding, call, on_progress)
-    known = cache.known(items, info, text_norm_profile)
+    known = cache.hits(items, info, text_norm_profile)
     missing = [(key, text) for key, text in items.items() if key not in known]
     if not missing:
         return EmbeddingReport(hits=len(known), seconds=time.perf_counter() - started)
@@ -175,7 +175,7 @@ def embed_texts(
         for number, batch in enumerate(batches):
             began = time.perf_counter()
             _embed_batch(
-                batch, run, lambda texts: guarded(embedding.provider, lambda: embedder.embed(texts))
+                batch, run, lambda texts: guard(embedding.provider, lambda: embedder.embed(texts))
             )
             # the first call may have loaded the model, which of few texts is nearly all the time
             if number:
@@ -234,9 +234,7 @@ def estimate(
         build("embedder", embedding.provider, embedding.options).info()
     )
     for part, info in zip(_parts(embedding), infos, strict=True):
-        known = (
-            cache.known(texts, info, text_norm_profile) if cache is not None and texts else set()
-        )
+        known = cache.hits(texts, info, text_norm_profile) if cache is not None and texts else set()
         part_size = size + sum(
             len(text.encode("utf-8", "replace"))
             for key, text in (texts or {}).items()
@@ -322,7 +320,7 @@ def _embed_by_part(
     """
     started = time.perf_counter()
     lacking = [
-        set(items) - call.cache.known(items, part, call.profile)
+        set(items) - call.cache.hits(items, part, call.profile)
         for part in embedding_cache.parts_of(info)
     ]
     missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
@@ -341,7 +339,7 @@ def _embed_by_part(
             on_progress=(
                 None
                 if on_progress is None
-                else functools.partial(_told_by_part, on_progress, before, total)
+                else functools.partial(_report_part, on_progress, before, total)
             ),
         )
         reports.append(report)
@@ -368,7 +366,7 @@ def _embed_by_part(
     )
 
 
-def _told_by_part(on_progress: OnProgress, before: int, total: int, done: int, _: int) -> None:
+def _report_part(on_progress: OnProgress, before: int, total: int, done: int, _: int) -> None:
     on_progress(before + done, total)
 
 
@@ -454,14 +452,14 @@ def _drain(
     try:
         while run.error is None:
             with pool.worker() as worker:
-                _embed_batch(waiting.get_nowait(), run, _timed(worker, run, pool, rate))
+                _embed_batch(waiting.get_nowait(), run, _time_calls(worker, run, pool, rate))
     except (queue.Empty, _Stopped):
         return
     except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
         run.error = run.error or error
 
 
-def _timed(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: float) -> Call:
+def _time_calls(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: float) -> Call:
     def call(texts: Sequence[str]) -> Vectors:
         if pool.closed:
             raise _Stopped
@@ -584,7 +582,7 @@ class EmbeddingWorker:
         """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died` when
         the child died or was late.
         """
-        child = self._started()
+        child = self._start_child()
         timer = threading.Timer(seconds, child.process.kill)
         timer.start()
         try:
@@ -609,7 +607,7 @@ class EmbeddingWorker:
             child, self._child = self._child, None
             child.close()
 
-    def _started(self) -> Child:
+    def _start_child(self) -> Child:
         if self._child is None:
             self._child = Child(__name__, (self._provider, self._options))
         return self._child
@@ -683,10 +681,10 @@ def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str]], Ve
     provider, options = named
     built = functools.cache(lambda: build("embedder", provider, options))
 
-    return lambda texts: guarded(provider, lambda: built().embed(texts))
+    return lambda texts: guard(provider, lambda: built().embed(texts))
 
 
-def guarded(provider: str, embed: Callable[[], Vectors]) -> Vectors:
+def guard(provider: str, embed: Callable[[], Vectors]) -> Vectors:
     """What the embedder returns; an error that it does not foresee becomes ProviderError, so that
     it costs only the texts at fault.
     """

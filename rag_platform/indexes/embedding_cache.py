@@ -14,8 +14,8 @@ import numpy as np
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.providers.joined import joined
-from rag_platform.storage.sqlite_files import connected, writable
+from rag_platform.providers.joined import join_vectors
+from rag_platform.storage.sqlite_files import connect, writable
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
@@ -38,7 +38,7 @@ class EmbeddingCache:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._db = connected(path, timeout=60)
+        self._db = connect(path, timeout=60)
         self._db.execute("PRAGMA synchronous=NORMAL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
@@ -75,7 +75,7 @@ class EmbeddingCache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
+    def hits(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
         """Those of the hashes that have a vector; of a joined embedder, those that have one of
         every part.
         """
@@ -98,7 +98,7 @@ class EmbeddingCache:
             shared = [key for key in found[0] if all(key in vectors for vectors in found)]
             if not shared:
                 return {}
-            whole = joined(
+            whole = join_vectors(
                 [np.stack([vectors[key] for key in shared]) for vectors in found],
                 [part.weight for part in info.parts],
             )

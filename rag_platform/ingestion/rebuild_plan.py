@@ -281,7 +281,7 @@ def _missing(
         return {}
     found = (view for rows in views.values() for view in rows if view.dense_text.strip())
     texts = {view.content_hash: canonical(view.dense_text, strategy.cleaning) for view in found}
-    known = cache.known(texts, info, text_norm_profile_id(strategy.cleaning))
+    known = cache.hits(texts, info, text_norm_profile_id(strategy.cleaning))
     return {key: text for key, text in texts.items() if key not in known}
 
 

@@ -203,7 +203,7 @@ class Fts5Reader:
         """
         by_weight: defaultdict[float, list[str]] = defaultdict(list)
         for term, weight in weights.items():
-            by_weight[weight].append(_quoted([term]))
+            by_weight[weight].append(_quote([term]))
         for weight, terms in by_weight.items():
             for start in range(0, len(terms), _TERMS_AT_ONCE):
                 expression = " OR ".join(terms[start : start + _TERMS_AT_ONCE])
@@ -219,7 +219,7 @@ class Fts5Reader:
                 "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?",
                 [
                     bonus,
-                    _quoted(sequence),
+                    _quote(sequence),
                 ],
             )
 
@@ -238,7 +238,7 @@ class Fts5Reader:
         terms = list(dict.fromkeys(self._analysis.terms(words)))
         if not terms:
             return 0
-        expression = f"text : ({' AND '.join(_quoted([term]) for term in terms)})"
+        expression = f"text : ({' AND '.join(_quote([term]) for term in terms)})"
         sql, values = "SELECT count(*) FROM words WHERE words MATCH ?", [expression]
         if doc_ids is not None:
             sql += (
@@ -305,7 +305,7 @@ def _settings(db: sqlite3.Connection | Connection) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM settings")}
 
 
-def _quoted(terms: Sequence[str]) -> str:
+def _quote(terms: Sequence[str]) -> str:
     """An FTS5 string: no character in it is an operator."""
     joined = " ".join(terms).replace('"', '""')
     return f'"{joined}"'

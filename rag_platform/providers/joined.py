@@ -100,7 +100,7 @@ class Joined:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), sum of the parts' dims] of unit rows. Raises what a part raises."""
-        return joined(
+        return join_vectors(
             [embedder.embed(texts, query=query) for embedder in self._embedders], self.weighting()
         )
 
@@ -123,7 +123,7 @@ class Joined:
         ]
 
 
-def joined(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
+def join_vectors(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
     """float32 [rows, sum of dims] of unit rows, from the unit rows of each part [rows, dim] and the
     parts' weights.
     """

@@ -102,7 +102,7 @@ class OpenAIChat:
 
         def call() -> Any:
             nonlocal sent
-            sent = self._adapted(body, json_schema)
+            sent = self._adapt(body, json_schema)
             return self._reply(endpoint, sent, on_text)
 
         return calls.complete(
@@ -153,7 +153,7 @@ class OpenAIChat:
         choice = SimpleNamespace(message=message, finish_reason=last["finish_reason"])
         return SimpleNamespace(choices=[choice], model=last["model"], usage=last["usage"])
 
-    def _adapted(self, body: Json, schema: Json | None) -> Json:
+    def _adapt(self, body: Json, schema: Json | None) -> Json:
         body = {
             key: value for key, value in body.items() if key not in self._learnt.get("refused", ())
         }

@@ -152,9 +152,9 @@ class OpenAIEmbeddings:
                 "cost": calls.cost_of({**usage, "output_tokens": 0}, *endpoint.prices),
                 "ms": round(1000 * (time.perf_counter() - started), 1),
             }
-            return self._checked(reply, len(batch), start)
+            return self._read_vectors(reply, len(batch), start)
 
-    def _checked(self, reply: Any, count: int, start: int) -> Vectors:
+    def _read_vectors(self, reply: Any, count: int, start: int) -> Vectors:
         data = getattr(reply, "data", None)
         places = (
             sorted(getattr(item, "index", -1) for item in data) if isinstance(data, list) else []

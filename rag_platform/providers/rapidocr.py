@@ -131,7 +131,7 @@ class RapidOcr:
         across, down = (
             np.linalg.norm(corners[:, corner] - corners[:, 0], axis=1) for corner in (1, 3)
         )
-        level = _levelled(corners, across)
+        level = _level(corners, across)
         edges = np.concatenate([level.min(axis=1), level.max(axis=1)], axis=1)
         found = [
             Line(" ".join(str(text).split()), float(score), (x0, y0, x1, y1))
@@ -169,7 +169,7 @@ class RapidOcr:
         return self._held["engine"]
 
 
-def _levelled(corners: Any, across: Any) -> Any:
+def _level(corners: Any, across: Any) -> Any:
     """The corners turned so that the lines of a page that was scanned askew lie level, by the
     median slope of its longer half.
     """

@@ -111,7 +111,7 @@ class SentenceTransformers:
     def load(self) -> None:
         """Have the model in memory; `embed` does so at its first call otherwise."""
         with _lock:
-            self._loaded(self._folder(), self.info())
+            self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
@@ -122,7 +122,7 @@ class SentenceTransformers:
         if not cleaned:
             return np.zeros((0, info.dim), dtype=np.float32)
         with _lock:
-            model = self._loaded(folder, info)
+            model = self._load_model(folder, info)
             encode = model.encode_query if query else model.encode_document
             try:
                 raw = encode(
@@ -169,7 +169,7 @@ class SentenceTransformers:
             passage if self.passage_prefix is None else self.passage_prefix
         )
 
-    def _loaded(self, folder: Path, info: EmbedderInfo) -> Any:
+    def _load_model(self, folder: Path, info: EmbedderInfo) -> Any:
         key = (folder, self.device, info.max_tokens)
         held = _models.get(key)
         # another version: the files were replaced under a running process

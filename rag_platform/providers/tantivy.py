@@ -112,7 +112,7 @@ class Tantivy:
         words = segmentation.load(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
-        changed, after = _rearranged(
+        changed, after = _rearrange(
             directory, held, removed, analysis.rows(rows), self._buckets_for
         )
         if changed:
@@ -192,7 +192,7 @@ class TantivyReader:
         What holds a phrase comes above what holds its words in another way, but for an index that
         an older program wrote: it knows no places of words.
         """
-        words, sequences = self._asked(query, expansions, phrases)
+        words, sequences = self._build_clauses(query, expansions, phrases)
         if (
             k <= 0
             or not (words or sequences)
@@ -212,13 +212,13 @@ class TantivyReader:
         )
         most = sum(holding for _, holding in sequences)
         if not 0 < most <= _RARE:
-            return self._best(self._restricted(wanted, ids), k, allowed)
+            return self._best(self._restrict(wanted, ids), k, allowed)
         # The engine passes over texts that cannot be among the best only while it is asked for
         # words alone.
-        held = self._hits(self._restricted(wanted, ids, [clause for clause, _ in sequences]), most)
-        return self._best(self._restricted(words, ids), k, allowed, held)
+        held = self._hits(self._restrict(wanted, ids, [clause for clause, _ in sequences]), most)
+        return self._best(self._restrict(words, ids), k, allowed, held)
 
-    def _asked(
+    def _build_clauses(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
     ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
         """What is asked for: the terms, and the sequences of terms with how many chunks may hold
@@ -302,7 +302,7 @@ class TantivyReader:
             self._idfs[field, term] = found
         return found
 
-    def _restricted(
+    def _restrict(
         self,
         clauses: Sequence[_Clause],
         sets: Mapping[str, Collection[str] | None],
@@ -430,7 +430,7 @@ def _has_places(directory: Path) -> bool:
     )
 
 
-def _rearranged(
+def _rearrange(
     directory: Path,
     held: Sequence[_Bucket],
     removed: Mapping[str, str],
@@ -488,7 +488,7 @@ def _write_buckets(
     with ThreadPoolExecutor(_WRITERS) as pool:  # a commit waits for the disk dozens of times
         done = list(
             pool.map(
-                lambda number: _written(scratch / str(number), directory, changed[number], chinese),
+                lambda number: _write_bucket(scratch, number, directory, changed[number], chinese),
                 changed,
             )
         )
@@ -511,15 +511,20 @@ def _write_buckets(
             path.unlink()
 
 
-def _written(
-    scratch: Path, directory: Path, rows: list[IndexedRow], chinese: segmentation.Chinese
+def _write_bucket(
+    folder: Path,
+    number: int,
+    directory: Path,
+    rows: list[IndexedRow],
+    chinese: segmentation.Chinese,
 ) -> tuple[_Bucket, Json]:
-    """The bucket of these rows, written into `scratch` and moved to `directory`, and the meta.json
+    """The bucket of these rows, written below `folder` and moved to `directory`, and the meta.json
     of the index that it was alone.
     """
     import tantivy
 
     rows.sort(key=lambda row: row.chunk_id)
+    scratch = folder / str(number)
     scratch.mkdir(parents=True)
     index = _index(scratch, chinese, create=True)
     with _engine_errors("written"):
@@ -539,7 +544,9 @@ def _written(
         return _Bucket(), meta
     name = _content_name(rows)
     write_records(directory / f"{name}.parquet", IndexedRow, rows)
-    return _Bucket(len(rows), name, _renamed(scratch, directory, name, meta["segments"])), meta
+    return _Bucket(
+        len(rows), name, _rename_segments(scratch, directory, name, meta["segments"])
+    ), meta
 
 
 def _content_name(rows: Sequence[IndexedRow]) -> str:
@@ -549,7 +556,9 @@ def _content_name(rows: Sequence[IndexedRow]) -> str:
     return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:32]
 
 
-def _renamed(source: Path, target: Path, name: str, segments: Sequence[Json]) -> tuple[Json, ...]:
+def _rename_segments(
+    source: Path, target: Path, name: str, segments: Sequence[Json]
+) -> tuple[Json, ...]:
     """Move the files of fresh segments to `target`, the segments named by content instead of by
     chance.
     """

@@ -65,7 +65,7 @@ class Analysis:
         """What is indexed of each row; many are cut in child processes."""
         tasks = [(self, share) for share in shared_out(list(rows), _SHARE)]
         with Workers() as workers:
-            return [row for share in workers.map(_analysed, tasks) for row in share]
+            return [row for share in workers.map(_analyse_rows, tasks) for row in share]
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, repeated as it repeats them."""
@@ -93,7 +93,7 @@ class Analysis:
         wanted += [
             (tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)
         ]
-        wanted += [(tuple(self.phrase(word)), word) for word in self._known(question)]
+        wanted += [(tuple(self.phrase(word)), word) for word in self._known_words(question)]
         found = dict(
             list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER]
         )
@@ -102,7 +102,7 @@ class Analysis:
             for sequence, text in found.items()
         ]
 
-    def _known(self, question: str) -> list[str]:
+    def _known_words(self, question: str) -> list[str]:
         return (
             self.dictionary.found(unicodedata.normalize("NFKC", question))
             if self.dictionary.words
@@ -141,7 +141,7 @@ class Analysis:
         return found
 
 
-def _analysed(task: tuple[Analysis, Sequence[LexicalRow]]) -> list[IndexedRow]:
+def _analyse_rows(task: tuple[Analysis, Sequence[LexicalRow]]) -> list[IndexedRow]:
     analysis, rows = task
     return [analysis.row(row) for row in rows]
 

@@ -157,7 +157,7 @@ def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
 def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]:
     """version_id to the fingerprint of what a finished catalog holds of it and its document."""
     documents, versions = (column_names(table) for table in ("documents", "versions"))
-    names, count = f"{_quoted(documents, 'd')}, {_quoted(versions, 'v')}", len(documents)
+    names, count = f"{_quote(documents, 'd')}, {_quote(versions, 'v')}", len(documents)
     sql = (
         f"SELECT v.version_id, {names} FROM versions v JOIN documents d ON d.doc_id = v.doc_id"
         " WHERE v.version_id = ?"
@@ -167,7 +167,7 @@ def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]
         return {row[0]: given_fingerprint(row[1 : count + 1], row[count + 1 :]) for row in rows}
 
 
-def _quoted(names: Iterable[str], alias: str = "") -> str:
+def _quote(names: Iterable[str], alias: str = "") -> str:
     return ", ".join(f'{alias}."{name}"' if alias else f'"{name}"' for name in names)
 
 
@@ -220,7 +220,7 @@ class CatalogProof:
         names = self.columns[table]
         if not names:
             return []
-        sql = f"SELECT {_quoted(names)} FROM {table} WHERE {where} ORDER BY {order}"
+        sql = f"SELECT {_quote(names)} FROM {table} WHERE {where} ORDER BY {order}"
         return [dict(zip(names, row, strict=True)) for row in self._db.execute(sql, values)]
 
     def version_ids(self) -> list[str]:

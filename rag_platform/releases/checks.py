@@ -365,11 +365,11 @@ def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
     """sha256 by relative path of files that are flushed to disk first."""
     with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
         return dict(
-            zip(names, pool.map(lambda name: _flushed_sha256(directory / name), names), strict=True)
+            zip(names, pool.map(lambda name: _flush_and_hash(directory / name), names), strict=True)
         )
 
 
-def _flushed_sha256(path: Path) -> str:
+def _flush_and_hash(path: Path) -> str:
     with open(path, "rb") as handle:
         os.fsync(handle.fileno())
     return sha256_file(path)

@@ -90,7 +90,7 @@ class Planned:
             " from then on, nor after a rollback."
         ]
         lines.append(
-            f"It has {_counted(self.affected)}."
+            f"It has {_list_counts(self.affected)}."
             if any(self.affected.values())
             else "It has no data."
         )
@@ -153,7 +153,7 @@ def plan_delete(
         versions = [named_version(document, versions, version)]
     version_ids = [version.version_id for version in versions]
     version_id = versions[0].version_id if version is not None else None
-    _in_force(document, version_id, mode, ledger)
+    _find_tombstone(document, version_id, mode, ledger)
     stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
     held = _belongings(namespace, versions, stones, settings=settings, store=store, ledger=ledger)
     holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
@@ -215,7 +215,7 @@ def start_delete(
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
         tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
     ):
-        stone = _in_force(document, version_id, mode, ledger) or ledger.delete(
+        stone = _find_tombstone(document, version_id, mode, ledger) or ledger.delete(
             namespace, doc_id, version_id, mode
         )
         record_deletion(stone, planned.held, settings=settings, store=store, ledger=ledger)
@@ -252,7 +252,7 @@ def start_delete(
     return Started(stone, document, version_ids, affected, job, jobs.launch(job, settings, store))
 
 
-def _in_force(
+def _find_tombstone(
     document: Document, version_id: str | None, mode: str, ledger: Ledger
 ) -> Tombstone | None:
     """The tombstone of a hard deletion that is asked for again, None where a new one is due. Raises
@@ -433,7 +433,7 @@ def _sizes(held: Belongings) -> dict[str, int]:
     }
 
 
-def _counted(affected: dict[str, int]) -> str:
+def _list_counts(affected: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in affected.items() if count)
 
 
@@ -459,7 +459,7 @@ def delete_data(job: Job, *, store: Store) -> Json:
             f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names"
             " another, or its file changes."
         )
-    counted = _counted(args["affected"])
+    counted = _list_counts(args["affected"])
     lines.append(f"It had {counted}." if counted else "It had no data.")
     if args["mode"] == "soft":
         lines.append("Its data stays until retention ends; `--mode hard` purges it.")
@@ -575,14 +575,14 @@ def prove(
     others, packed = _other_files(store, names)
     work.open += [*blind, *packed]
     remaining = {
-        "raw": work.held("file_sha256s", work.raw()),
+        "raw": work.count_own("file_sha256s", work.raw()),
         "facts": work.facts(),
         "stage_files": sum(_files(store, version) for version in mine),
         **work.in_releases(manifests),
-        "embeddings": work.held("content_hashes", work.embeddings()),
-        "media": work.held("asset_ids", work.media()),
-        "media_texts": work.held("context_hashes", work.media_texts()),
-        "descriptions": work.held("description_keys", work.descriptions()),
+        "embeddings": work.count_own("content_hashes", work.embeddings()),
+        "media": work.count_own("asset_ids", work.media()),
+        "media_texts": work.count_own("context_hashes", work.media_texts()),
+        "descriptions": work.count_own("description_keys", work.descriptions()),
         "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
         "logs": redaction.quoting(store.logs_dir, names),
         "partitions": len(keys & set(ids)),
@@ -676,7 +676,7 @@ class _Count:
         self.open: list[str] = []
         self._others: Belongings | None = None
 
-    def held(self, kind: str, found: Collection[str]) -> int:
+    def count_own(self, kind: str, found: Collection[str]) -> int:
         """How many of the found hashes are the document's alone; the others are told as shared."""
         if not found:
             return 0

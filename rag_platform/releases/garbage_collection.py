@@ -30,7 +30,7 @@ from rag_platform.releases import retention
 from rag_platform.releases.deletion import Partitions, lingering, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import retain
-from rag_platform.releases.retention import condemned
+from rag_platform.releases.retention import is_condemned
 from rag_platform.releases.stored_artifacts import (
     Record,
     edition_of,
@@ -173,9 +173,9 @@ class _Collection:
         # one that is asked for again is gone through again, others once, unless the ledger was told
         # of it since, or by an older program
         self.due = [
-            self._due(record)
+            self._make_due(record)
             for record in ([scope] if scope else self._hard_deletions())
-            if scope or not self._purged(record)
+            if scope or not self._is_purged(record)
         ]
         self.manifests: dict[str, list[Manifest]] = {}
 
@@ -197,9 +197,12 @@ class _Collection:
             for stone in stones
         ]
 
-    def _purged(self, record: Record) -> bool:
+    def _is_purged(self, record: Record) -> bool:
         left = self.ledger.words_left(
-            record.namespace, record.doc_id, sorted(self._gone(record)), whole=self._whole(record)
+            record.namespace,
+            record.doc_id,
+            sorted(self._find_gone(record)),
+            whole=self._took_document(record),
         )
         return bool(record.purged_at) and not any(left.values())
 
@@ -219,7 +222,7 @@ class _Collection:
             for manifest in releases.list_releases(self.store, namespace):
                 if manifest.release_id in gone:
                     continue
-                if deleted := self._deleted_in(manifest):
+                if deleted := self._find_deleted(manifest):
                     if manifest.release_id != published and (
                         self.force or manifest.release_id not in pinned
                     ):
@@ -245,11 +248,11 @@ class _Collection:
             self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only
         )
 
-    def _deleted_in(self, manifest: Manifest) -> str:
+    def _find_deleted(self, manifest: Manifest) -> str:
         """The doc_id of something deleted hard that a release holds, empty without."""
-        return next((due.record.doc_id for due in self.due if self._holds(manifest, due)), "")
+        return next((due.record.doc_id for due in self.due if self._has_remains(manifest, due)), "")
 
-    def _holds(self, manifest: Manifest, due: Due) -> bool:
+    def _has_remains(self, manifest: Manifest, due: Due) -> bool:
         """True when a release holds what was deleted, or it lingers in the release's files."""
         if manifest.namespace != due.record.namespace:
             return False
@@ -258,8 +261,8 @@ class _Collection:
             or lingering(self.store, manifest, due.chunk_ids)
         )
 
-    def _due(self, record: Record) -> Due:
-        gone = self._gone(record)
+    def _make_due(self, record: Record) -> Due:
+        gone = self._find_gone(record)
         others = [
             v
             for v in self.ledger.versions(record.namespace, record.doc_id)
@@ -269,7 +272,7 @@ class _Collection:
             record, gone, record.belongings.chunk_ids - of_versions(self.store, others).chunk_ids
         )
 
-    def _gone(self, record: Record) -> set[str]:
+    def _find_gone(self, record: Record) -> set[str]:
         """The versions of a hard deletion that did not come again since."""
         stones = [
             stone
@@ -279,7 +282,7 @@ class _Collection:
         document = self.ledger.document(record.namespace, record.doc_id)
         used = {document.live_version, document.wanted_version}
         versions = self.ledger.versions(record.namespace, record.doc_id)
-        return {version.version_id for version in versions if condemned(version, stones, used)}
+        return {version.version_id for version in versions if is_condemned(version, stones, used)}
 
     def _drop_releases(self, namespace: str, surplus: Sequence[Path]) -> None:
         if surplus and (pointer := self.store.current_path(namespace)).is_file():
@@ -301,12 +304,12 @@ class _Collection:
         data = [
             version.version_id
             for version in known
-            if version.status != "purged" and self._meant(version.version_id)
+            if version.status != "purged" and self._is_meant(version.version_id)
         ]
         lost = [version_id for version_id in data if version_id not in self.kept.versions]
         if self.partitions is not None:
             keys = {
-                key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)
+                key for key in self.partitions.keys() - self.kept.partitions if self._is_meant(key)
             }
             self.result.add("partitions", len(keys))
             if not self.plan:
@@ -316,7 +319,9 @@ class _Collection:
             self.ledger.purge(lost)
         kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
         ours = {
-            self.store.version_dir(version) for version in known if self._meant(version.version_id)
+            self.store.version_dir(version)
+            for version in known
+            if self._is_meant(version.version_id)
         }
         for folder in sorted(self.store.area("versions").glob("*/*/*")):
             if folder in kept:
@@ -342,13 +347,13 @@ class _Collection:
     def facts(self) -> None:
         """Facts of bytes or profiles that nothing uses."""
         for path in sorted(self.store.area("facts").glob("*/*/*")):
-            if path not in self.kept.facts and self._ours("file_sha256s", path.parent.name):
+            if path not in self.kept.facts and self._is_ours("file_sha256s", path.parent.name):
                 self._remove("facts", path)
 
     def raw(self) -> None:
         """Bytes that no kept version has."""
         for path in sorted(self.store.area("raw").glob("*/[!.]*")):
-            if path.name not in self.kept.belongings.file_sha256s and self._ours(
+            if path.name not in self.kept.belongings.file_sha256s and self._is_ours(
                 "file_sha256s", path.name
             ):
                 self._remove("raw", path)
@@ -358,7 +363,7 @@ class _Collection:
         gone.
         """
         for path in sorted(self.store.area("media").glob("*")):
-            if not self._ours("asset_ids", path.name.removeprefix(_TRASH)):
+            if not self._is_ours("asset_ids", path.name.removeprefix(_TRASH)):
                 continue
             if path.name not in self.kept.belongings.asset_ids:
                 self._remove("media", path)
@@ -382,7 +387,7 @@ class _Collection:
                         content_hash not in held.content_hashes
                         or (not self.scope and space not in self.kept.spaces)
                     )
-                    and self._ours("content_hashes", content_hash)
+                    and self._is_ours("content_hashes", content_hash)
                 ]
                 self.result.add("embeddings", len(rows), sum(size for _, _, size in rows))
                 if not self.plan:
@@ -391,7 +396,7 @@ class _Collection:
         idle = [
             key
             for key in answers
-            if key not in held.description_keys and self._ours("description_keys", key)
+            if key not in held.description_keys and self._is_ours("description_keys", key)
         ]
         self.result.add("descriptions", len(idle), sum(answers[key] for key in idle))
         if not self.plan:
@@ -463,7 +468,7 @@ class _Collection:
                 due.record.namespace,
                 due.record.doc_id,
                 sorted(due.versions),
-                whole=self._whole(due.record),
+                whole=self._took_document(due.record),
             )
         if not self.ledger.compact():
             self.result.left.append(
@@ -473,11 +478,12 @@ class _Collection:
             return
         for due in self.due:
             if not any(
-                self._holds(manifest, due) for manifest in self.manifests[due.record.namespace]
+                self._has_remains(manifest, due)
+                for manifest in self.manifests[due.record.namespace]
             ):
                 write_record(self.store, replace(due.record, purged_at=now()))
 
-    def _whole(self, record: Record) -> bool:
+    def _took_document(self, record: Record) -> bool:
         """True when a deletion took the whole document and it did not come again since."""
         stone = next(
             s
@@ -491,8 +497,8 @@ class _Collection:
         own = record.belongings - self.kept.belongings
         words = (
             [record.doc_id, self._source_uri(record)]
-            if self._whole(record)
-            else sorted(self._gone(record))
+            if self._took_document(record)
+            else sorted(self._find_gone(record))
         )
         return words, own.chunk_ids | own.asset_ids
 
@@ -501,10 +507,10 @@ class _Collection:
     def _source_uri(self, record: Record) -> str:
         return self.ledger.document(record.namespace, record.doc_id).source_uri
 
-    def _meant(self, version_id: str) -> bool:
+    def _is_meant(self, version_id: str) -> bool:
         return self.scope is None or version_id in self.scope.version_ids
 
-    def _ours(self, kind: str, name: str) -> bool:
+    def _is_ours(self, kind: str, name: str) -> bool:
         return self.scope is None or name in getattr(self.scope.belongings, kind)
 
     def _remove(self, name: str, path: Path) -> None:

@@ -34,7 +34,7 @@ from rag_platform.storage.store import Store
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
 
-def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
+def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
     """True when the published release does not hold exactly the live versions, or holds them as
     they were built under an earlier config than they are now, and nobody went back to it on
     purpose.
@@ -74,19 +74,18 @@ def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) 
     with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
             return None
-        held, documents = (
-            catalog.versions(),
-            {document.doc_id: _words(document) for document in catalog.documents()},
-        )
-    same = all(v.version_id in held and _made(held[v.version_id]) == _made(v) for _, v in live)
-    return (
-        published
-        if same and all(_words(effective(d, v)) == documents.get(d.doc_id) for d, v in live)
-        else None
+        held = catalog.versions()
+        documents = {document.doc_id: _words(document) for document in catalog.documents()}
+    same = all(
+        version.version_id in held
+        and _content_of(held[version.version_id]) == _content_of(version)
+        and _words(effective(document, version)) == documents.get(document.doc_id)
+        for document, version in live
     )
+    return published if same else None
 
 
-def _made(version: Version) -> tuple[object, ...]:
+def _content_of(version: Version) -> tuple[object, ...]:
     """What a release holds of a version, as far as the ledger can tell; when it was made does not
     count.
     """
@@ -144,7 +143,7 @@ def build_candidate(
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live if version.counts.get("profile") != profile]
     if stale:
-        raise _stale(stale)
+        raise _stale_error(stale)
     retain(namespace, settings=settings, store=store, ledger=ledger)
     replaces = unchanged(namespace, strategy, store, ledger) if full and in_place else None
     if replaces:
@@ -191,7 +190,7 @@ def build_candidate(
     return manifest, list(manifest.checks)
 
 
-def _stale(stale: Sequence[Version]) -> ReleaseError:
+def _stale_error(stale: Sequence[Version]) -> ReleaseError:
     """Why there is no release while live versions have no outputs for the config as it is, and what
     can be done.
     """

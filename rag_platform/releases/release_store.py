@@ -111,8 +111,8 @@ def usable_parent(
         return (
             None,
             (
-                f"the embedder is {_named(embedder)}, release {parent} holds vectors of"
-                f" {_named(manifest.embedder)}"
+                f"the embedder is {_describe(embedder)}, release {parent} holds vectors of"
+                f" {_describe(manifest.embedder)}"
             ),
         )
     if manifest.index_profile == index_profile(strategy):
@@ -135,7 +135,7 @@ def usable_parent(
     )
 
 
-def _named(embedder: EmbedderInfo | None) -> str:
+def _describe(embedder: EmbedderInfo | None) -> str:
     return f"{embedder.embedder_id} {embedder.version} (dim {embedder.dim})" if embedder else "none"
 
 
@@ -187,7 +187,7 @@ def rollback(store: Store, namespace: str, to: str | None = None) -> str:
         if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
             raise ReleaseError(
                 f"no release before {now_read} is kept; name one: `rag releases rollback"
-                f" RELEASE_ID` (kept: {_kept(store, namespace)})",
+                f" RELEASE_ID` (kept: {_list_ids(store, namespace)})",
                 code="nothing_to_roll_back",
             )
     publish(store, namespace, to)
@@ -206,7 +206,7 @@ def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
         raise ReleaseError(
             f"the published release {release_id} of namespace {namespace!r} is gone from disk;"
             " publish a kept one with `rag releases rollback RELEASE_ID` (kept:"
-            f" {_kept(store, namespace)}), or build it anew with `rag rebuild`",
+            f" {_list_ids(store, namespace)}), or build it anew with `rag rebuild`",
             code="release_lost",
         ) from None
 
@@ -263,7 +263,7 @@ def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
     )
 
 
-def _kept(store: Store, namespace: str) -> str:
+def _list_ids(store: Store, namespace: str) -> str:
     return ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
 
 
@@ -393,11 +393,11 @@ def open_release(
         manifest=manifest,
         catalog=CatalogReader(directory / CATALOG),
         lexical=(
-            _opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
+            _open_index(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
             if built_with.builds_lexical
             else None
         ),
-        dense=_opened(vectors) if built_with.builds_dense else None,
+        dense=_open_index(vectors) if built_with.builds_dense else None,
     )
 
 
@@ -421,7 +421,7 @@ class Unreadable:
         """Nothing is open."""
 
 
-def _opened(opener: Callable[[], Any]) -> Any:
+def _open_index(opener: Callable[[], Any]) -> Any:
     try:
         return opener()
     except RagError as error:

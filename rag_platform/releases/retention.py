@@ -67,14 +67,14 @@ def kept_versions(
                 version.version_id in newest or _days(version.received_at, now) < retention.days
             )
             stays = needed or (
-                recent and not _over(document, version, stones[doc_id], retention, now)
+                recent and not _has_expired(document, version, stones[doc_id], retention, now)
             )
-            if stays and not condemned(version, stones[doc_id], used):
+            if stays and not is_condemned(version, stones[doc_id], used):
                 kept.add(version.version_id)
     return kept
 
 
-def condemned(
+def is_condemned(
     version: Version, stones: Iterable[Tombstone], used: Collection[str | None] = ()
 ) -> bool:
     """True when a hard deletion took the version's data; adding the document again saves the
@@ -92,7 +92,7 @@ def condemned(
     )
 
 
-def _over(
+def _has_expired(
     document: Document | None,
     version: Version,
     stones: Iterable[Tombstone],

@@ -159,7 +159,7 @@ class _Verifying:
         try:
             version = self.catalog.version(version_id)
             if version is None:
-                self._failed(
+                self._fail(
                     f"rows: there are chunks of version {version_id}, which the release does not"
                     " hold",
                     only,
@@ -190,24 +190,22 @@ class _Verifying:
         # pass it
         except Exception as error:
             logger.exception("verifying %s", version_id)
-            self._failed(f"unreadable: {_said(error)}", "", version_id, source_uri)
+            self._fail(f"unreadable: {_message_of(error)}", "", version_id, source_uri)
 
     def release(self) -> None:
         """Prove that the release is whole: its files, its rows, its indexes."""
         for name in changed_files(self.rows.path.parent, self.manifest.files):
-            self._failed(
-                f"file_changed: {name} is gone or has another sha256 than the manifest says"
-            )
+            self._fail(f"file_changed: {name} is gone or has another sha256 than the manifest says")
         try:
             for reason in self.rows.of_release():
-                self._failed(reason)
+                self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
-                self._failed(f"counts: {reason}")
+                self._fail(f"counts: {reason}")
         except Exception as error:  # as above
             logger.exception("verifying release %s", self.manifest.release_id)
-            self._failed(f"unreadable: {_said(error)}")
+            self._fail(f"unreadable: {_message_of(error)}")
 
-    def _failed(
+    def _fail(
         self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = ""
     ) -> None:
         self.failures.append(VerifyFailure(chunk_id, version_id, source_uri, reason))
@@ -223,5 +221,5 @@ class _Verifying:
         )
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"

@@ -289,16 +289,16 @@ class Revision:
         """Counts, and every difference with its text, for programs."""
         return {
             "sections": {
-                "added": [_named(section) for section in self.sections_added],
-                "removed": [_named(section) for section in self.sections_removed],
-                "changed": [_named(section) for section in self.sections_changed],
+                "added": [_section_data(section) for section in self.sections_added],
+                "removed": [_section_data(section) for section in self.sections_removed],
+                "changed": [_section_data(section) for section in self.sections_changed],
                 "unchanged": self.sections_unchanged,
             },
             "chunks": {
-                "added": [_told(chunk) for chunk in self.chunks_added],
-                "removed": [_told(chunk) for chunk in self.chunks_removed],
+                "added": [_chunk_data(chunk) for chunk in self.chunks_added],
+                "removed": [_chunk_data(chunk) for chunk in self.chunks_removed],
                 "changed": [
-                    {"before": _told(before), "after": _told(after)}
+                    {"before": _chunk_data(before), "after": _chunk_data(after)}
                     for before, after in self.chunks_changed
                 ],
                 "unchanged": self.chunks_unchanged,
@@ -400,11 +400,11 @@ def _counts(
     )
 
 
-def _named(section: Section) -> Json:
+def _section_data(section: Section) -> Json:
     return {"section_id": section.section_id, "section_path": section.section_path}
 
 
-def _told(chunk: Chunk) -> Json:
+def _chunk_data(chunk: Chunk) -> Json:
     return {
         "chunk_id": chunk.chunk_id,
         "section_path": chunk.section_path,

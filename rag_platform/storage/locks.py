@@ -23,7 +23,7 @@ _shared: dict[tuple[Path, int], str] = {}
 
 
 @contextmanager
-def locked(
+def hold_lock(
     path: Path, owner: str, what: str, *, shared: bool = False, wait: float
 ) -> Iterator[None]:
     """Hold the lock of a file, alone or `shared`; the thread that holds it may take it again, and
@@ -49,7 +49,7 @@ def locked(
         finally:
             _held[key] -= 1
         return
-    with _opened(path) as handle:
+    with _open(path) as handle:
         until = time.monotonic() + wait
         while True:
             try:
@@ -77,7 +77,7 @@ def locked(
                 handle.truncate(0)
 
 
-def _opened(path: Path) -> typing.TextIO:
+def _open(path: Path) -> typing.TextIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return open(path, "a+", encoding="utf-8")

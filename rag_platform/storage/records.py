@@ -48,30 +48,28 @@ def parse_json(text: str | bytes) -> Any:
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
     """The record whose fields stand in `data`; lists become tuples where the record says so."""
     fields = _field_types(cast(Any, record))
-    return record(**{key: _restored(fields[key], item) for key, item in data.items()})
+    return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
 
 def parquet_bytes(
     record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None
 ) -> bytes:
     """Records of one type as a Parquet file that holds its record and schema version."""
-    return (
-        _encoded(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
-    )
+    return _encode(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
 
 
 @functools.cache
 def _without_rows(record: Any) -> bytes:
-    return _encoded(record, (), None)  # most documents have no images and no edits
+    return _encode(record, (), None)  # most documents have no images and no edits
 
 
-def _encoded(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
+def _encode(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
     values = [
-        tuple(map(_stored, row)) if _has_objects(record) else row
+        tuple(map(_to_cell, row)) if _has_objects(record) else row
         for row in map(_getter(record), rows)
     ]
     # All columns at once: one call for each costs three times as much for the few rows of a
@@ -183,13 +181,13 @@ def _has_objects(record: Any) -> bool:
     return any(typing.get_origin(_plain(hint)) is dict for hint in _field_types(record).values())
 
 
-def _stored(value: Any) -> Any:
+def _to_cell(value: Any) -> Any:
     return (
         json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
     )
 
 
-def _restored(hint: Any, value: Any) -> Any:
+def _restore(hint: Any, value: Any) -> Any:
     restore = _restorer(hint)
     return value if restore is None or value is None else restore(value)
 

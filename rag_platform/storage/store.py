@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
-from rag_platform.storage.locks import locked
+from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import (
     parquet_bytes,
     parquet_columns,
@@ -183,13 +183,13 @@ class Store:
         Raises BusyError naming the holder and since when, after `wait` seconds.
         """
         what = f"namespace {namespace!r} is being written"
-        with locked(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
+        with hold_lock(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
             yield
 
     @contextmanager
     def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
         """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
-        with locked(
+        with hold_lock(
             self.releases_dir(namespace) / ".drafts",
             "a draft",
             f"a draft of namespace {namespace!r} is being changed",
@@ -202,7 +202,7 @@ class Store:
         """Hold off the collector of garbage while bytes are stored that no row of the ledger names
         yet; any number may receive.
         """
-        with locked(
+        with hold_lock(
             self.home / ".collector",
             "receiving",
             "garbage is being collected",
@@ -214,7 +214,7 @@ class Store:
     @contextmanager
     def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
         """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
-        with locked(
+        with hold_lock(
             self.home / ".collector",
             owner,
             "files are being received, or garbage collected,",

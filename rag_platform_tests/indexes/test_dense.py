@@ -447,5 +447,5 @@ def test_recall_of_the_approximate_index_is_measured(
     dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400), retrieval=ALWAYS)
     assert dense.measure_recall(CHROMA, tmp_path) == 1.0
     # an index that finds next to nothing
-    monkeypatch.setattr(DenseVectors, "_proposed", lambda self, query, wanted: [0, 1])
+    monkeypatch.setattr(DenseVectors, "_propose", lambda self, query, wanted: [0, 1])
     assert dense.measure_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)

@@ -511,7 +511,7 @@ def test_a_lost_cache_costs_time_only(
     with EmbeddingCache(store.embeddings_path) as cache:
         assert cache.rate(info) is None
         assert (
-            len(cache.known([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
+            len(cache.hits([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
         )
 
 
