@@ -266,7 +266,7 @@ def put(
     db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()
 ) -> None:
     """Insert a record, or update the row of equal keys except its `keep` columns."""
-    values = {f.name: stored(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    values = {f.name: to_column(getattr(record, f.name)) for f in dataclasses.fields(record)}
     updates = ", ".join(
         f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep
     )
@@ -277,7 +277,7 @@ def put(
     )
 
 
-def stored(value: Any) -> Any:
+def to_column(value: Any) -> Any:
     """A field's value as a column holds it: JSON text for what is no scalar."""
     return (
         json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
