@@ -37,7 +37,13 @@ from typing import Any, ClassVar
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
 from rag_platform.providers.engine_errors import REBUILD, engine_errors
-from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
+from rag_platform.providers.term_analysis import (
+    Analysis,
+    IndexedRow,
+    WordOptions,
+    idf,
+    phrase_bonus,
+)
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.storage.store import read_json, read_records, write_json, write_records
 from rag_platform.text import segmentation
@@ -65,7 +71,7 @@ _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
 
 @dataclass(frozen=True)
-class Tantivy:
+class Tantivy(WordOptions):
     """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded;
     phrases by their places.
 
@@ -75,16 +81,10 @@ class Tantivy:
     most `max_buckets`: more of them make edits cheaper and questions dearer.
     """
 
-    chinese: segmentation.Chinese = "pairs"
-    dictionary: Sequence[str] | str = ()
-    headings_boost: float = 0.5  # Cranfield nDCG@10: 0.504 without, 0.526 with 0.5, 0.510 with 1.0
-    identifier_boost: float = 2.0
     bucket_rows: int = 1_000
-    max_buckets: int = (
-        # 100,000 chunks: 3.3 ms a question where one bucket takes 1.8, an edit of ten documents
-        # writes 15,000 chunks anew
-        64
-    )
+    # 100,000 chunks: 3.3 ms a question where one bucket takes 1.8, an edit of ten documents writes
+    # 15,000 chunks anew
+    max_buckets: int = 64
 
     NAME: ClassVar[str] = "tantivy"
     # changes with the terms of `segmentation`, the schema below and the files of the directory
@@ -92,10 +92,7 @@ class Tantivy:
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:
-        if self.chinese not in segmentation.CHINESE:
-            raise ValueError(
-                f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
-            )
+        super().__post_init__()
         if self.bucket_rows < 1 or self.max_buckets < 1:
             raise ValueError(
                 f"bucket_rows = {self.bucket_rows} and max_buckets = {self.max_buckets} must be at"
@@ -126,13 +123,6 @@ class Tantivy:
     def open(self, directory: Path) -> TantivyReader:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
         return TantivyReader(directory, self)
-
-    @staticmethod
-    def outside(options: Mapping[str, Any]) -> str:
-        """What the index hangs on beside its options: the words of the dictionary file, as a
-        fingerprint; empty without a file.
-        """
-        return segmentation.profile(options.get("dictionary", ()))
 
 
 class TantivyReader:

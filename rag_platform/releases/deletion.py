@@ -1,13 +1,9 @@
 """Deleting a document or a version: hidden at once from every reader, then released without it,
-then, if asked, purged.
+then, if asked, purged; and the proof of it.
 
 The tombstone comes first: from its transaction on every running server and every older release
-hides what it names. What the deletion takes is recorded by hashes and ids
-before anything is purged, so that the proof can count afterwards.
-
-
-The proof of a deletion: how much of a document every store still holds, counted by the hashes and
-ids that the deletion recorded.
+hides what it names. What the deletion takes is recorded by hashes and ids before anything is
+purged, so that the proof can count afterwards what every store still holds.
 """
 
 from __future__ import annotations
@@ -15,11 +11,11 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Protocol
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
-from rag_platform.documents import descriptions as describing
+from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import named_document, named_version
 from rag_platform.errors import InputError, RagError, ReleaseError
 from rag_platform.indexes import dense, lexical
@@ -43,6 +39,18 @@ from rag_platform.releases.stored_artifacts import (
 from rag_platform.storage.store import Store, read_json
 
 MODES = ("soft", "hard")
+_OUR_FOLDERS = frozenset(
+    "raw facts versions media cache releases deletions logs spool inbox dagster".split()
+)
+# kinds of belongings, by the store that holds them
+_STORES = {
+    "file_sha256s": "raw",
+    "chunk_ids": "chunks",
+    "content_hashes": "embeddings",
+    "asset_ids": "media",
+    "context_hashes": "media_texts",
+    "description_keys": "descriptions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +181,11 @@ def plan_delete(
     affected = {
         "versions": len(versions),
         "releases": len(holding),
-        **_rows(store, holding, version_ids),
-        **_sizes(held),
+        **_count_rows(store, holding, version_ids),
+        **{
+            _STORES[kind]: len(getattr(held, kind))
+            for kind in ("file_sha256s", "chunk_ids", "content_hashes", "asset_ids")
+        },
     }
     return Planned(
         document, tuple(versions), version_id, mode, held, tuple(holding), pinned, staying, affected
@@ -383,54 +394,35 @@ def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> 
     """What a release holds of versions; its chunks may be older than the stage files that are
     left.
     """
-    catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / CATALOG)
-    try:
-        inside = [version_id for version_id in version_ids if version_id in manifest.versions]
-        entries = [
-            entry for version_id in inside for entry in catalog.entries_of_version(version_id)
-        ]
-        texts = [text for version_id in inside for text in catalog.media_texts(version_id)]
-        return Belongings(
-            chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
-            content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
-            asset_ids=frozenset(
-                asset_id for entry in entries for asset_id in entry.chunk.asset_ids
-            ),
-            context_hashes=frozenset(text.context_hash for text in texts) - {""},
-        )
-    finally:
-        catalog.close()
+    inside = [version_id for version_id in version_ids if version_id in manifest.versions]
+    with _open_catalog(store, manifest) as catalog:
+        entries = [entry for v in inside for entry in catalog.entries_of_version(v)]
+        texts = [text for v in inside for text in catalog.media_texts(v)]
+    return Belongings(
+        chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
+        content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
+        asset_ids=frozenset(asset_id for entry in entries for asset_id in entry.chunk.asset_ids),
+        context_hashes=frozenset(text.context_hash for text in texts) - {""},
+    )
 
 
-def _rows(
+def _open_catalog(store: Store, manifest: Manifest) -> closing[CatalogReader]:
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    return closing(CatalogReader(directory / CATALOG))
+
+
+def _count_rows(
     store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]
 ) -> dict[str, int]:
     """How many rows of versions the stores of releases hold."""
     counts = {"catalog": 0, "lexical": 0, "vectors": 0}
     for manifest in manifests:
-        catalog = CatalogReader(
-            store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
-        )
-        for entry in (
-            entry for version_id in version_ids for entry in catalog.entries_of_version(version_id)
-        ):
-            counts["catalog"] += 1
-            counts["lexical"] += entry.indexed[0]
-            counts["vectors"] += entry.indexed[1]
-        catalog.close()
+        with _open_catalog(store, manifest) as catalog:
+            for entry in (e for v in version_ids for e in catalog.entries_of_version(v)):
+                counts["catalog"] += 1
+                counts["lexical"] += entry.indexed[0]
+                counts["vectors"] += entry.indexed[1]
     return counts
-
-
-def _sizes(held: Belongings) -> dict[str, int]:
-    names = {
-        "file_sha256s": "raw",
-        "chunk_ids": "chunks",
-        "content_hashes": "embeddings",
-        "asset_ids": "media",
-    }
-    return {
-        names[f.name]: len(getattr(held, f.name)) for f in fields(Belongings) if f.name in names
-    }
 
 
 def _list_counts(affected: dict[str, int]) -> str:
@@ -577,7 +569,7 @@ def prove(
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),
         "facts": work.facts(),
-        "stage_files": sum(_files(store, version) for version in mine),
+        "stage_files": sum(_count_files(store, version) for version in mine),
         **work.in_releases(manifests),
         "embeddings": work.count_own("content_hashes", work.embeddings()),
         "media": work.count_own("asset_ids", work.media()),
@@ -604,46 +596,23 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
     """How many files that are not ours name the document, and those that are packed in a way that
     is not looked into.
     """
-    ours = {
-        "raw",
-        "facts",
-        "versions",
-        "media",
-        "cache",
-        "releases",
-        "deletions",
-        "logs",
-        "spool",
-        "inbox",
-        "dagster",
-    }
     strange = [
         path
         for path in sorted(store.home.iterdir())
-        if path.name not in ours and not path.name.startswith((".", "ledger"))
+        if path.name not in _OUR_FOLDERS and not path.name.startswith((".", "ledger"))
     ]
-    files = [
-        file
-        for path in strange
-        for file in ([path] if path.is_file() else path.rglob("*"))
-        if file.is_file()
-    ]
-    unfinished = len([path for path in store.spool_dir.rglob("*") if path.is_file()])
-    begun = [
-        path
-        for path in store.area("releases").glob("*/*/")
-        if path.name.startswith(".") or not (path / "manifest.json").is_file()
-    ]
+    files = [file for path in strange for file in (path, *path.rglob("*")) if file.is_file()]
+    unfinished = sum(path.is_file() for path in store.spool_dir.rglob("*"))
     packed = [
         f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody"
         " builds it"
-        for path in begun
+        for path in store.area("releases").glob("*/*/")
+        if path.name.startswith(".") or not (path / "manifest.json").is_file()
     ]
-    packed += (
-        [f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"]
-        if unfinished
-        else []
-    )
+    if unfinished:
+        packed.append(
+            f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"
+        )
     packed += [
         f"{path.relative_to(store.home)} is packed"
         for folder in (store.logs_dir, *strange)
@@ -652,7 +621,7 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
     return sum(names.stand_in(path.read_bytes()) for path in files), packed
 
 
-def _files(store: Store, version: Version) -> int:
+def _count_files(store: Store, version: Version) -> int:
     folder = store.version_dir(version)
     leftovers = folder.parent.glob(f".trash-{folder.name}*")
     return sum(path.is_file() for root in (folder, *leftovers) for path in root.rglob("*"))
@@ -680,15 +649,8 @@ class _Count:
         """How many of the found hashes are the document's alone; the others are told as shared."""
         if not found:
             return 0
-        names = {
-            "file_sha256s": "raw",
-            "content_hashes": "embeddings",
-            "asset_ids": "media",
-            "context_hashes": "media_texts",
-            "description_keys": "descriptions",
-        }
         alone = set(found) - getattr(self.others(), kind)
-        self.shared[names[kind]] = len(found) - len(alone)
+        self.shared[_STORES[kind]] = len(found) - len(alone)
         return len(alone)
 
     def others(self) -> Belongings:
@@ -788,7 +750,7 @@ class _Count:
     def descriptions(self) -> set[str]:
         """Kept answers of models about chunks."""
         return set(
-            self.own.description_keys & describing.known(self.store.descriptions_path).keys()
+            self.own.description_keys & descriptions.known(self.store.descriptions_path).keys()
         )
 
     def names(self, *, whole: bool) -> redaction.Names:
