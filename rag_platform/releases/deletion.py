@@ -11,7 +11,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
@@ -627,23 +627,19 @@ def _count_files(store: Store, version: Version) -> int:
     return sum(path.is_file() for root in (folder, *leftovers) for path in root.rglob("*"))
 
 
+@dataclass
 class _Count:
     """One proof under way."""
 
-    def __init__(
-        self,
-        document: Document,
-        mine: list[Version],
-        own: Belongings,
-        settings: Settings,
-        store: Store,
-        ledger: Ledger,
-    ) -> None:
-        self.document, self.mine, self.own = document, mine, own
-        self.settings, self.store, self.ledger = settings, store, ledger
-        self.shared: dict[str, int] = {}
-        self.open: list[str] = []
-        self._others: Belongings | None = None
+    document: Document
+    mine: list[Version]
+    own: Belongings
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    shared: dict[str, int] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+    _others: Belongings | None = None
 
     def count_own(self, kind: str, found: Collection[str]) -> int:
         """How many of the found hashes are the document's alone; the others are told as shared."""

@@ -148,44 +148,31 @@ def collect(
     return work.result
 
 
+@dataclass
 class _Collection:
     """One call of `collect`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        ledger: Ledger,
-        partitions: Partitions | None,
-        scope: Record | None,
-        force: bool,
-        plan: bool,
-    ) -> None:
-        self.settings, self.store, self.ledger, self.partitions = (
-            settings,
-            store,
-            ledger,
-            partitions,
-        )
-        self.scope, self.force, self.plan = scope, force, plan
-        self.result = Collected(plan)
-        self.namespaces = sorted(ledger.namespaces())
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    partitions: Partitions | None
+    scope: Record | None
+    force: bool
+    plan: bool
+
+    def __post_init__(self) -> None:
+        self.result = Collected(self.plan)
+        self.namespaces = sorted(self.ledger.namespaces())
         # one that is asked for again is gone through again, others once, unless the ledger was told
         # of it since, or by an older program
         self.due = [
             self._make_due(record)
-            for record in ([scope] if scope else self._hard_deletions())
-            if scope or not self._is_purged(record)
+            for record in ([self.scope] if self.scope else self._hard_deletions())
+            if self.scope or not self._is_purged(record)
         ]
         self.manifests: dict[str, list[Manifest]] = {}
 
     def _hard_deletions(self) -> list[Record]:
-        stones = [
-            stone
-            for name in self.namespaces
-            for stone in self.ledger.tombstones(name, since=0)
-            if stone.mode == "hard"
-        ]
         return [
             record_deletion(
                 stone,
@@ -194,7 +181,9 @@ class _Collection:
                 ledger=self.ledger,
                 write=not self.plan,
             )
-            for stone in stones
+            for name in self.namespaces
+            for stone in self.ledger.tombstones(name, since=0)
+            if stone.mode == "hard"
         ]
 
     def _is_purged(self, record: Record) -> bool:

@@ -8,7 +8,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import edited_count, verify_version
@@ -97,7 +97,7 @@ def verify_release(
             ledger = held.enter_context(closing(Ledger(store.ledger_path)))
             catalog = held.enter_context(closing(CatalogReader(directory / CATALOG)))
             rows = held.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
-            work = _Verifying(
+            work = _Proof(
                 store,
                 manifest,
                 catalog,
@@ -121,23 +121,20 @@ def verify_release(
         ) from error
 
 
-class _Verifying:
+@dataclass
+class _Proof:
     """One call of `verify_release`."""
 
-    def __init__(
-        self,
-        store: Store,
-        manifest: Manifest,
-        catalog: CatalogReader,
-        rows: CatalogProof,
-        strategy: Strategy,
-        limits: Limits,
-    ) -> None:
-        self.store, self.manifest, self.catalog, self.rows = store, manifest, catalog, rows
-        self.strategy, self.limits = strategy, limits
-        self.failures: list[VerifyFailure] = []
-        self.alone: list[str] = []
-        self.checked = self.edited = 0
+    store: Store
+    manifest: Manifest
+    catalog: CatalogReader
+    rows: CatalogProof
+    strategy: Strategy
+    limits: Limits
+    failures: list[VerifyFailure] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    checked: int = 0
+    edited: int = 0
 
     def one(self, chunk_id: str) -> Verification:
         """The verification of one chunk, with what is shown beside it."""
