@@ -1,11 +1,8 @@
-"""Text to vectors at most once: a content-addressed cache in front of a pool of embedding
-processes.
+"""Text to vectors at most once: a content-addressed cache in front of a pool of child processes
+that embed, so that a crash costs one batch and all processors work.
 
 A vector is found again by what was embedded, by which embedder and under which normalisation, so
 equal text in another document, version, namespace or release costs nothing.
-
-
-Child processes that embed, so that a crash costs one batch and all processors work.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The tables of the ledger, how an older ledger becomes one of today, and how records become rows.
-
-Rows of the ledger that no stage reads: where documents come from, what was done, published and
-deleted.
+"""The tables of the ledger, how an older ledger becomes one of today, how records become rows, and
+the records that no stage reads: where documents come from, what was done, published and deleted.
 """
 
 from __future__ import annotations

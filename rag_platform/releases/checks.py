@@ -148,20 +148,25 @@ class Candidate:
         """The outcome of every check of CHECKS, in that order; `workers` prove where there is much
         to prove.
         """
-        catalog = CatalogReader(self.directory / CATALOG)
-        try:
+        with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
+            vectors = [
+                CheckResult(name, True, "the strategy builds no vectors")
+                for name in ("embeddings_complete", "vectors_valid", "ann_recall")
+            ]
+            if self.strategy.builds_dense:
+                vectors = [
+                    self._embeddings_complete(catalog, counts),
+                    self._vectors_valid(),
+                    self._ann_recall(),
+                ]
             return [
                 self._counts_agree(catalog, counts),
-                self._embeddings_complete(catalog, counts),
-                self._vectors_valid(),
-                self._ann_recall(),
+                *vectors,
                 self._versions_complete(catalog),
                 self._provenance_proved(workers),
                 self._files_intact(),
             ]
-        finally:
-            catalog.close()
 
     def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
@@ -183,8 +188,6 @@ class Candidate:
     def _embeddings_complete(
         self, catalog: CatalogReader, counts: Mapping[str, int]
     ) -> CheckResult:
-        if not self.strategy.builds_dense:
-            return CheckResult("embeddings_complete", True, "the strategy builds no vectors")
         details = (
             f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']}"
             " without text"
@@ -194,54 +197,36 @@ class Candidate:
         return CheckResult("embeddings_complete", not counts["failed_embed"], details)
 
     def _vectors_valid(self) -> CheckResult:
-        if not self.strategy.builds_dense:
-            return CheckResult("vectors_valid", True, "the strategy builds no vectors")
         parts = dense.read_parts(self.directory / "dense")
-        bad, details = (
-            _bad_rows(parts.fresh_ids, parts.fresh),
-            f"{parts.count()} vectors of length 1",
-        )
+        bad = _bad_rows(parts.fresh_ids, parts.fresh)
+        details = f"{parts.count()} vectors of length 1"
         if f"dense/{dense.BASE}" in self.carried:
             details = (
                 f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was"
                 f" proved with release {self.parent}"
             )
         else:
-            bad += [
-                chunk_id
-                for chunk_id in _bad_rows(parts.ids, parts.base)
-                if chunk_id not in parts.gone
-            ]
-        details = (
-            f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}" if bad else details
-        )
+            bad += [name for name in _bad_rows(parts.ids, parts.base) if name not in parts.gone]
+        if bad:
+            details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
         return CheckResult("vectors_valid", not bad, details)
 
     def _ann_recall(self) -> CheckResult:
         """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and
         scans miss nothing.
         """
-        if not self.strategy.builds_dense:
-            return CheckResult("ann_recall", True, "the strategy builds no vectors")
-        if not dense.has_ann(self.directory / "dense"):
-            return CheckResult(
-                "ann_recall", True, "no approximate index: every question scans exactly"
-            )
-        if self.ann_recall is None:
-            return CheckResult(
-                "ann_recall", True, "not measured by the program that built the release"
-            )
-        floor = self.strategy.retrieval.ann_recall
-        low = (
-            f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly"
-            if self.ann_recall < floor
-            else ""
-        )
-        return CheckResult(
-            "ann_recall",
-            True,
-            f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors{low}",
-        )
+        details = "no approximate index: every question scans exactly"
+        if dense.has_ann(self.directory / "dense"):
+            details = "not measured by the program that built the release"
+            if self.ann_recall is not None:
+                details = (
+                    f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors"
+                )
+                if self.ann_recall < (floor := self.strategy.retrieval.ann_recall):
+                    details += (
+                        f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly"
+                    )
+        return CheckResult("ann_recall", True, details)
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
         (held, documents), live = catalog.version_ids(), set(self.live)

@@ -108,31 +108,16 @@ def usable_parent(
     if manifest.failures:
         return None, f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
-        return (
-            None,
-            (
-                f"the embedder is {_describe(embedder)}, release {parent} holds vectors of"
-                f" {_describe(manifest.embedder)}"
-            ),
-        )
+        reason = f"the embedder is {_describe(embedder)}"
+        return None, f"{reason}, release {parent} holds vectors of {_describe(manifest.embedder)}"
     if manifest.index_profile == index_profile(strategy):
         return manifest, ""
-    if changed := [
-        stage
-        for stage, profile in stage_profiles(strategy).items()
-        if manifest.profiles.get(stage) != profile
-    ]:
-        return (
-            None,
-            f"the config or the program of {', '.join(changed)} changed since release {parent}",
-        )
-    return (
-        None,
-        (
-            "the encoding, the word index or the vector index is set up otherwise than in release"
-            f" {parent}"
-        ),
-    )
+    profiles = stage_profiles(strategy).items()
+    if changed := [name for name, profile in profiles if manifest.profiles.get(name) != profile]:
+        reason = f"the config or the program of {', '.join(changed)} changed"
+        return None, f"{reason} since release {parent}"
+    reason = "the encoding, the word index or the vector index is set up otherwise"
+    return None, f"{reason} than in release {parent}"
 
 
 def _describe(embedder: EmbedderInfo | None) -> str:
@@ -271,27 +256,31 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
     """The manifests of every finished release, newest first; without those that another process
     removes meanwhile.
     """
-    found: list[Manifest] = []
-    for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
-        with suppress(NotFoundError):
-            found.append(read_manifest(path.parent))
-    return sorted(
-        found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
-    )
+    return _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
     """`list_releases` without what the manifests say of each version and file; cheap to ask for
     again.
     """
+    return _read_manifests(store, namespace, _read_head)
+
+
+def _read_manifests(
+    store: Store, namespace: str, read: Callable[[Path], Manifest]
+) -> list[Manifest]:
     found: list[Manifest] = []
     for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
         with suppress(NotFoundError, FileNotFoundError):
-            written = path.stat()
-            found.append(_head(path.parent, written.st_ino, written.st_mtime_ns))
+            found.append(read(path))
     return sorted(
         found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
     )
+
+
+def _read_head(path: Path) -> Manifest:
+    written = path.stat()
+    return _head(path.parent, written.st_ino, written.st_mtime_ns)
 
 
 @functools.lru_cache(64)

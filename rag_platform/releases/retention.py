@@ -1,6 +1,5 @@
-"""Which versions keep their data when garbage is collected; pure functions over rows of the ledger.
-
-What a collection of garbage must not touch, found out before anything goes.
+"""What a collection of garbage must not touch: the versions that keep their data, and all that
+belongs to them.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""The history of a document, and what differs between two of its versions; read from the ledger,
-the manifests and the stage files.
+"""The history of a document, and what differs between two of its versions as they were cut; read
+from the ledger, the manifests and the stage files.
 
-What differs between two versions of a document as they were cut: sections and chunks added,
-removed, changed, unchanged.
-
-Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed has
-its id still. Of what remains, chunks that stand at the same place of the same section are one chunk
-that changed.
+Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed
+still has its id. Of the others, chunks at the same place of the same section are one chunk that
+changed.
 """
 
 from __future__ import annotations

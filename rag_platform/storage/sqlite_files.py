@@ -1,12 +1,8 @@
-"""What readers do where the data root cannot be written: engines that write beside what they read
-get a folder of this process instead.
+"""Reading files where they cannot be written, and SQLite files from any number of threads.
 
-Reads a finished SQLite file from any number of threads, also after another process has removed the
-file.
-
-A release is removed while questions to it are still answered. What is open stays readable then, but
-a thread that comes later cannot open the file any more; it reads through a connection that is kept
-for this.
+Engines that write beside what they read get a temporary folder instead. A release is removed while
+questions to it are still answered: what is open stays readable, but a thread that comes later
+cannot open the file any more; it reads through a connection that is kept for this.
 """
 
 from __future__ import annotations
