@@ -35,9 +35,7 @@ _IN_CLAUSE = 500
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterField:
-    """A field that a filter may name: an SQL expression over `c` (chunks), `d` (documents) and `v`
-    (versions), and how to compare it.
-    """
+    """A field that a filter may name: SQL over `c` (chunks), `d` (documents), `v` (versions)."""
 
     sql: str
     # text | number | flag | list | span; the members of a list are those of json_each(sql)
@@ -46,9 +44,7 @@ class FilterField:
 
 
 def _of_images(column: str) -> str:
-    """What stands in a column of `media_texts` for the images of a chunk, one after the other; NULL
-    where there is nothing.
-    """
+    """The values of a column of `media_texts` for a chunk's images, joined; NULL without any."""
     return (
         f"(SELECT group_concat(m.{column}, ' ') FROM json_each(c.asset_ids) j JOIN media_texts m ON"
         f" m.version_id = c.version_id AND m.asset_id = j.value WHERE m.{column} != '')"
@@ -129,9 +125,7 @@ class ChunkRow:
 
 
 class CatalogReader:
-    """Read access to a finished catalog from any number of threads, also after the release was
-    removed.
-    """
+    """Reads a finished catalog from any number of threads, also after the release was removed."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -159,9 +153,7 @@ class CatalogReader:
             show_as_current(db)
 
     def _select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
-        """The rows of a statement. Raises IntegrityError `catalog_damaged` where the file cannot be
-        read.
-        """
+        """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
         try:
             return self._file.db().execute(sql, values)
         except sqlite3.ProgrammingError:  # it was closed
@@ -188,9 +180,7 @@ class CatalogReader:
         return {chunk.chunk_id: chunk for chunk in found}
 
     def rows(self, chunk_ids: Iterable[str]) -> dict[str, ChunkRow]:
-        """Chunks joined with document and version, by id; ids that are not in the release are
-        absent.
-        """
+        """Chunks joined with document and version, by id; unknown ids are absent."""
         sql = f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)"
         chunks = [(restore(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
         # not joined: what many chunks share would be read and made once for each of them
@@ -240,9 +230,7 @@ class CatalogReader:
         return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:
-        """The chunk with those around it in its version, in reading order. Raises NotFoundError for
-        an unknown id.
-        """
+        """The chunk with those around it, in reading order. Raises NotFoundError."""
         chunk = self.chunks([chunk_id]).get(chunk_id)
         if chunk is None:
             raise NotFoundError(f"unknown chunk {chunk_id!r} in this release", code="unknown_chunk")
@@ -254,9 +242,7 @@ class CatalogReader:
         return [restore(Chunk, row) for row in self._select(sql, bounds)]
 
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
-        """Ids of the chunks that satisfy an SQL condition over `c`, `d` and `v` (see
-        FILTERABLE).
-        """
+        """Ids of the chunks that satisfy SQL over `c`, `d` and `v` (see FILTERABLE)."""
         # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not
         # once per chunk. A release holds one version of a document, so chunks are joined by doc_id,
         # for which an index alone answers.
@@ -267,9 +253,7 @@ class CatalogReader:
         return {row[0] for row in self._select(sql, params)}
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
-        """Ids of chunks in ascending order, restricted by an SQL condition on the table of chunks
-        alone.
-        """
+        """Ids of chunks, ascending, that satisfy an SQL condition on the table of chunks."""
         sql = f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id"
         return [row[0] for row in self._select(sql, params)]
 
@@ -328,9 +312,7 @@ class CatalogReader:
         return [tuple(row) for row in self._select(sql)]
 
     def languages(self, sample: int = 500) -> dict[str, float]:
-        """The share of the chunks in each language, told from about `sample` of them; `""` where an
-        older catalog does not say it.
-        """
+        """The share of each language among about `sample` chunks; `""` in older catalogs."""
         (rows,) = self._select("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
         numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
         found = Counter(
@@ -350,9 +332,7 @@ class CatalogReader:
         return {version.version_id: version for version in (restore(Version, row) for row in rows)}
 
     def version_ids(self) -> tuple[set[str], set[str]]:
-        """Ids of the versions held, and of those that the documents name as live; the same in a
-        whole release.
-        """
+        """Ids of the versions held, and of those that documents name as live."""
         held, named = (
             self._select(sql)
             for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
@@ -397,9 +377,7 @@ class CatalogReader:
     # counts
 
     def counts(self) -> dict[str, int]:
-        """Rows by table, and chunks by what the indexes must hold of them: `lexical`, `dense`,
-        `failed_embed`, `no_text`.
-        """
+        """Rows by table, and chunks by `lexical`, `dense`, `failed_embed`, `no_text`."""
         tables = ("documents", "versions", "sections", "chunks", "asset")
         found = {
             table: int(self._select(f"SELECT count(*) FROM {table}").fetchone()[0])

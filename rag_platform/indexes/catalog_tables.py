@@ -98,9 +98,7 @@ def _types(record: type[Any]) -> dict[str, Any]:
 
 
 def _decoders(types: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Positions whose stored form differs from the field: tuples and mappings are JSON text, flags
-    are integers.
-    """
+    """Positions stored in another form: tuples and mappings as JSON text, flags as integers."""
     kinds: list[tuple[int, str]] = []
     for position, hint in enumerate(types.values()):
         options = (
@@ -180,9 +178,7 @@ def _values(record: Any) -> list[Any]:
 
 
 class CatalogWriter:
-    """One transaction over a catalog that is being built; leaving the block well commits it,
-    leaving it with an error does not.
-    """
+    """One transaction over a catalog; committed unless the block raises."""
 
     def __init__(self, path: Path) -> None:
         fresh = not path.exists()
@@ -264,9 +260,7 @@ class CatalogWriter:
         return changed
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
-        """Remove the rows of these versions from every table; images that no version shows any more
-        go with them.
-        """
+        """Remove the rows of these versions, and images that no version shows any more."""
         for table in ("versions", "sections", "chunks", "asset_anchor", "media_texts"):
             self._db.executemany(
                 f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids)
@@ -346,9 +340,7 @@ def _entry_values(entry: Entry) -> list[Any]:
 
 
 def check_schema(db: sqlite3.Connection, path: Path, known: Collection[int] = READABLE) -> int:
-    """The schema version of an open catalog. Raises SchemaVersionError when it is none or not one
-    of those known.
-    """
+    """The schema version of an open catalog. Raises SchemaVersionError unless it is `known`."""
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
@@ -386,9 +378,7 @@ def show_as_current(db: sqlite3.Connection) -> None:
 
 
 def _defaults(record: type[Any], table: str) -> dict[str, str]:
-    """SQL literals by column: the default of a record's field, `''` where it has none; those of the
-    extra columns.
-    """
+    """SQL literals by column: the default of a record's field, `''` where it has none."""
     found: dict[str, str] = {}
     fields = [
         *dataclasses.fields(record),

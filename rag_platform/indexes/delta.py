@@ -1,6 +1,4 @@
-"""What the next release changes against its parent, by chunk id, and the copy of the parent that
-the change is applied to.
-"""
+"""What the next release changes against its parent, and the copy that is changed."""
 
 from __future__ import annotations
 
@@ -53,9 +51,7 @@ class VersionRows:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Live versions that were compared and stand in the parent as they are, those it lacks or holds
-    otherwise, and what it must lose.
-    """
+    """Live versions that the parent holds as they are, other live ones, and what it must lose."""
 
     unchanged: list[Version] = field(default_factory=list)
     changed: list[Version] = field(default_factory=list)
@@ -64,9 +60,7 @@ class Delta:
 
 
 def load_version(store: Store, version: Version, profiles: Mapping[str, str]) -> VersionRows:
-    """The stage outputs of a version. Raises IntegrityError when one is missing or a chunk has no
-    view.
-    """
+    """The stage outputs of a version. Raises IntegrityError when one is missing."""
 
     def path(kind: str) -> Path:
         found = store.version_path(
@@ -132,9 +126,7 @@ def compare(
 
 
 def lexical_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
-    """(removed, added) chunk ids of the word index; a chunk whose sparse text changed is in
-    both.
-    """
+    """(removed, added) chunk ids of the word index; one whose sparse text changed is in both."""
     return _change(
         {i: e.sparse_hash for i, e in old.items()}, {i: e.sparse_hash for i, e in new.items()}
     )

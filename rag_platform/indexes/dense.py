@@ -74,9 +74,7 @@ _log = logging.getLogger(__name__)
 
 
 def needs_ann(rows: int, dim: int, retrieval: RetrievalConfig) -> bool:
-    """True when a question to so many vectors may ask the approximate index: where a scan is slow,
-    or the config says from when on.
-    """
+    """True when a question to so many vectors may ask the approximate index."""
     if retrieval.exact_scan_rows is not None:
         return rows > retrieval.exact_scan_rows
     return rows >= SCANNED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
@@ -226,9 +224,7 @@ def _empty(dim: int) -> Parts:
 
 
 def read_parts(directory: Path) -> Parts:
-    """The base, what of it no longer holds, and what is fresh. Raises IntegrityError when ids and
-    rows do not belong together.
-    """
+    """The rows as they lie on disk. Raises IntegrityError when ids and rows do not fit."""
     ids, base = _read(directory / BASE_IDS, directory / BASE)
     if not (directory / _GONE).is_file():
         return Parts(ids, base, frozenset(), [], base[:0])
@@ -252,9 +248,7 @@ def _read(ids_path: Path, path: Path) -> tuple[list[str], Vectors]:
 
 
 def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
-    """The ids in ascending order and their float32 rows [n, dim], memory-mapped where they are one
-    base.
-    """
+    """Ids in ascending order and their float32 rows [n, dim]; a single base is memory-mapped."""
     parts = read_parts(directory)
     if not parts.gone and not parts.fresh_ids:
         return parts.ids, parts.base
@@ -355,9 +349,7 @@ class DenseVectors:
         return self._scan(query, k, np.array(sorted({*proposed, *fresh}), dtype=np.int64)), "ann"
 
     def prepare(self) -> None:
-        """Compute what narrows exact scans, a fifth of a second for 100,000 rows; without this call
-        the first scan begins it.
-        """
+        """Compute what narrows exact scans; otherwise the first scan begins it."""
         with self._lock:
             if self._preparing:
                 return
@@ -365,16 +357,12 @@ class DenseVectors:
         self._prepare()
 
     def keep_embedded(self, chunk_ids: Iterable[str]) -> list[str]:
-        """Those of the chunks that have a vector, in their order; one that only pictures speak for
-        has none.
-        """
+        """Those of the chunks that have a vector, in their order."""
         known = self._row_of()
         return [chunk_id for chunk_id in chunk_ids if chunk_id in known]
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
-        """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a
-        vector.
-        """
+        """float32 [n, dim], the stored row of each id. Raises ProviderError without one."""
         known = self._row_of()
         if unknown := [chunk_id for chunk_id in chunk_ids if chunk_id not in known]:
             raise ProviderError(f"chunk {unknown[0]} has no vector in this release")
@@ -390,9 +378,7 @@ class DenseVectors:
             reader.close()
 
     def _propose(self, query: Vectors, wanted: int) -> list[int]:
-        """Rows that hold near the query, by the approximate index; it is asked for more where it
-        proposes gone ones.
-        """
+        """Rows that hold near the query, by the approximate index, which may propose gone ones."""
         known, asked = self._row_of(), wanted
         while True:
             hits = self._open_ann().search(query, asked)
@@ -438,9 +424,7 @@ class DenseVectors:
         )
 
     def _narrow(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
-        """Those of the rows that may be among the best; the rows themselves where that cannot be
-        told cheaply.
-        """
+        """Rows that may be among the best; all of them where that costs too much to know."""
         count = len(self._ids) if rows is None else len(rows)
         if count < _NARROWED:
             return rows
@@ -547,9 +531,7 @@ class Rounded:
 
 @cache
 def kernel() -> Callable[..., Any]:
-    """What multiplies 8-bit rows without the interpreter's lock. Raises ImportError where its
-    package cannot be loaded.
-    """
+    """Multiplies 8-bit rows without the interpreter's lock. Raises ImportError."""
     from simsimd import cdist  # not to be paid for by a command that asks nothing
 
     found: Callable[..., Any] = cdist
@@ -634,9 +616,7 @@ def products(matrix: Vectors, query: Vectors, rows: Rows | None = None) -> Vecto
 
 
 def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) -> Vectors:
-    """The products of 8-bit rows with the 8-bit query [1, dim], float32 [n]: whole numbers below
-    2**24 up to a dim of 1,040.
-    """
+    """Products of 8-bit rows with the query [1, dim], float32 [n]; exact up to a dim of 1,040."""
     cdist = kernel()
     if rows is None or len(rows) > len(matrix) // _SCANNED_BYTES:
         whole: Vectors = np.asarray(cdist(query, matrix, "dot", out_dtype="float32"))[0]
@@ -646,9 +626,7 @@ def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) 
 
 
 def _promising(guess: Vectors, k: int) -> Rows:
-    """Numbers of the best of the blocks whose best is highest, twice k of them where there are as
-    many blocks.
-    """
+    """The best row of each of the 2 * k best blocks, or of all blocks."""
     blocks = len(guess) // _BLOCK
     if not blocks:
         return np.zeros(0, dtype=np.int64)

@@ -47,9 +47,7 @@ Call = Callable[[Sequence[str]], Vectors]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReport:
-    """What one run of `embed_texts` did; every figure is a count of what happened, not of what was
-    planned.
-    """
+    """What one run of `embed_texts` did, counted as it happened."""
 
     hits: int = 0
     misses: int = 0
@@ -384,9 +382,7 @@ def _start_seconds(embedding: EmbeddingConfig) -> float:
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
-    """Number of child processes, 0 when this process is faster: what parallel work saves must pay
-    for starting it.
-    """
+    """Number of child processes; 0 when starting them costs more than they save."""
     count = min(processes or os.cpu_count() or 1, texts)
     saved = alone - alone / count
     return count if count > 1 and saved > _start_seconds(embedding) else 0
@@ -565,9 +561,7 @@ def _settle(
 
 
 class EmbeddingWorker:
-    """One child process with its embedder; started at the first batch, started again after it
-    died.
-    """
+    """A child process with its embedder; started at the first batch, again after it died."""
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -576,9 +570,7 @@ class EmbeddingWorker:
         self.loaded = False  # it has answered, so the next call is computing alone
 
     def embed(self, texts: Sequence[str], seconds: float) -> Vectors:
-        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died` when
-        the child died or was late.
-        """
+        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died`."""
         child = self._start_child()
         timer = threading.Timer(seconds, child.process.kill)
         timer.start()
@@ -611,9 +603,7 @@ class EmbeddingWorker:
 
 
 class EmbeddingPool:
-    """Child processes that runs share; each call borrows one, so that runs which overlap keep all
-    of them busy.
-    """
+    """Child processes that runs share; each call borrows one."""
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -682,9 +672,7 @@ def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str]], Ve
 
 
 def guard(provider: str, embed: Callable[[], Vectors]) -> Vectors:
-    """What the embedder returns; an error that it does not foresee becomes ProviderError, so that
-    it costs only the texts at fault.
-    """
+    """What the embedder returns; an error that it does not foresee becomes ProviderError."""
     try:
         return embed()
     except RagError:

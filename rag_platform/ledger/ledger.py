@@ -89,9 +89,7 @@ class Ledger(Database):
     """The ledger database; one connection a thread, safe to share."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, or create it for a data root without releases. Raises IntegrityError `no_ledger`
-        beside releases: see `require`.
-        """
+        """Open it, or create it. Raises IntegrityError `no_ledger`: see `require`."""
         require(path)
         super().__init__(path)
 
@@ -126,9 +124,7 @@ class Ledger(Database):
             db.execute(_BIND, (namespace, strategy, config_id, now()))
 
     def rebind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
-        """Give a namespace another ingestion strategy; its versions are stale until they are
-        rebuilt.
-        """
+        """Give a namespace another strategy; its versions are stale until rebuilt."""
         with self._write() as db:
             db.execute(
                 "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?",
@@ -254,9 +250,7 @@ class Ledger(Database):
             )
 
     def revive(self, version_ids: Sequence[str]) -> None:
-        """Dead and failed versions that somebody asks to be tried again: their failures are
-        forgotten.
-        """
+        """Let dead and failed versions be tried again: their failures are forgotten."""
         with self._write() as db:
             db.executemany(
                 "UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND"
@@ -331,9 +325,7 @@ class Ledger(Database):
     # --- deletions -------------------------------------------------------------------------------
 
     def delete(self, namespace: str, doc_id: str, version_id: str | None, mode: str) -> Tombstone:
-        """The tombstone of a document, or of one version; from now on every reader hides what it
-        names.
-        """
+        """The tombstone of a document, or of one version; every reader hides it from now on."""
         created = now()
         with self._write() as db:
             inserted = db.execute(
@@ -382,9 +374,7 @@ class Ledger(Database):
         )
 
     def deletion_sequence(self, namespace: str) -> int:
-        """The sequence of the newest deletion, 0 without one; a release records it before it reads
-        what is live.
-        """
+        """The sequence of the newest deletion, 0 without one."""
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?"
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
@@ -509,9 +499,7 @@ class Ledger(Database):
             db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
 
     def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
-        """Record the operations that make an edition of a version, and that the version is read in
-        it from now on; '' for none.
-        """
+        """Read a version in an edition made by these operations from now on; '' for none."""
         with self._write() as db:
             if edition:
                 db.execute(
@@ -600,9 +588,7 @@ class Ledger(Database):
     def update_job_item(
         self, job_id: str, version_id: str, state: str, code: str = "", reason: str = ""
     ) -> None:
-        """Set the state of one document of a job; a failure counts as an attempt, a reason without
-        a code is a note and stays.
-        """
+        """Set the state of one document of a job; a failure counts as an attempt."""
         with self._write() as db:
             db.execute(
                 "UPDATE job_items SET state = ?, reason = iif(code = '' AND ? = '', reason, ?),"
@@ -626,9 +612,7 @@ class Ledger(Database):
         self._upsert("releases", release, ("namespace", "release_id"))
 
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
-        """Set columns of a release: state, published_at, pinned. Raises NotFoundError for one that
-        the ledger does not know.
-        """
+        """Set columns of a release: state, published_at, pinned. Raises NotFoundError."""
         with self._write() as db:
             assignments = ", ".join(f"{key} = ?" for key in changes)
             found = db.execute(
@@ -650,9 +634,7 @@ class Ledger(Database):
 
 
 def require(path: Path) -> None:
-    """Raises IntegrityError `no_ledger` where releases are published and the ledger that knows what
-    was deleted is not there.
-    """
+    """Raises IntegrityError `no_ledger` where releases are published and the ledger is gone."""
     if not path.is_file() and any(path.parent.glob("releases/*/CURRENT")):
         raise IntegrityError(
             f"{path} is gone, and nobody else knows which documents were deleted: nothing is shown"
@@ -704,9 +686,7 @@ def _jobs_without_words(
 
 
 def _args_without(args: Json, uri: str, version_ids: Sequence[str], *, whole: bool) -> Json:
-    """The arguments of a job without what was written by hand or given along for the versions of a
-    document.
-    """
+    """The arguments of a job without what was given along for the versions of a document."""
     made = dict(args)
     if "drafted" in args:
         made["drafted"] = {

@@ -395,9 +395,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Edits of a document's chunks by hand; a document has one, and publishing it makes an edition
-    of the version.
-    """
+    """Edits of a document's chunks by hand; publishing them makes an edition of the version."""
 
     namespace: str
     doc_id: str

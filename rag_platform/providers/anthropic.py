@@ -221,9 +221,7 @@ _NAMED = ("model", "max_tokens", "messages")
 
 
 def _wire(message: Message) -> Json:
-    """The message as the endpoint reads it; pictures travel in base64 before the text, where these
-    models read them best.
-    """
+    """The message as the endpoint reads it; pictures come before the text, which reads best."""
     if not message.pictures:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = []

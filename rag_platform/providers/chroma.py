@@ -1,6 +1,4 @@
-"""The approximate nearest-neighbour index: one Chroma collection in a directory of its own,
-telemetry off.
-"""
+"""The approximate nearest-neighbour index: a Chroma collection in a directory, telemetry off."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ _NO_ROOM = 1024 * 1024  # with less free a failed write is a full disk
 
 @dataclass(frozen=True)
 class Chroma:
-    """HNSW over cosine distance (arXiv:1603.09320); larger `ef_search` finds more and takes
-    longer.
-    """
+    """HNSW over cosine distance (arXiv:1603.09320); a larger `ef_search` finds more, slower."""
 
     max_neighbors: int = 16
     ef_construction: int = 100

@@ -65,9 +65,7 @@ class CrossEncoderReranker:
             self._load_model()
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or
-        `model_unusable` with the remedy.
-        """
+        """The logit of each pair. Raises ConfigError `model_not_found` or `model_unusable`."""
         if not hits:
             return []
         pairs = [

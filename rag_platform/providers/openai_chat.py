@@ -116,9 +116,7 @@ class OpenAIChat:
         )
 
     def load(self) -> None:
-        """Import the client, which takes a second. Raises ProviderError `missing_key`,
-        `no_model`.
-        """
+        """Import the client, which takes a second. Raises ProviderError."""
         _ = self._client().chat.completions
 
     # --- the call --------------------------------------------------------------------------------
@@ -166,9 +164,7 @@ class OpenAIChat:
         return body
 
     def _learns_from(self, error: Any, sent: Json) -> bool:
-        """True when the refusal names a parameter that was sent and can be asked for in another
-        way, or left out.
-        """
+        """True when the refusal names a parameter that can be sent otherwise, or left out."""
         said = f"{getattr(error, 'param', '') or ''} {error}".lower()
         asked = sent.get("response_format", {}).get("type")
         if asked and any(

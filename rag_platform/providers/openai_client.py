@@ -11,9 +11,7 @@ OPENAI = "api.openai.com"
 
 
 class OpenAIOptions(Protocol):
-    """The options that say where a model is; on Azure by `endpoint`, `deployment_name` and
-    `api_version`.
-    """
+    """Where a model is; on Azure by `endpoint`, `deployment_name` and `api_version`."""
 
     @property
     def base_url(self) -> str: ...
@@ -35,9 +33,7 @@ def place_of(options: OpenAIOptions) -> str:
 
 
 def make_client(options: OpenAIOptions, *, kind: str = "llm") -> Any:
-    """A client that never tries again by itself, closed when `options` are let go. Raises
-    ProviderError `missing_key`.
-    """
+    """A client, closed when `options` are let go. Raises ProviderError `missing_key`."""
     import openai
 
     key = key_of("openai", options.api_key_env, kind=kind)

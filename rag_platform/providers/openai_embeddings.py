@@ -75,9 +75,7 @@ class OpenAIEmbeddings:
             raise ValueError(f"dim = {self.dim} and retries = {self.retries} must not be negative")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint; where the model runs is no part of it. Raises ConfigError without a
-        model or a dimension.
-        """
+        """The fingerprint, wherever the model runs. Raises ConfigError without model or `dim`."""
         if not self._name or not self.dim:
             raise ConfigError(
                 "embedder 'openai' needs the options `model` (on Azure `deployment_name`) and"
@@ -110,9 +108,7 @@ class OpenAIEmbeddings:
         return rows
 
     def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
-        """Unit rows of one call, in the order of its texts; `start` is where they stand among all
-        texts.
-        """
+        """Unit rows of one call; `start` is the place of its first text among all."""
         started = time.perf_counter()
         body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
@@ -208,9 +204,7 @@ class OpenAIEmbeddings:
 
 
 def _fitting(text: str, max_tokens: int) -> str:
-    """The beginning of the text that costs at most so many tokens, estimated by the width of its
-    characters.
-    """
+    """The beginning of a text of at most so many tokens, estimated by character widths."""
     if len(text) * _WIDE_TOKENS <= max_tokens:
         return text
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)

@@ -114,9 +114,7 @@ class SentenceTransformers:
             self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
+        """Unit rows, float32 [len(texts), dim]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
         if not cleaned:
@@ -317,9 +315,7 @@ def _dimension(folder: Path, model: str) -> int:
 
 
 def _columns(path: Path, tensor: str) -> int:
-    """The second dimension of a tensor, from the header of a safetensors file (8 bytes of length,
-    then JSON).
-    """
+    """The second dimension of a tensor, by the header of its safetensors file; 0 if unknown."""
     if not path.is_file():
         return 0
     with open(path, "rb") as source:
@@ -329,9 +325,7 @@ def _columns(path: Path, tensor: str) -> int:
 
 
 def _window(folder: Path) -> int:
-    """Tokens that reach the model: its own limit, else the tokenizer's, and no more than it has
-    positions for.
-    """
+    """Tokens that reach the model, by its own limit, the tokenizer's and its positions."""
     kind, place = _modules(folder)[0]
     if kind == "StaticEmbedding":
         return _UNBOUNDED

@@ -102,9 +102,7 @@ class Tantivy(WordOptions):
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`; files are replaced, never changed,
-        so they may be linked elsewhere.
-        """
+        """Delete `removed` (chunk id: doc id), then add `rows`; no file is changed in place."""
         directory.mkdir(parents=True, exist_ok=True)
         words = segmentation.load(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
@@ -126,9 +124,7 @@ class Tantivy(WordOptions):
 
 
 class TantivyReader:
-    """An opened word index; safe between threads. It cuts questions by the dictionary that its own
-    words were cut by.
-    """
+    """An opened word index; safe between threads. It cuts questions as its words were cut."""
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
@@ -211,9 +207,7 @@ class TantivyReader:
     def _build_clauses(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
     ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
-        """What is asked for: the terms, and the sequences of terms with how many chunks may hold
-        each at most.
-        """
+        """Clauses for terms; clauses for sequences, with the most chunks that may hold each."""
         import tantivy
 
         query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
@@ -247,9 +241,7 @@ class TantivyReader:
         ]
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its
-        headings apart; 0 without words.
-        """
+        """The score of a text of average length that holds every word of the question once."""
         weights = self._weights(query, ())
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
@@ -298,9 +290,7 @@ class TantivyReader:
         sets: Mapping[str, Collection[str] | None],
         some: Sequence[_Clause] = (),
     ) -> Any:
-        """The query for any of the clauses, in what one of `some` matches as well, and within the
-        sets of ids where they are given.
-        """
+        """A query for any of the clauses and, if given, one of `some`, within the sets of ids."""
         import tantivy
 
         query, must = tantivy.Query, tantivy.Occur.Must
@@ -373,9 +363,7 @@ class _Bucket:
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:
-    """The bucket of a document among so many; one bucket more takes documents from a single other
-    one (linear hashing, Litwin 1980).
-    """
+    """The bucket of a document among so many, by linear hashing (Litwin 1980)."""
     number = int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:4], "big")
     return _home(number % (1 << (buckets - 1).bit_length()), buckets)
 
@@ -469,9 +457,7 @@ def _write_buckets(
     after: int,
     chinese: segmentation.Chinese,
 ) -> None:
-    """Write the changed buckets, then the files that name all buckets; what belongs to none of them
-    goes.
-    """
+    """Write the changed buckets, then the files that name all; remove what belongs to none."""
     scratch = directory / ".scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     buckets = [held[number] if number < len(held) else _Bucket() for number in range(after)]
@@ -508,9 +494,7 @@ def _write_bucket(
     rows: list[IndexedRow],
     chinese: segmentation.Chinese,
 ) -> tuple[_Bucket, Json]:
-    """The bucket of these rows, written below `folder` and moved to `directory`, and the meta.json
-    of the index that it was alone.
-    """
+    """The bucket of these rows, moved to `directory`, and the meta.json it had alone."""
     import tantivy
 
     rows.sort(key=lambda row: row.chunk_id)
@@ -549,9 +533,7 @@ def _content_name(rows: Sequence[IndexedRow]) -> str:
 def _rename_segments(
     source: Path, target: Path, name: str, segments: Sequence[Json]
 ) -> tuple[Json, ...]:
-    """Move the files of fresh segments to `target`, the segments named by content instead of by
-    chance.
-    """
+    """Move fresh segments to `target`, named by content instead of by chance."""
     found = []
     for number, segment in enumerate(segments):
         new = str(uuid.UUID(hashlib.sha256(f"{name}{number}".encode()).hexdigest()[:32]))

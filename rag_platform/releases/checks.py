@@ -66,9 +66,7 @@ _SHOWN = 5
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
-    """What can be judged of one document by the outcome of one stage; what has no pages and no
-    build before has nothing to judge.
-    """
+    """What the outcome of one stage says of one document; empty where nothing can be judged."""
     counts = outcome.counts
     if outcome.stage == "chunks":
         found = []
@@ -101,17 +99,13 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
 
 
 def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
-    """True for a failed check that means loss: most of what the document says can be found by
-    nobody.
-    """
+    """True for a failed check that means loss: nobody can find most of what the document says."""
     return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """Chunk ids that the word index and the vectors lost and got against the parent's; one whose
-    text changed is among both.
-    """
+    """Ids of the chunks that left and entered each index; one whose text changed did both."""
 
     lexical: tuple[set[str], set[str]]
     dense: tuple[set[str], set[str]]
@@ -145,9 +139,7 @@ class Candidate:
     changes: IndexChanges | None = None
 
     def results(self, workers: Workers) -> list[CheckResult]:
-        """The outcome of every check of CHECKS, in that order; `workers` prove where there is much
-        to prove.
-        """
+        """The outcome of every check of CHECKS, in that order; `workers` share the proofs."""
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
             vectors = [
@@ -212,9 +204,7 @@ class Candidate:
         return CheckResult("vectors_valid", not bad, details)
 
     def _ann_recall(self) -> CheckResult:
-        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and
-        scans miss nothing.
-        """
+        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`)."""
         details = "no approximate index: every question scans exactly"
         if dense.has_ann(self.directory / "dense"):
             details = "not measured by the program that built the release"
@@ -275,9 +265,7 @@ class Candidate:
 def _prove(
     task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]],
 ) -> tuple[list[VerifyFailure], int, int]:
-    """(what could not be proved, how many chunks were checked, how many are edited) of some
-    versions; a task for `Workers`.
-    """
+    """(failures, number of chunks checked, number edited) of versions; a task for `Workers`."""
     path, store, strategy, profiles, versions = task
     failures: list[VerifyFailure] = []
     checked = edited = 0
@@ -325,9 +313,7 @@ def index_differences(
 def release_files(
     directory: Path, parent: Path | None, parent_hashes: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Relative paths of the files of a release: those that are the parent's own, with their sha256,
-    and the others.
-    """
+    """The files of a release: the parent's with their sha256, and the names of the others."""
     carried: dict[str, str] = {}
     fresh: list[str] = []
     for name in files_below(directory):

@@ -266,9 +266,7 @@ def start_delete(
 def _find_tombstone(
     document: Document, version_id: str | None, mode: str, ledger: Ledger
 ) -> Tombstone | None:
-    """The tombstone of a hard deletion that is asked for again, None where a new one is due. Raises
-    InputError `already_deleted`.
-    """
+    """The tombstone of an earlier hard deletion. Raises InputError `already_deleted`."""
     named = [
         stone
         for stone in ledger.tombstones(document.namespace)
@@ -293,9 +291,7 @@ def _find_tombstone(
 def releases_holding(
     store: Store, namespace: str, version_ids: Iterable[str], chunk_ids: Collection[str]
 ) -> list[Manifest]:
-    """The finished releases that hold any of the versions, or in whose files vectors of the chunks
-    linger; newest first.
-    """
+    """Finished releases with any of the versions, or with vectors of the chunks; newest first."""
     wanted = set(version_ids)
     return [
         manifest
@@ -324,9 +320,7 @@ def record_deletion(
     ledger: Ledger,
     write: bool = True,
 ) -> Record:
-    """The record of a deletion, made of what is held, or of what is found now, where there is none
-    yet.
-    """
+    """The record of a deletion; where there is none yet, made of `held` or of what is found now."""
     if (known := read_record(store, stone.namespace, stone.sequence)) is not None:
         return known
     versions = [
@@ -362,9 +356,7 @@ def _belongings(
     store: Store,
     ledger: Ledger,
 ) -> Belongings:
-    """What versions have, by their stage files, by the releases, and by what earlier deletions
-    recorded.
-    """
+    """What versions have: by their stage files, the releases, and records of earlier deletions."""
     manifests = releases.list_releases(store, namespace)
     strategies = strategies_of(namespace, settings, ledger, manifests)
     found = of_versions(store, versions, strategies=strategies)
@@ -379,9 +371,7 @@ def _belongings(
 def strategies_of(
     namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]
 ) -> list[Strategy]:
-    """The namespace's strategy as it is now, first, and those that its releases were built with,
-    each once.
-    """
+    """The namespace's strategy as it is now, then those of its releases, each once."""
     found = [load_strategy(settings, ledger.namespaces().get(namespace))]
     for manifest in manifests:
         strategy = Strategy.model_validate(manifest.strategy_config)
@@ -391,9 +381,7 @@ def strategies_of(
 
 
 def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
-    """What a release holds of versions; its chunks may be older than the stage files that are
-    left.
-    """
+    """What a release holds of versions; its chunks may be older than the stage files."""
     inside = [version_id for version_id in version_ids if version_id in manifest.versions]
     with _open_catalog(store, manifest) as catalog:
         entries = [entry for v in inside for entry in catalog.entries_of_version(v)]
@@ -464,9 +452,7 @@ def delete_data(job: Job, *, store: Store) -> Json:
 
 
 class Partitions(Protocol):
-    """The partition keys of document versions, and what was recorded under them, wherever they are
-    kept.
-    """
+    """The partition keys of document versions and what is recorded under them, wherever that is."""
 
     def keys(self) -> set[str]:
         """Every key there is."""
@@ -480,16 +466,12 @@ class Partitions(Protocol):
         """
 
     def recorded(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """How many records are left that `forget` would erase, and what could not be looked
-        into.
-        """
+        """How many records `forget` would erase, and what could not be looked into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is left of a document, by store; `shared` counts what is left because other documents
-    have the same bytes or text.
-    """
+    """What is left of a document, by store; `shared` counts what other documents need as well."""
 
     doc_id: str
     remaining: dict[str, int]
@@ -593,9 +575,7 @@ def prove(
 
 
 def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
-    """How many files that are not ours name the document, and those that are packed in a way that
-    is not looked into.
-    """
+    """How many files that are not ours name the document; files that cannot be looked into."""
     strange = [
         path
         for path in sorted(store.home.iterdir())
@@ -650,9 +630,7 @@ class _Count:
         return len(alone)
 
     def others(self) -> Belongings:
-        """What all other versions in the ledger have; read when first needed, for it takes a look
-        at every one of them.
-        """
+        """What all other versions in the ledger have, read when first needed."""
         if self._others is None:
             mine = {version.version_id for version in self.mine}
             found = Belongings()

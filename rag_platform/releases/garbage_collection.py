@@ -50,9 +50,7 @@ GRACE_SECONDS = 2.0
 
 
 class Due(NamedTuple):
-    """A hard deletion that has to be finished: the versions that go, and the chunks that go with
-    them alone.
-    """
+    """A hard deletion to finish: its versions, and the chunks that no other version has."""
 
     record: Record
     versions: set[str]
@@ -61,9 +59,7 @@ class Due(NamedTuple):
 
 @dataclass
 class Collected:
-    """What a collection removed, or with `plan` would remove: store to count and bytes; `left` says
-    what it could not remove, and why.
-    """
+    """What a collection removed, or would: count and bytes by store; `left` says what not."""
 
     plan: bool = False
     removed: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -198,9 +194,7 @@ class _Collection:
     # --- the steps, in order ---------------------------------------------------------------------
 
     def releases(self) -> None:
-        """Drop what retention does not keep, as every publication does, then what holds something
-        deleted hard; find what must stay.
-        """
+        """Drop releases that retention does not keep, or that hold what was deleted hard."""
         for namespace in self.namespaces:
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
@@ -284,9 +278,7 @@ class _Collection:
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
 
     def versions(self) -> None:
-        """Purge versions that are not kept, and the outputs of kept ones under profiles that
-        nothing uses.
-        """
+        """Purge versions that are not kept, and outputs of kept ones under unused profiles."""
         known = [
             version for namespace in self.namespaces for version in self.ledger.versions(namespace)
         ]
@@ -348,9 +340,7 @@ class _Collection:
                 self._remove("raw", path)
 
     def media(self) -> None:
-        """Images that no kept version shows, and descriptions made for surroundings that are
-        gone.
-        """
+        """Images that no kept version shows, and descriptions of surroundings that are gone."""
         for path in sorted(self.store.area("media").glob("*")):
             if not self._is_ours("asset_ids", path.name.removeprefix(_TRASH)):
                 continue
@@ -363,9 +353,7 @@ class _Collection:
                     self._remove("media_texts", text)
 
     def caches(self) -> None:
-        """Vectors and descriptions of texts that no kept version has, and what servers said of URLs
-        that are no documents.
-        """
+        """Vectors and descriptions of texts, and marks of URLs, that no kept version has."""
         held = self.kept.belongings
         if self.store.embeddings_path.is_file():
             with EmbeddingCache(self.store.embeddings_path) as cache:

@@ -86,9 +86,7 @@ def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) 
 
 
 def _content_of(version: Version) -> tuple[object, ...]:
-    """What a release holds of a version, as far as the ledger can tell; when it was made does not
-    count.
-    """
+    """What a release holds of a version, as far as the ledger knows; times do not count."""
     return version.revision, *(
         version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")
     )
@@ -191,9 +189,7 @@ def build_candidate(
 
 
 def _stale_error(stale: Sequence[Version]) -> ReleaseError:
-    """Why there is no release while live versions have no outputs for the config as it is, and what
-    can be done.
-    """
+    """Why there is no release of live versions without outputs for the config as it is."""
     failed = [version for version in stale if version.code]
     if not failed:
         told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
@@ -215,9 +211,7 @@ def _stale_error(stale: Sequence[Version]) -> ReleaseError:
 
 
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only some
-    older than a public release.
-    """
+    """The newest candidate after the last public release. Raises NotFoundError `no_candidate`."""
     for row in ledger.releases(namespace):
         if row.published_at:
             break  # what was built before it is history: publishing that would silently go back
@@ -357,9 +351,7 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Make the ledger say what the pointer says: a crash may have come after the pointer was moved.
-    The write lock must be held.
-    """
+    """Make the ledger agree with the pointer after a crash. The write lock must be held."""
     published = releases.current(store, namespace)
     states = {row.release_id: row.state for row in ledger.releases(namespace)}
     if published in states and [

@@ -66,9 +66,7 @@ class OpenRelease:
 def known_rows(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> Mapping[str, str]:
-    """version_id to the fingerprint of the ledger's rows, of what the next release can take over
-    from its parent as it is.
-    """
+    """version_id to ledger fingerprint of what the next release can take over from its parent."""
     origin, _ = usable_parent(store, namespace, strategy, parent)
     if origin is None:
         return {}
@@ -134,9 +132,7 @@ def current(store: Store, namespace: str) -> str | None:
 
 
 def publish(store: Store, namespace: str, release_id: str) -> Manifest:
-    """Make a release the one that is read. Raises ReleaseError when a check or gate failed,
-    NotFoundError without a manifest.
-    """
+    """Publish a release. Raises ReleaseError for failed checks and lost files, NotFoundError."""
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     if manifest.failures:
@@ -163,9 +159,7 @@ def missing_files(store: Store, manifest: Manifest) -> list[str]:
 
 
 def rollback(store: Store, namespace: str, to: str | None = None) -> str:
-    """The release_id that is read after going back to `to`, or to the parent of the published
-    one.
-    """
+    """The release_id that is published after going back to `to`, or to the parent."""
     if to is None:
         now_read = require_current(store, namespace)
         to = manifest_of(store, namespace, now_read).parent
@@ -232,9 +226,7 @@ def is_behind(
 
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
-    """(bytes of a release's files, bytes of those that no other release shares); zeros when it is
-    gone.
-    """
+    """(bytes of a release's files, bytes of those that no other release shares)."""
     try:
         files = [
             found
@@ -253,16 +245,12 @@ def _list_ids(store: Store, namespace: str) -> str:
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """The manifests of every finished release, newest first; without those that another process
-    removes meanwhile.
-    """
+    """The manifests of every finished release, newest first."""
     return _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
-    """`list_releases` without what the manifests say of each version and file; cheap to ask for
-    again.
-    """
+    """`list_releases` without versions, files and fingerprints; cheap to ask for again."""
     return _read_manifests(store, namespace, _read_head)
 
 
@@ -392,9 +380,7 @@ def open_release(
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for an index whose files cannot be opened: each search says so, and the other leg
-    answers instead.
-    """
+    """Stands for an index that cannot be opened: each search says so, and the other leg answers."""
 
     reason: str
     has_ann: ClassVar[bool] = False

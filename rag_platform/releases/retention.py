@@ -1,6 +1,4 @@
-"""What a collection of garbage must not touch: the versions that keep their data, and all that
-belongs to them.
-"""
+"""What a collection of garbage must not touch: versions that keep their data, and all of theirs."""
 
 from __future__ import annotations
 
@@ -98,9 +96,7 @@ def _has_expired(
     retention: Retention,
     now: datetime,
 ) -> bool:
-    """True when the version left the library, by deletion or with its file, longer ago than
-    retention says.
-    """
+    """True when the version left the library longer ago than retention says."""
     if document is None:
         return True
     left = [
@@ -151,9 +147,7 @@ def survey(
     ledger: Ledger,
     only: Collection[str] | None = None,
 ) -> Kept:
-    """What stays of every namespace, given the releases of each that stay; with `only`, of versions
-    no others than these may go.
-    """
+    """What stays of every namespace with these releases; with `only`, no other versions may go."""
     kept = Kept()
     for namespace, held in manifests.items():
         kept |= _of_namespace(namespace, held, settings, store, ledger, only)
@@ -161,9 +155,7 @@ def survey(
 
 
 def require_known(store: Store, ledger: Ledger) -> None:
-    """Nothing where the ledger knows every release's versions. Raises IntegrityError for one that
-    is lost or older than the data.
-    """
+    """Raises IntegrityError where releases hold versions that the ledger does not know."""
     for path in sorted(store.area("releases").glob("*/CURRENT")):
         namespace = path.parent.name
         known = {version.version_id for version in ledger.versions(namespace)}

@@ -89,9 +89,7 @@ def start_live(
 
 
 def go_live(job: Job, ledger: Ledger) -> None:
-    """Do what a job `live` is for, once its version was built: pin that version, or let the
-    document go.
-    """
+    """Do what a job `live` is for once its version is built: pin it, or let the document go."""
     if version_id := job.args["live"]:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
@@ -167,9 +165,7 @@ def _apply_edits(document: Document, edits: Edits) -> Document:
 
 
 def _found_title(document: Document, strategy: Strategy, store: Store, ledger: Ledger) -> str:
-    """The title that the document's live version gives it; the file's name where nothing was
-    built.
-    """
+    """The title from the document's live version; the file's name where nothing was built."""
     if document.live_version is None:
         return document.filename
     version = ledger.version(document.live_version)

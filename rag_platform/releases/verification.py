@@ -1,6 +1,4 @@
-"""Proves the quotes of a published release against the raw bytes, version by version, and its
-catalog column by column.
-"""
+"""Proves the published release: its quotes against the raw bytes, its catalog by columns."""
 
 from __future__ import annotations
 
@@ -149,9 +147,7 @@ class _Proof:
         return self.result()
 
     def version(self, version_id: str, only: str = "") -> None:
-        """Prove the rows of a version and its chunks, or one; whatever a damaged row or output
-        raises is a failure of its own.
-        """
+        """Prove a version's rows and chunks, or one chunk; an exception is a failure of its own."""
         source_uri = ""
         try:
             version = self.catalog.version(version_id)

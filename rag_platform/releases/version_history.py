@@ -35,9 +35,7 @@ _SHOWN_CHUNKS = 20
 
 
 def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
-    """Every version of a document, newest first, with what became of it and the kept releases that
-    hold it.
-    """
+    """Every version of a document, newest first: its state and the kept releases that hold it."""
     namespace = document.namespace
     stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == document.doc_id]
     holding = {
@@ -65,9 +63,7 @@ def version_rows(
     stones: Iterable[Tombstone],
     holding: Mapping[str, Iterable[str]],
 ) -> list[Json]:
-    """One row a version, newest first; `stones` are the document's deletions in force, `holding`
-    maps release_id to version_ids.
-    """
+    """A row for each version, newest first; `holding` maps release_id to version_ids."""
     deleted = {stone.version_id: stone.created_at for stone in stones}
     return [
         {
@@ -211,9 +207,7 @@ def _before(document: Document, new: Version, versions: Sequence[Version]) -> Ve
 def _common_profiles(
     versions: Sequence[Version], strategy: Strategy, store: Store
 ) -> Mapping[str, str]:
-    """The first profiles under which all versions have outputs: of the strategy as it is, else of a
-    version's last build.
-    """
+    """The first profiles with outputs of all versions: the strategy's, else a last build's."""
     recorded = [
         version.counts["built"] for version in reversed(versions) if "built" in version.counts
     ]
@@ -363,9 +357,7 @@ def revise(before: Parts, after: Parts) -> Revision:
 
 
 def _section_hashes(parts: Parts) -> dict[str, str]:
-    """Of the text without what surrounds it: a section that is no longer the last one has not
-    changed by that.
-    """
+    """Hashes of the sections' texts by id, without the white space around them."""
     return {
         s.section_id: (
             hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest()

@@ -1,6 +1,4 @@
-"""Locks between processes: a file under the data root, held by `flock`, that says who holds it and
-since when.
-"""
+"""Locks between processes: files held by `flock` that say who holds them and since when."""
 
 from __future__ import annotations
 

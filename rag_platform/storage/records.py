@@ -89,9 +89,7 @@ def _encode(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -
 
 
 def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[RecordT]:
-    """The records that the bytes of a Parquet file hold. Raises SchemaVersionError for a file of
-    another version or record.
-    """
+    """The records in the bytes of a Parquet file. Raises SchemaVersionError for others."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -209,9 +209,7 @@ class Connection:
 
 
 class LastingFile:
-    """The connections to a file that never changes, one a thread; `prepare` is given each new one
-    and may refuse it.
-    """
+    """Connections to a file that never changes, one a thread; `prepare` may refuse each."""
 
     def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self._path = path
@@ -225,9 +223,7 @@ class LastingFile:
         self._kept = self._connect()
 
     def db(self) -> Connection:
-        """The connection of this thread; the kept one when the file is gone. Raises what SQLite and
-        `prepare` raise.
-        """
+        """This thread's connection, the kept one when the file is gone. Raises SQLite's errors."""
         held: Connection | None = getattr(self._local, "db", None)
         return self._reopen() if held is None else held
 
