@@ -23,5 +23,5 @@ class Keys:
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         raise NotImplementedError
 
-    def recorded(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
+    def count_records(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         return 0, []

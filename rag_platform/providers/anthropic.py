@@ -166,7 +166,7 @@ class Anthropic:
         with made:
             text = calls.read_stream(endpoint, made, text_of, on_text)
         if not seen["ended"]:
-            raise calls.ended_early(endpoint, text)
+            raise calls.cut_stream_error(endpoint, text)
         usage = SimpleNamespace(input_tokens=seen["input"], output_tokens=seen["output"])
         block = SimpleNamespace(type="text", text=text)
         return SimpleNamespace(

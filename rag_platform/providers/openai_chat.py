@@ -146,7 +146,7 @@ class OpenAIChat:
         with made:
             text = calls.read_stream(endpoint, made, text_of, on_text)
         if last["finish_reason"] is None and text:
-            raise calls.ended_early(endpoint, text)
+            raise calls.cut_stream_error(endpoint, text)
         message = SimpleNamespace(content=text, refusal=last["refusal"] or None)
         choice = SimpleNamespace(message=message, finish_reason=last["finish_reason"])
         return SimpleNamespace(choices=[choice], model=last["model"], usage=last["usage"])

@@ -114,7 +114,7 @@ class SentenceTransformers:
             self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """Unit rows, float32 [len(texts), dim]. Raises ProviderError `blank_text`, `model_failed`."""
+        """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
         if not cleaned:

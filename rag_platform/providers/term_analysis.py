@@ -107,7 +107,7 @@ class Analysis:
         wanted += [
             (tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)
         ]
-        wanted += [(tuple(self.phrase(word)), word) for word in self._known_words(question)]
+        wanted += [(tuple(self.phrase(word)), word) for word in self._find_words(question)]
         found = dict(
             list({sequence: text for sequence, text in wanted if sequence}.items())[:_MOST_IN_ORDER]
         )
@@ -116,7 +116,7 @@ class Analysis:
             for sequence, text in found.items()
         ]
 
-    def _known_words(self, question: str) -> list[str]:
+    def _find_words(self, question: str) -> list[str]:
         return (
             self.dictionary.found(unicodedata.normalize("NFKC", question))
             if self.dictionary.words

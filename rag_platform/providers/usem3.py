@@ -61,7 +61,7 @@ class Usem3:
             _model(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """Unit rows, float32 [len(texts), 512]. Raises ProviderError `blank_text`, `model_failed`."""
+        """float32 unit rows [n, 512]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 512), dtype=np.float32)

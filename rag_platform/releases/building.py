@@ -96,10 +96,10 @@ def build(
             f"release {release_id!r} exists already; build under another id", code="release_exists"
         )
     origin = None if descent.full else usable_parent(store, namespace, strategy, descent.parent)[0]
-    with _unfinished(store, final) as directory, Workers(processes) as workers:
+    with _candidate_directory(store, final) as directory, Workers(processes) as workers:
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
-        checks = work.checked(descent.parent)
+        checks = work.check(descent.parent)
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
@@ -135,7 +135,7 @@ def build(
 
 
 @contextmanager
-def _unfinished(store: Store, final: Path) -> Iterator[Path]:
+def _candidate_directory(store: Store, final: Path) -> Iterator[Path]:
     """An empty directory for a candidate, removed with an error. Raises `disk_full`."""
     directory = final.with_name(_BUILDING + final.name)
     shutil.rmtree(directory, ignore_errors=True)
@@ -220,7 +220,7 @@ class _Build:
             words.result()
             self.hashes = hashing.result()
 
-    def checked(self, parent: str | None) -> list[CheckResult]:
+    def check(self, parent: str | None) -> list[CheckResult]:
         """The outcome of every check; `hashes` are then those of all files."""
         carried, fresh = release_files(
             self.directory, self.parent_directory, self.origin.files if self.origin else {}

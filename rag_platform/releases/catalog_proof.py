@@ -29,7 +29,7 @@ from rag_platform.releases.manifest import Manifest
 from rag_platform.storage.store import Store
 
 
-def _proved(**kinds: str) -> dict[str, str]:
+def _by_column(**kinds: str) -> dict[str, str]:
     return {column: how for how, columns in kinds.items() for column in columns.split()}
 
 
@@ -42,15 +42,15 @@ def _proved(**kinds: str) -> dict[str, str]:
 #             ledger as long as nothing changed there
 #   counted   against the manifest and the indexes
 PROVED: Mapping[str, Mapping[str, str]] = {
-    "meta": _proved(counted="key value"),
-    "documents": _proved(
+    "meta": _by_column(counted="key value"),
+    "documents": _by_column(
         identity="namespace doc_id source_uri live_version",
         given=(
             "source filename title tags categories metadata pinned status origin created_at "
             "updated_at wanted_version"
         ),
     ),
-    "versions": _proved(
+    "versions": _by_column(
         identity="version_id namespace doc_id source_uri edition",
         given=(
             "filename mime loader strategy revision status code reason received_at completed_at "
@@ -58,7 +58,7 @@ PROVED: Mapping[str, Mapping[str, str]] = {
         ),
         raw="file_sha256 size",
     ),
-    "sections": _proved(
+    "sections": _by_column(
         raw=(
             "section_id section_path heading_level ordinal norm_start norm_end title h1_title "
             "h2_title"
@@ -66,7 +66,7 @@ PROVED: Mapping[str, Mapping[str, str]] = {
         identity="doc_id version_id",
         output="position",
     ),
-    "chunks": _proved(
+    "chunks": _by_column(
         raw=(
             "chunk_id section_id chunk_text chunk_fingerprint norm_start norm_end fact_start "
             "fact_end section_path title h1_title h2_title page_start page_end line_start "
@@ -80,21 +80,21 @@ PROVED: Mapping[str, Mapping[str, str]] = {
         ),
         counted="in_lexical in_dense",
     ),
-    "asset_anchor": _proved(
+    "asset_anchor": _by_column(
         output=(
             "ref_id asset_id origin_ref mime width height size start end page bbox order "
             "heading_path reason"
         ),
         identity="doc_id version_id",
     ),
-    "media_texts": _proved(
+    "media_texts": _by_column(
         output=(
             "asset_id ocr_text ocr_confidence caption caption_json ocr_profile_id "
             "caption_profile_id context_hash warnings"
         ),
         identity="version_id",
     ),
-    "asset": _proved(output="asset_id mime width height size"),
+    "asset": _by_column(output="asset_id mime width height size"),
 }
 
 _OF_VERSIONS = ("sections", "chunks", "asset_anchor", "media_texts")

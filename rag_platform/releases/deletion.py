@@ -465,7 +465,7 @@ class Partitions(Protocol):
         records, and what could not be reached.
         """
 
-    def recorded(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
+    def count_records(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
         """How many records `forget` would erase, and what could not be looked into."""
 
 
@@ -545,7 +545,7 @@ def prove(
     if isinstance(partitions, str):
         keys, events, blind = set[str](), 0, [partitions]
     else:
-        keys, (events, blind) = partitions.keys(), partitions.recorded(ids, names)
+        keys, (events, blind) = partitions.keys(), partitions.count_records(ids, names)
     others, packed = _other_files(store, names)
     work.open += [*blind, *packed]
     remaining = {

@@ -49,7 +49,7 @@ def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: L
     )
 
 
-def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
+def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
     """The published release_id when a release of what is live would equal it in content and
     profiles, None when there is a difference.
     """
@@ -143,7 +143,7 @@ def build_candidate(
     if stale:
         raise _stale_error(stale)
     retain(namespace, settings=settings, store=store, ledger=ledger)
-    replaces = unchanged(namespace, strategy, store, ledger) if full and in_place else None
+    replaces = find_equal(namespace, strategy, store, ledger) if full and in_place else None
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
