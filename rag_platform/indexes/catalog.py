@@ -23,11 +23,10 @@ from rag_platform.indexes.catalog_tables import (
     Entry,
     check_schema,
     columns,
-    restore,
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import parse_json
+from rag_platform.storage.records import from_row, parse_json
 from rag_platform.storage.sqlite_files import LastingFile, Rows
 
 _IN_CLAUSE = 500
@@ -176,13 +175,13 @@ class CatalogReader:
     def chunks(self, chunk_ids: Iterable[str]) -> dict[str, Chunk]:
         """Chunks by id; ids that are not in the release are absent."""
         sql = f"SELECT {columns(Chunk)} FROM chunks WHERE chunk_id IN (?)"
-        found = [restore(Chunk, row) for row in self._select_in(sql, chunk_ids)]
+        found = [from_row(Chunk, row) for row in self._select_in(sql, chunk_ids)]
         return {chunk.chunk_id: chunk for chunk in found}
 
     def rows(self, chunk_ids: Iterable[str]) -> dict[str, ChunkRow]:
         """Chunks joined with document and version, by id; unknown ids are absent."""
         sql = f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)"
-        chunks = [(restore(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
+        chunks = [(from_row(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
         # not joined: what many chunks share would be read and made once for each of them
         sql = (
             "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
@@ -214,7 +213,7 @@ class CatalogReader:
             f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid",
             (version_id,),
         )
-        return [restore(Chunk, row) for row in rows]
+        return [from_row(Chunk, row) for row in rows]
 
     def entries_of_version(self, version_id: str) -> list[Entry]:
         """The chunks of a version with their index hashes, in reading order."""
@@ -226,7 +225,7 @@ class CatalogReader:
         for row in self._select(sql, (version_id,)):
             *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
             said: Any = (_names(keyphrases), score, title, summary, _names(tags))
-            found.append(Entry(restore(Chunk, row), *hashes, *said))
+            found.append(Entry(from_row(Chunk, row), *hashes, *said))
         return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:
@@ -239,7 +238,7 @@ class CatalogReader:
             " AND ? ORDER BY chunk_index, rowid"
         )
         bounds = (chunk.version_id, chunk.chunk_index - before, chunk.chunk_index + after)
-        return [restore(Chunk, row) for row in self._select(sql, bounds)]
+        return [from_row(Chunk, row) for row in self._select(sql, bounds)]
 
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
         """Ids of the chunks that satisfy SQL over `c`, `d` and `v` (see FILTERABLE)."""
@@ -276,7 +275,7 @@ class CatalogReader:
         """A document by id, None when it is not in the release."""
         sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
         row = self._select(sql, (doc_id,)).fetchone()
-        return None if row is None else restore(Document, row)
+        return None if row is None else from_row(Document, row)
 
     def documents(
         self,
@@ -299,7 +298,7 @@ class CatalogReader:
             " LIMIT ?"
         )
         return [
-            restore(Document, row)
+            from_row(Document, row)
             for row in self._select(sql, [*params, -1 if limit is None else limit])
         ]
 
@@ -329,7 +328,7 @@ class CatalogReader:
             if version_ids is None
             else self._select_in(f"{sql} WHERE version_id IN (?)", version_ids)
         )
-        return {version.version_id: version for version in (restore(Version, row) for row in rows)}
+        return {version.version_id: version for version in (from_row(Version, row) for row in rows)}
 
     def version_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the versions held, and of those that documents name as live."""
@@ -355,7 +354,7 @@ class CatalogReader:
             " versions WHERE doc_id = ?) ORDER BY position",
             (doc_id,),
         )
-        return [restore(Section, row) for row in rows]
+        return [from_row(Section, row) for row in rows]
 
     def media(self, doc_id: str) -> list[MediaLink]:
         """The images of a document's live version in order, missing ones included."""
@@ -364,7 +363,7 @@ class CatalogReader:
             ' FROM versions WHERE doc_id = ?) ORDER BY "order", rowid',
             (doc_id,),
         )
-        return [restore(MediaLink, row) for row in rows]
+        return [from_row(MediaLink, row) for row in rows]
 
     def media_texts(self, version_id: str) -> list[MediaText]:
         """What models read in the images of a live version, by asset_id."""
@@ -372,7 +371,7 @@ class CatalogReader:
             f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id",
             (version_id,),
         )
-        return [restore(MediaText, row) for row in rows]
+        return [from_row(MediaText, row) for row in rows]
 
     # counts
 

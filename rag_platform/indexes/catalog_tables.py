@@ -8,21 +8,20 @@ import operator
 import sqlite3
 import sys
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import parse_json
+from rag_platform.storage.records import row_decoders
 
 # 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog
 # with the defaults of what it lacks
 CATALOG = "catalog.sqlite"  # its name in the directory of a release
 SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
-RecordT = TypeVar("RecordT")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,25 +96,7 @@ def _types(record: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
-def _decoders(types: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Positions stored in another form: tuples and mappings as JSON text, flags as integers."""
-    kinds: list[tuple[int, str]] = []
-    for position, hint in enumerate(types.values()):
-        options = (
-            [item for item in typing.get_args(hint) if item is not type(None)]
-            if type(None) in typing.get_args(hint)
-            else [hint]
-        )
-        origin = typing.get_origin(options[0])
-        if origin in (tuple, dict) or hint is bool:
-            kinds.append(
-                (position, "flag" if hint is bool else "tuple" if origin is tuple else "mapping")
-            )
-    return kinds
-
-
 FIELDS = {record: _types(record) for record in _RECORDS.values()}
-_DECODERS = {record: _decoders(types) for record, types in FIELDS.items()}
 _GETTERS = {record: operator.attrgetter(*types) for record, types in FIELDS.items()}
 
 
@@ -127,28 +108,8 @@ def _to_column(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def restore(record: type[RecordT], row: Sequence[Any]) -> RecordT:
-    """The record whose columns lead the row."""
-    values = list(row[: len(FIELDS[record])])
-    for position, kind in _DECODERS[record]:
-        value = values[position]
-        if value is None:
-            continue
-        if kind == "flag":
-            values[position] = bool(value)
-        else:
-            values[position] = (
-                ()
-                if value == "[]"
-                else tuple(parse_json(value))
-                if kind == "tuple"
-                else parse_json(value)
-            )
-    return record(*values)
-
-
 def columns(record: type[Any], alias: str = "") -> str:
-    """The quoted columns of a record in field order, for a SELECT that `restore` reads."""
+    """The quoted columns of a record in field order, for a SELECT that `from_row` reads."""
     prefix = f"{alias}." if alias else ""
     return ", ".join(f'{prefix}"{name}"' for name in FIELDS[record])
 
@@ -167,9 +128,9 @@ def _insert(table: str) -> str:
 
 
 def _values(record: Any) -> list[Any]:
-    kind = type(record)
+    kind: Any = type(record)
     values = list(_GETTERS[kind](record))
-    for position, _ in _DECODERS[kind]:
+    for position, _ in row_decoders(kind)[0]:
         values[position] = _to_column(values[position])
     return values
 

@@ -5,7 +5,6 @@ the records that no stage reads: where documents come from, what was done, publi
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import sqlite3
@@ -20,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from rag_platform.errors import SchemaVersionError, read_only
 from rag_platform.ir import Json
-from rag_platform.storage.records import parse_json
+from rag_platform.storage.records import from_row
 from rag_platform.storage.sqlite_files import ReadOnlyFile, writable
 
 SCHEMA_VERSION = 3
@@ -217,8 +216,7 @@ class Database:
             f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}",
             tuple(given.values()),
         )
-        kinds = _kinds(cast(Any, record))
-        return [_record(record, kinds, row) for row in rows]
+        return [from_row(record, row) for row in rows]
 
 
 def columns(record: type[Any], alias: str = "") -> str:
@@ -241,22 +239,14 @@ def select_unless(
     The SELECT gives a key and the columns of both records as one JSON array: rows are compared as
     they are stored, for making records of those that nobody changed would take most of the time.
     """
-    width, kinds = (
-        len(dataclasses.fields(cast(Any, one))),
-        (
-            _kinds(cast(Any, one)),
-            _kinds(cast(Any, other)),
-        ),
-    )
+    width = len(dataclasses.fields(cast(Any, one)))
     found: list[tuple[RecordT, OtherT]] = []
     marks: dict[str, str] = {}
     for key, stored_row in db.execute(sql, values):
         mark = marks[key] = hashlib.sha256(stored_row.encode()).hexdigest()[:16]
         if known.get(key) != mark:
             row = json.loads(stored_row)
-            found.append(
-                (_record(one, kinds[0], row[:width]), _record(other, kinds[1], row[width:]))
-            )
+            found.append((from_row(one, row), from_row(other, row[width:])))
     return found, marks
 
 
@@ -280,30 +270,6 @@ def to_column(value: Any) -> Any:
     return (
         json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
     )
-
-
-@functools.cache
-def _kinds(record: Any) -> list[tuple[int, str]]:
-    """Positions of the fields whose stored form is not their value, and what they are."""
-    kinds = (
-        (position, str(field.type).partition("[")[0])
-        for position, field in enumerate(dataclasses.fields(record))
-    )
-    return [(position, kind) for position, kind in kinds if kind in ("tuple", "Json", "bool")]
-
-
-def _record(record: type[RecordT], kinds: Sequence[tuple[int, str]], row: Sequence[Any]) -> RecordT:
-    values = list(row)
-    for position, kind in kinds:
-        value = values[position]
-        if kind == "tuple":
-            # most are empty, and a library has thousands
-            values[position] = () if value == "[]" else tuple(parse_json(value))
-        elif kind == "Json":
-            values[position] = {} if value == "{}" else parse_json(value)
-        else:
-            values[position] = bool(value)
-    return record(*values)
 
 
 @dataclass(frozen=True, slots=True)

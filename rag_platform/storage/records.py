@@ -132,6 +132,39 @@ def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
 
 
+# --- rows of SQLite -----------------------------------------------------------------------------
+
+
+def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
+    """The record whose columns lead the row; tuples and mappings are JSON text there."""
+    decoders, width = row_decoders(cast(Any, record))
+    values = list(row[:width])
+    for position, decode in decoders:
+        if values[position] is not None:
+            values[position] = decode(values[position])
+    return record(*values)
+
+
+@functools.cache
+def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]]], int]:
+    """(position and decoder of the fields that are stored in another form, number of fields)."""
+    hints = [_plain(hint) for hint in _field_types(record).values()]
+    decoders: dict[Any, Callable[[Any], Any]] = {tuple: _read_tuple, dict: _read_dict, bool: bool}
+    kinds = [decoders.get(typing.get_origin(hint) or hint) for hint in hints]
+    return [(n, decode) for n, decode in enumerate(kinds) if decode is not None], len(hints)
+
+
+def _read_tuple(text: str) -> tuple[Any, ...]:
+    return () if text == "[]" else tuple(parse_json(text))  # most are empty
+
+
+def _read_dict(text: str) -> dict[str, Any]:
+    return {} if text == "{}" else parse_json(text)
+
+
+# --- Arrow --------------------------------------------------------------------------------------
+
+
 @functools.cache
 def arrow_schema(record: Hashable) -> Any:
     """The Arrow schema derived from a record's annotations; Json fields are stored as text."""
