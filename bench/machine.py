@@ -49,8 +49,9 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.intake.receiving import Reception
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.publishing import go_forward
-from rag_platform.releases.retention import condemned
+from rag_platform.releases.retention import is_condemned
 
 Content = tuple[int, ...]  # numbers of paragraphs
 FILES = ("a.md", "b.md", "sub/c.md", "d.txt")
@@ -163,16 +164,15 @@ def compare_with_full(place: Place) -> None:
     """
     published = state_of(place, queries=QUERIES)
     with EmbeddingCache(place.store.embeddings_path) as cache:
-        manifest = releases.build(
+        deletions = place.ledger.deletion_sequence(NAMESPACE)
+        manifest = build(
             place.store,
             NAMESPACE,
             place.strategy,
-            place.ledger.live(NAMESPACE),
+            Live(place.ledger.live(NAMESPACE), deletions=deletions),
             release_id="full",
-            deletions=place.ledger.deletion_sequence(NAMESPACE),
-            parent=None,
+            descent=Descent(full=True),
             cache=cache,
-            full=True,
         )
     assert not manifest.failures, manifest.failures
     full = state_of(place, "full", QUERIES)
@@ -191,7 +191,7 @@ def pinnable(place: Place, doc_id: str) -> list[str]:
     ready = [
         version for version in place.ledger.versions(NAMESPACE, doc_id) if version.status == "ready"
     ]
-    return [v.version_id for v in ready if not condemned(v, stones, ())]
+    return [v.version_id for v in ready if not is_condemned(v, stones, ())]
 
 
 def content_of(place: Place, version_id: str) -> list[int]:

@@ -30,9 +30,10 @@ from corpus import question
 
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.publishing import roll_back
-from rag_platform.releases.release_store import build, open_release
+from rag_platform.releases.release_store import open_release
 
 GOAL_SECONDS = 2.0
 
@@ -111,11 +112,10 @@ def difference(shelf: libraries.Shelf, release_id: str) -> list[str]:
             shelf.store,
             libraries.NAMESPACE,
             shelf.strategy,
-            live,
+            Live(live),
             release_id="full",
-            parent=None,
+            descent=Descent(full=True),
             cache=cache,
-            full=True,
         )
     grown, whole = (
         open_release(shelf.store, libraries.NAMESPACE, release_id=name)

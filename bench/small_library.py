@@ -29,15 +29,15 @@ from rag_platform.ir import QueryRequest
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import changed_files
-from rag_platform.releases.deletion import recorded
+from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import alone, collect
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
+    is_behind_ledger,
     publish_candidate,
     roll_back,
     settle,
-    unfinished,
 )
 from rag_platform.releases.stored_artifacts import Record
 from rag_platform.releases.verification import verify_release
@@ -210,7 +210,7 @@ class Place:
             self.store.release_dir(NAMESPACE, published)
         ).index_profile != index_profile(self.strategy):
             return True
-        return unfinished(NAMESPACE, self.settings, self.store, self.ledger)
+        return is_behind_ledger(NAMESPACE, self.settings, self.store, self.ledger)
 
     def move(self) -> None:
         """Give the namespace the strategy of this place, rebuild what that leaves stale, and
@@ -234,7 +234,9 @@ class Place:
                 if stone.doc_id == doc_id and stone.mode == mode
             ]
             stone = known[-1] if known else self.ledger.delete(NAMESPACE, doc_id, None, mode)
-            record = recorded(stone, settings=self.settings, store=self.store, ledger=self.ledger)
+            record = record_deletion(
+                stone, settings=self.settings, store=self.store, ledger=self.ledger
+            )
             if releases.current(self.store, NAMESPACE) and self.behind():
                 self.publish(full=mode == "hard")
         if mode == "hard":

@@ -161,20 +161,16 @@ class DenseReader(Protocol):
 
 
 class DenseIndex(Protocol):
-    """An approximate nearest-neighbour engine over one directory.
+    """An approximate nearest-neighbour engine: its directory is written once.
 
-    Releases share files by hard links, but for those of `traits.rewritten_on_open`, which are
-    copied. Before `update` is called every file is given bytes of its own, unless
-    `traits.replaces_files`.
+    Releases share the files by hard links, so whoever reads them must not write them.
     """
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]
 
-    def update(
-        self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors
-    ) -> None:
-        """Delete `removed`, then add `ids`; creates the index when the directory is empty."""
+    def build(self, directory: Path, *, ids: Sequence[str], vectors: Vectors) -> None:
+        """Write the index of these rows [len(ids), dim] into a new directory."""
         ...
 
     def open(self, directory: Path) -> DenseReader:
@@ -226,7 +222,11 @@ class LexicalReader(Protocol):
 
 
 class LexicalIndex(Protocol):
-    """A word index over one directory; what is said of files at DenseIndex holds here too."""
+    """A word index over one directory.
+
+    Releases share files by hard links: before `update` every file is given bytes of its own, unless
+    `traits.replaces_files`, and readers must not write any.
+    """
 
     VERSION: ClassVar[str]
     traits: ClassVar[Traits]

@@ -34,11 +34,9 @@ class Traits:
     bytes_per_second: float = 10_000.0  # UTF-8 embedded by one core, until it is measured
     load_seconds: float = 1.0  # until a process can embed
 
-    # indexes
+    # word indexes
     # no file is ever changed in place, so none needs bytes of its own before an update
     replaces_files: bool = False
-    # files that even readers write: releases do not share them
-    rewritten_on_open: tuple[str, ...] = ()
 
     # rerankers
     applies: bool = True  # False for the one that leaves the order alone

@@ -116,7 +116,7 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
 
 def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) -> None:
     with pytest.raises(StorageError) as raised:
-        building.require(tmp_path, 10**18 + building.RESERVE)
+        building.require_space(tmp_path, 10**18 + building.RESERVE)
     assert (
         "33.6 MB are kept free for the ledger, logs and Dagster" in raised.value.message
         and "JOB" not in raised.value.message

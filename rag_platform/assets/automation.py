@@ -28,7 +28,7 @@ from rag_platform.intake.discovery import Input, synced_inputs
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ledger.schema import Job, Source
 from rag_platform.processes import jobs
-from rag_platform.releases.publishing import unfinished
+from rag_platform.releases.publishing import is_behind_ledger
 from rag_platform.releases.release_store import current
 
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
@@ -264,7 +264,7 @@ def _ingest_requests(
 def _due(context: dg.SensorEvaluationContext, platform: Platform, namespace: str) -> bool:
     """True when a release of the namespace would differ from the published one and can be built."""
     try:
-        if not unfinished(namespace, platform.settings, platform.store, platform.ledger):
+        if not is_behind_ledger(namespace, platform.settings, platform.store, platform.ledger):
             return False
         profile = stage_profiles(platform.strategy(namespace))["embeddings"]
     except RagError as error:  # one namespace must never stop the others

@@ -44,7 +44,7 @@ class PartitionKeys:
         events = Events(self.instance)
         return events.forget(keys, names), events.unreached()
 
-    def recorded(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
+    def count_records(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         """How many records are left that `forget` would erase, and what could not be looked
         into.
         """

@@ -15,7 +15,7 @@ import yaml
 
 from rag_platform.config.settings import config_dir, load_settings
 from rag_platform.errors import BusyError
-from rag_platform.storage.locks import locked
+from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import Store, write_text
 
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
@@ -89,7 +89,7 @@ def main() -> None:
 
 
 def _only_one(home: Path) -> AbstractContextManager[None]:
-    return locked(
+    return hold_lock(
         home / ".dev",
         "`dagster dev`",
         f"Dagster's daemon is run over {home}",

@@ -32,7 +32,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import faults
 from rag_platform.processes import jobs
-from rag_platform.releases.publishing import settle, unchanged, unfinished
+from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
 from rag_platform.storage.store import Store
@@ -202,12 +202,12 @@ def release(work: Work) -> str:
     )
     if not anything or not (
         job.args.get("release", True)
-        or unfinished(job.namespace, work.settings, work.store, work.ledger)
+        or is_behind_ledger(job.namespace, work.settings, work.store, work.ledger)
     ):
         return ""
     strategy = load_strategy(work.settings, work.ledger.namespaces().get(job.namespace))
     if not built_anyway(job) and (
-        same := unchanged(job.namespace, strategy, work.store, work.ledger)
+        same := find_equal(job.namespace, strategy, work.store, work.ledger)
     ):
         work.ledger.update_job(
             job.job_id, result={**work.ledger.job(job.job_id).result, "release": "nothing changed"}

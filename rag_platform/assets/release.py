@@ -26,9 +26,9 @@ from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
+    find_equal,
     newest_candidate,
     publish_candidate,
-    unchanged,
 )
 from rag_platform.releases.release_store import current
 
@@ -103,7 +103,7 @@ def candidate(
         if same := (
             None
             if built_anyway(record.job)
-            else unchanged(namespace, strategy, platform.store, platform.ledger)
+            else find_equal(namespace, strategy, platform.store, platform.ledger)
         ):
             context.log.info(f"nothing changed: release {same} holds what is live")
             manifest = read_manifest(platform.store.release_dir(namespace, same))
@@ -193,7 +193,9 @@ def published_release(
         release_id = (
             None
             if built_anyway(record.job)
-            else unchanged(namespace, platform.strategy(namespace), platform.store, platform.ledger)
+            else find_equal(
+                namespace, platform.strategy(namespace), platform.store, platform.ledger
+            )
         )
         if release_id is None:
             release_id = newest_candidate(namespace, platform.ledger)

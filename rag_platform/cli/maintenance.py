@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,6 +23,9 @@ from rag_platform.cli.output import (
 from rag_platform.errors import InputError, RagError, read_only
 from rag_platform.ir import Json
 from rag_platform.processes import jobs as work
+
+if TYPE_CHECKING:
+    from rag_platform.assets.collecting import PartitionKeys
 
 
 @click.group()
@@ -188,10 +191,7 @@ def gc(
         raise InputError("--version goes with --prove DOC", code="usage")
     if doc:
         with ExitStack() as opened:
-            if context.ledger.read_only:
-                parts["unreached"] = ["Dagster's storage, which is opened by writing it"]
-            else:
-                parts |= _recorded(context, opened)
+            parts["partitions"] = _open_partitions(context, opened)
             return envelopes.envelope(
                 prove(context.namespace(namespace), doc, version, **parts).data(), ""
             )
@@ -210,18 +210,15 @@ def gc(
     )
 
 
-def _recorded(context: Context, opened: ExitStack) -> dict[str, Any]:
-    """What `prove` asks Dagster, and why it cannot be asked where its storage is away."""
+def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str:
+    """What Dagster keeps of document versions, or why it cannot be asked."""
     from rag_platform.assets.collecting import partition_keys
 
+    if context.ledger.read_only:
+        return "Dagster's storage, which is opened by writing it"
     try:
-        keys = opened.enter_context(partition_keys(context.store))
-        return {"partitions": keys.keys(), "recorded": keys.recorded}
+        return opened.enter_context(partition_keys(context.store))
     except Exception as error:  # noqa: BLE001 (each storage driver fails in its own way, and the proof names what it could not ask)
         _log.warning("Dagster's storage cannot be opened", exc_info=True)
-        return {
-            "unreached": [
-                f"Dagster's storage cannot be opened ({type(error).__name__}:"
-                f" {str(error).splitlines()[0][:200]})"
-            ]
-        }
+        said = str(error).splitlines()[0][:200]
+        return f"Dagster's storage cannot be opened ({type(error).__name__}: {said})"

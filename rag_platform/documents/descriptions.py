@@ -22,7 +22,7 @@ from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.registry import build, provider_version
-from rag_platform.storage.sqlite_files import connected, writable
+from rag_platform.storage.sqlite_files import connect, writable
 
 SCHEMA_VERSION = 1
 MAX_CHARS = 8000  # of a passage; only a very long table row is longer
@@ -251,7 +251,7 @@ class _Cache:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._db = connected(path, timeout=60)
+        self._db = connect(path, timeout=60)
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
             self._db.close()

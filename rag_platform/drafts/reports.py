@@ -259,4 +259,4 @@ def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:
     views = views_of(opened.work, new, descriptions.Descriptions())
     hashes = {view.content_hash for view in views if canonical(view.dense_text, strategy.cleaning)}
     with EmbeddingCache(opened.work.store.embeddings_path) as cache:
-        return len(hashes - cache.known(hashes, info, text_norm_profile_id(strategy.cleaning)))
+        return len(hashes - cache.hits(hashes, info, text_norm_profile_id(strategy.cleaning)))

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import NotFoundError
+from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.indexes.catalog_tables import (
     FIELDS,
     SCHEMA_VERSION,
@@ -23,21 +23,18 @@ from rag_platform.indexes.catalog_tables import (
     Entry,
     check_schema,
     columns,
-    restored,
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import parse_json
-from rag_platform.storage.sqlite_files import Connection, LastingFile
+from rag_platform.storage.records import from_row, parse_json
+from rag_platform.storage.sqlite_files import LastingFile, Rows
 
 _IN_CLAUSE = 500
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterField:
-    """A field that a filter may name: an SQL expression over `c` (chunks), `d` (documents) and `v`
-    (versions), and how to compare it.
-    """
+    """A field that a filter may name: SQL over `c` (chunks), `d` (documents), `v` (versions)."""
 
     sql: str
     # text | number | flag | list | span; the members of a list are those of json_each(sql)
@@ -46,9 +43,7 @@ class FilterField:
 
 
 def _of_images(column: str) -> str:
-    """What stands in a column of `media_texts` for the images of a chunk, one after the other; NULL
-    where there is nothing.
-    """
+    """The values of a column of `media_texts` for a chunk's images, joined; NULL without any."""
     return (
         f"(SELECT group_concat(m.{column}, ' ') FROM json_each(c.asset_ids) j JOIN media_texts m ON"
         f" m.version_id = c.version_id AND m.asset_id = j.value WHERE m.{column} != '')"
@@ -129,9 +124,7 @@ class ChunkRow:
 
 
 class CatalogReader:
-    """Read access to a finished catalog from any number of threads, also after the release was
-    removed.
-    """
+    """Reads a finished catalog from any number of threads, also after the release was removed."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -141,7 +134,7 @@ class CatalogReader:
             )
         self._path = path
         try:
-            self._file = LastingFile(path, self._checked)
+            self._file = LastingFile(path, self._prepare)
         # it may have gone with its release since it was looked for
         except sqlite3.OperationalError as error:
             raise NotFoundError(
@@ -153,57 +146,61 @@ class CatalogReader:
         """Close every thread's connection; the reader is unusable afterwards."""
         self._file.close()
 
-    def _checked(self, db: sqlite3.Connection) -> None:
+    def _prepare(self, db: sqlite3.Connection) -> None:
         self.schema_version = check_schema(db, self._path)
         if self.schema_version < SCHEMA_VERSION:
             show_as_current(db)
 
-    def _db(self) -> Connection:
-        return self._file.db()
+    def _select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
+        """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
+        try:
+            return self._file.db().execute(sql, values)
+        except sqlite3.ProgrammingError:  # it was closed
+            raise
+        except sqlite3.DatabaseError as error:
+            raise IntegrityError(
+                f"the catalog {self._path} cannot be read ({error}); build another release with"
+                " `rag rebuild --full`",
+                code="catalog_damaged",
+            ) from error
 
-    def _in(self, sql: str, values: Iterable[str]) -> Iterator[tuple[Any, ...]]:
+    def _select_in(self, sql: str, values: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         items = list(values)
         for start in range(0, len(items), _IN_CLAUSE):
             part = items[start : start + _IN_CLAUSE]
-            yield from self._db().execute(
-                sql.replace("(?)", f"({','.join('?' * len(part))})"), part
-            )
+            yield from self._select(sql.replace("(?)", f"({','.join('?' * len(part))})"), part)
 
     # chunks
 
     def chunks(self, chunk_ids: Iterable[str]) -> dict[str, Chunk]:
         """Chunks by id; ids that are not in the release are absent."""
-        found = self._in(f"SELECT {columns(Chunk)} FROM chunks WHERE chunk_id IN (?)", chunk_ids)
-        return {chunk.chunk_id: chunk for chunk in (restored(Chunk, row) for row in found)}
+        sql = f"SELECT {columns(Chunk)} FROM chunks WHERE chunk_id IN (?)"
+        found = [from_row(Chunk, row) for row in self._select_in(sql, chunk_ids)]
+        return {chunk.chunk_id: chunk for chunk in found}
 
     def rows(self, chunk_ids: Iterable[str]) -> dict[str, ChunkRow]:
-        """Chunks joined with document and version, by id; ids that are not in the release are
-        absent.
-        """
-        found = self._in(
-            f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)", chunk_ids
-        )
-        chunks = [(restored(Chunk, row), row[-1]) for row in found]
+        """Chunks joined with document and version, by id; unknown ids are absent."""
+        sql = f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)"
+        chunks = [(from_row(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
         # not joined: what many chunks share would be read and made once for each of them
         sql = (
             "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
             " v.received_at FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE"
             " v.version_id IN (?)"
         )
-        owners = {
-            version_id: (
+        owners = {}
+        for row in self._select_in(sql, {chunk.version_id for chunk, _ in chunks}):
+            version_id, title, source, uri, filename, tags, mime, created_at = row
+            content_type = mime.split(";")[0]
+            owners[version_id] = (
                 title,
                 source,
-                source_uri,
+                uri,
                 filename,
                 _names(tags),
-                mime.split(";")[0],
+                content_type,
                 created_at,
             )
-            for version_id, title, source, source_uri, filename, tags, mime, created_at in self._in(
-                sql, {chunk.version_id for chunk, _ in chunks}
-            )
-        }
         return {
             chunk.chunk_id: ChunkRow(chunk, *owners[chunk.version_id], status)
             for chunk, status in chunks
@@ -212,11 +209,11 @@ class CatalogReader:
 
     def chunks_of_version(self, version_id: str) -> list[Chunk]:
         """The chunks of a version in reading order."""
-        rows = self._db().execute(
+        rows = self._select(
             f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid",
             (version_id,),
         )
-        return [restored(Chunk, row) for row in rows]
+        return [from_row(Chunk, row) for row in rows]
 
     def entries_of_version(self, version_id: str) -> list[Entry]:
         """The chunks of a version with their index hashes, in reading order."""
@@ -225,29 +222,14 @@ class CatalogReader:
             " FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid"
         )
         found: list[Entry] = []
-        for row in self._db().execute(sql, (version_id,)):
-            dense, sparse, status, keyphrases, score, title, summary, tags = row[
-                len(FIELDS[Chunk]) :
-            ]
-            found.append(
-                Entry(
-                    restored(Chunk, row),
-                    dense,
-                    sparse,
-                    status,
-                    _names(keyphrases),
-                    score,
-                    title,
-                    summary,
-                    _names(tags),
-                )
-            )
+        for row in self._select(sql, (version_id,)):
+            *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
+            said: Any = (_names(keyphrases), score, title, summary, _names(tags))
+            found.append(Entry(from_row(Chunk, row), *hashes, *said))
         return found
 
     def neighbours(self, chunk_id: str, before: int = 1, after: int = 1) -> list[Chunk]:
-        """The chunk with those around it in its version, in reading order. Raises NotFoundError for
-        an unknown id.
-        """
+        """The chunk with those around it, in reading order. Raises NotFoundError."""
         chunk = self.chunks([chunk_id]).get(chunk_id)
         if chunk is None:
             raise NotFoundError(f"unknown chunk {chunk_id!r} in this release", code="unknown_chunk")
@@ -256,12 +238,10 @@ class CatalogReader:
             " AND ? ORDER BY chunk_index, rowid"
         )
         bounds = (chunk.version_id, chunk.chunk_index - before, chunk.chunk_index + after)
-        return [restored(Chunk, row) for row in self._db().execute(sql, bounds)]
+        return [from_row(Chunk, row) for row in self._select(sql, bounds)]
 
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
-        """Ids of the chunks that satisfy an SQL condition over `c`, `d` and `v` (see
-        FILTERABLE).
-        """
+        """Ids of the chunks that satisfy SQL over `c`, `d` and `v` (see FILTERABLE)."""
         # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not
         # once per chunk. A release holds one version of a document, so chunks are joined by doc_id,
         # for which an index alone answers.
@@ -269,40 +249,33 @@ class CatalogReader:
             "SELECT c.chunk_id FROM documents d CROSS JOIN versions v ON v.doc_id = d.doc_id"
             f" CROSS JOIN chunks c ON c.doc_id = d.doc_id WHERE {where}"
         )
-        return {row[0] for row in self._db().execute(sql, params)}
+        return {row[0] for row in self._select(sql, params)}
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
-        """Ids of chunks in ascending order, restricted by an SQL condition on the table of chunks
-        alone.
-        """
-        return [
-            row[0]
-            for row in self._db().execute(
-                f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id", params
-            )
-        ]
+        """Ids of chunks, ascending, that satisfy an SQL condition on the table of chunks."""
+        sql = f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id"
+        return [row[0] for row in self._select(sql, params)]
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the chunks that the word index and the vectors must hold."""
         sql = "SELECT chunk_id FROM main.chunks INDEXED BY chunks_state WHERE "
-        one, other = (
-            self._db().execute(f"{sql} in_lexical = {n} AND in_dense = {1 - n}").fetchall()
-            for n in (1, 0)
+        both, lexical, dense = (
+            {row[0] for row in self._select(sql + condition)}
+            for condition in (
+                "in_lexical AND in_dense",  # most often all of them
+                "in_lexical = 1 AND in_dense = 0",
+                "in_lexical = 0 AND in_dense = 1",
+            )
         )
-        # most often all of them
-        both = {row[0] for row in self._db().execute(f"{sql} in_lexical AND in_dense")}
-        return both.union(row[0] for row in one), both.union(row[0] for row in other)
+        return both | lexical, both | dense
 
     # documents, versions, sections, images
 
     def document(self, doc_id: str) -> Document | None:
         """A document by id, None when it is not in the release."""
-        row = (
-            self._db()
-            .execute(f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?", (doc_id,))
-            .fetchone()
-        )
-        return None if row is None else restored(Document, row)
+        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
+        row = self._select(sql, (doc_id,)).fetchone()
+        return None if row is None else from_row(Document, row)
 
     def documents(
         self,
@@ -325,8 +298,8 @@ class CatalogReader:
             " LIMIT ?"
         )
         return [
-            restored(Document, row)
-            for row in self._db().execute(sql, [*params, -1 if limit is None else limit])
+            from_row(Document, row)
+            for row in self._select(sql, [*params, -1 if limit is None else limit])
         ]
 
     def names(self) -> list[tuple[str, str, str, int]]:
@@ -335,16 +308,15 @@ class CatalogReader:
             "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM main.chunks c WHERE"
             " c.doc_id = d.doc_id) FROM documents d ORDER BY d.doc_id"
         )
-        return [tuple(row) for row in self._db().execute(sql)]
+        return [tuple(row) for row in self._select(sql)]
 
     def languages(self, sample: int = 500) -> dict[str, float]:
-        """The share of the chunks in each language, told from about `sample` of them; `""` where an
-        older catalog does not say it.
-        """
-        (rows,) = self._db().execute("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
+        """The share of each language among about `sample` chunks; `""` in older catalogs."""
+        (rows,) = self._select("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
         numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
         found = Counter(
-            lang for (lang,) in self._in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers)
+            lang
+            for (lang,) in self._select_in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers)
         )
         return {lang: count / found.total() for lang, count in found.items()}
 
@@ -352,75 +324,62 @@ class CatalogReader:
         """Every live version of the release by id, or those of the given ones that it holds."""
         sql = f"SELECT {columns(Version)} FROM versions"
         rows = (
-            self._db().execute(f"{sql} ORDER BY version_id")
+            self._select(f"{sql} ORDER BY version_id")
             if version_ids is None
-            else self._in(f"{sql} WHERE version_id IN (?)", version_ids)
+            else self._select_in(f"{sql} WHERE version_id IN (?)", version_ids)
         )
-        return {version.version_id: version for version in (restored(Version, row) for row in rows)}
+        return {version.version_id: version for version in (from_row(Version, row) for row in rows)}
 
     def version_ids(self) -> tuple[set[str], set[str]]:
-        """Ids of the versions held, and of those that the documents name as live; the same in a
-        whole release.
-        """
+        """Ids of the versions held, and of those that documents name as live."""
         held, named = (
-            self._db().execute(sql)
+            self._select(sql)
             for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
         )
         return {row[0] for row in held}, {str(row[0]) for row in named}
 
     def versions_with(self, status: str) -> set[str]:
         """Ids of the versions that have a chunk of this status."""
-        return {
-            row[0]
-            for row in self._db().execute(
-                "SELECT DISTINCT version_id FROM chunks WHERE status = ?", (status,)
-            )
-        }
+        sql = "SELECT DISTINCT version_id FROM chunks WHERE status = ?"
+        return {row[0] for row in self._select(sql, (status,))}
 
     def version(self, version_id: str) -> Version | None:
         """A version by id, None when it is not in the release."""
-        row = (
-            self._db()
-            .execute(f"SELECT {columns(Version)} FROM versions WHERE version_id = ?", (version_id,))
-            .fetchone()
-        )
-        return None if row is None else restored(Version, row)
+        return self.versions([version_id]).get(version_id)
 
     def sections(self, doc_id: str) -> list[Section]:
         """The sections of a document's live version in order."""
-        rows = self._db().execute(
+        rows = self._select(
             f"SELECT {columns(Section)} FROM sections WHERE version_id IN (SELECT version_id FROM"
             " versions WHERE doc_id = ?) ORDER BY position",
             (doc_id,),
         )
-        return [restored(Section, row) for row in rows]
+        return [from_row(Section, row) for row in rows]
 
     def media(self, doc_id: str) -> list[MediaLink]:
         """The images of a document's live version in order, missing ones included."""
-        rows = self._db().execute(
+        rows = self._select(
             f"SELECT {columns(MediaLink)} FROM asset_anchor WHERE version_id IN (SELECT version_id"
             ' FROM versions WHERE doc_id = ?) ORDER BY "order", rowid',
             (doc_id,),
         )
-        return [restored(MediaLink, row) for row in rows]
+        return [from_row(MediaLink, row) for row in rows]
 
     def media_texts(self, version_id: str) -> list[MediaText]:
         """What models read in the images of a live version, by asset_id."""
-        rows = self._db().execute(
+        rows = self._select(
             f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id",
             (version_id,),
         )
-        return [restored(MediaText, row) for row in rows]
+        return [from_row(MediaText, row) for row in rows]
 
     # counts
 
     def counts(self) -> dict[str, int]:
-        """Rows by table, and chunks by what the indexes must hold of them: `lexical`, `dense`,
-        `failed_embed`, `no_text`.
-        """
+        """Rows by table, and chunks by `lexical`, `dense`, `failed_embed`, `no_text`."""
         tables = ("documents", "versions", "sections", "chunks", "asset")
         found = {
-            table: int(self._db().execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+            table: int(self._select(f"SELECT count(*) FROM {table}").fetchone()[0])
             for table in tables
         }
         sql = (
@@ -429,19 +388,13 @@ class CatalogReader:
             " chunks"
         )
         names = ("lexical", "dense", "failed_embed", "no_text")
-        return found | dict(zip(names, self._db().execute(sql).fetchone(), strict=True))
+        return found | dict(zip(names, self._select(sql).fetchone(), strict=True))
 
     def chunk_counts(self) -> dict[str, int]:
         """Number of chunks of every live version, zero included."""
-        held = (
-            self._db().execute("SELECT version_id, 0 FROM versions ORDER BY version_id").fetchall()
-        )
+        held = self._select("SELECT version_id, 0 FROM versions ORDER BY version_id")
         # main.: an index alone answers, also where an older catalog is shown through a view
-        counted = (
-            self._db()
-            .execute("SELECT version_id, count(*) FROM main.chunks GROUP BY version_id")
-            .fetchall()
-        )
+        counted = self._select("SELECT version_id, count(*) FROM main.chunks GROUP BY version_id")
         return {**dict(held), **dict(counted)}
 
 

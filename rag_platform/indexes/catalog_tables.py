@@ -8,21 +8,20 @@ import operator
 import sqlite3
 import sys
 import typing
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import parse_json
+from rag_platform.storage.records import row_decoders
 
 # 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog
 # with the defaults of what it lacks
 CATALOG = "catalog.sqlite"  # its name in the directory of a release
 SCHEMA_VERSION = 3
 READABLE = (1, 2, 3)
-RecordT = TypeVar("RecordT")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,31 +96,11 @@ def _types(record: type[Any]) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(record)}
 
 
-def _decoders(types: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Positions whose stored form differs from the field: tuples and mappings are JSON text, flags
-    are integers.
-    """
-    kinds: list[tuple[int, str]] = []
-    for position, hint in enumerate(types.values()):
-        options = (
-            [item for item in typing.get_args(hint) if item is not type(None)]
-            if type(None) in typing.get_args(hint)
-            else [hint]
-        )
-        origin = typing.get_origin(options[0])
-        if origin in (tuple, dict) or hint is bool:
-            kinds.append(
-                (position, "flag" if hint is bool else "tuple" if origin is tuple else "mapping")
-            )
-    return kinds
-
-
 FIELDS = {record: _types(record) for record in _RECORDS.values()}
-_DECODERS = {record: _decoders(types) for record, types in FIELDS.items()}
 _GETTERS = {record: operator.attrgetter(*types) for record, types in FIELDS.items()}
 
 
-def _stored(value: Any) -> Any:
+def _to_column(value: Any) -> Any:
     if isinstance(value, tuple):
         return json.dumps(value, ensure_ascii=False) if value else "[]"
     if isinstance(value, dict):
@@ -129,28 +108,8 @@ def _stored(value: Any) -> Any:
     return int(value) if isinstance(value, bool) else value
 
 
-def restored(record: type[RecordT], row: Sequence[Any]) -> RecordT:
-    """The record whose columns lead the row."""
-    values = list(row[: len(FIELDS[record])])
-    for position, kind in _DECODERS[record]:
-        value = values[position]
-        if value is None:
-            continue
-        if kind == "flag":
-            values[position] = bool(value)
-        else:
-            values[position] = (
-                ()
-                if value == "[]"
-                else tuple(parse_json(value))
-                if kind == "tuple"
-                else parse_json(value)
-            )
-    return record(*values)
-
-
 def columns(record: type[Any], alias: str = "") -> str:
-    """The quoted columns of a record in field order, for a SELECT that `restored` reads."""
+    """The quoted columns of a record in field order, for a SELECT that `from_row` reads."""
     prefix = f"{alias}." if alias else ""
     return ", ".join(f'{prefix}"{name}"' for name in FIELDS[record])
 
@@ -169,10 +128,10 @@ def _insert(table: str) -> str:
 
 
 def _values(record: Any) -> list[Any]:
-    kind = type(record)
+    kind: Any = type(record)
     values = list(_GETTERS[kind](record))
-    for position, _ in _DECODERS[kind]:
-        values[position] = _stored(values[position])
+    for position, _ in row_decoders(kind)[0]:
+        values[position] = _to_column(values[position])
     return values
 
 
@@ -180,9 +139,7 @@ def _values(record: Any) -> list[Any]:
 
 
 class CatalogWriter:
-    """One transaction over a catalog that is being built; leaving the block well commits it,
-    leaving it with an error does not.
-    """
+    """One transaction over a catalog; committed unless the block raises."""
 
     def __init__(self, path: Path) -> None:
         fresh = not path.exists()
@@ -264,9 +221,7 @@ class CatalogWriter:
         return changed
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
-        """Remove the rows of these versions from every table; images that no version shows any more
-        go with them.
-        """
+        """Remove the rows of these versions, and images that no version shows any more."""
         for table in ("versions", "sections", "chunks", "asset_anchor", "media_texts"):
             self._db.executemany(
                 f"DELETE FROM {table} WHERE version_id = ?", ((item,) for item in version_ids)
@@ -334,7 +289,7 @@ def row_of_document(document: Document) -> tuple[Any, ...]:
 
 
 def _entry_values(entry: Entry) -> list[Any]:
-    said = [_stored(getattr(entry, name)) for name in VIEW_COLUMNS]
+    said = [_to_column(getattr(entry, name)) for name in VIEW_COLUMNS]
     return [
         *_values(entry.chunk),
         entry.content_hash,
@@ -346,9 +301,7 @@ def _entry_values(entry: Entry) -> list[Any]:
 
 
 def check_schema(db: sqlite3.Connection, path: Path, known: Collection[int] = READABLE) -> int:
-    """The schema version of an open catalog. Raises SchemaVersionError when it is none or not one
-    of those known.
-    """
+    """The schema version of an open catalog. Raises SchemaVersionError unless it is `known`."""
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
@@ -386,9 +339,7 @@ def show_as_current(db: sqlite3.Connection) -> None:
 
 
 def _defaults(record: type[Any], table: str) -> dict[str, str]:
-    """SQL literals by column: the default of a record's field, `''` where it has none; those of the
-    extra columns.
-    """
+    """SQL literals by column: the default of a record's field, `''` where it has none."""
     found: dict[str, str] = {}
     fields = [
         *dataclasses.fields(record),
@@ -402,7 +353,7 @@ def _defaults(record: type[Any], table: str) -> dict[str, str]:
             if item.default_factory is not dataclasses.MISSING
             else ""
         )
-        stored = _stored(value)
+        stored = _to_column(value)
         found[item.name] = (
             "NULL"
             if stored is None

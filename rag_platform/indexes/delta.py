@@ -1,15 +1,10 @@
-"""What the next release changes against its parent, by chunk id, and the copy of the parent that
-the change is applied to.
-"""
+"""What the next release changes against its parent, and the copy that is changed."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
@@ -25,7 +20,7 @@ from rag_platform.ir import (
     Version,
     View,
 )
-from rag_platform.storage.store import Store, copy_file, files_below, link_or_copy, read_records
+from rag_platform.storage.store import Store, files_below, link_or_copy, read_records
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +51,7 @@ class VersionRows:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """Live versions that were compared and stand in the parent as they are, those it lacks or holds
-    otherwise, and what it must lose.
-    """
+    """Live versions that the parent holds as they are, other live ones, and what it must lose."""
 
     unchanged: list[Version] = field(default_factory=list)
     changed: list[Version] = field(default_factory=list)
@@ -67,9 +60,7 @@ class Delta:
 
 
 def load_version(store: Store, version: Version, profiles: Mapping[str, str]) -> VersionRows:
-    """The stage outputs of a version. Raises IntegrityError when one is missing or a chunk has no
-    view.
-    """
+    """The stage outputs of a version. Raises IntegrityError when one is missing."""
 
     def path(kind: str) -> Path:
         found = store.version_path(
@@ -135,9 +126,7 @@ def compare(
 
 
 def lexical_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
-    """(removed, added) chunk ids of the word index; a chunk whose sparse text changed is in
-    both.
-    """
+    """(removed, added) chunk ids of the word index; one whose sparse text changed is in both."""
     return _change(
         {i: e.sparse_hash for i, e in old.items()}, {i: e.sparse_hash for i, e in new.items()}
     )
@@ -150,33 +139,16 @@ def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[se
     )
 
 
-def link_parent(
-    parent: Path, directory: Path, rewritten: Collection[str], without: Collection[str] = ()
-) -> list[tuple[Path, Path]]:
-    """Take over a release's files so that changing the new one cannot change it; (source, target)
-    of those that `copy_files` must copy.
+def link_parent(parent: Path, directory: Path, without: str) -> None:
+    """Take over a release's files but for its catalog, its manifest and the folder `without`.
 
-    Files are linked, for whoever changes one gives it bytes of its own first; those named
-    `rewritten`, which even readers write, and the catalog, of which every release changes
-    something, are to be copied. The folders named in `without` are left behind.
+    They are linked: whoever changes one gives it bytes of its own first.
     """
-    left: list[tuple[Path, Path]] = []
     for name in files_below(parent):
-        if any(name.startswith(f"{folder}/") for folder in without):
-            continue
-        if name == "manifest.json" or name.endswith((".lock", "-journal", "-wal", "-shm")):
-            continue  # a journal belongs to one database; the copy of that holds what it says
-        if name.rpartition("/")[2] in rewritten or name == CATALOG:
-            left.append((parent / name, directory / name))
-        else:
+        if name not in (CATALOG, "manifest.json") and not (
+            name.startswith(f"{without}/") or name.endswith((".lock", "-journal", "-wal", "-shm"))
+        ):
             link_or_copy(parent / name, directory / name)
-    return left
-
-
-def copy_files(files: Iterable[tuple[Path, Path]]) -> None:
-    """Copy each source to its target; a database that readers write, while they do."""
-    for source, target in files:
-        _copy_database(source, target) if source.suffix == ".sqlite3" else copy_file(source, target)
 
 
 def _entry(chunk: Chunk, view: View, filename: str, failed: Mapping[str, str]) -> Entry:
@@ -210,14 +182,3 @@ def _change(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[set[str], s
         chunk_id for chunk_id, value in new.items() if value and old.get(chunk_id, "") != value
     }
     return removed, added
-
-
-def _copy_database(source: Path, target: Path) -> None:
-    """A consistent copy, even while a reader's engine writes its bookkeeping into the original."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    uri = f"file:{quote(str(source.resolve()))}?mode=ro"
-    with (
-        closing(sqlite3.connect(uri, uri=True, timeout=30)) as original,
-        closing(sqlite3.connect(target)) as copy,
-    ):
-        original.backup(copy)

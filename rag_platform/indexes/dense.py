@@ -1,11 +1,11 @@
-"""The vectors of a release: matrices that are scanned exactly, and an approximate index beside them
-where a question may ask it.
+"""The vectors of a release: a matrix that is scanned exactly and, in a release so large that a
+question may ask one, an approximate index beside it.
 
 dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id,
                     memory-mapped by readers
 dense/ids.txt       the chunk ids of its rows
-dense/ann/          the approximate index over the base, of the strategy's dense provider; only
-                    where `needs_ann` says so
+dense/ann/          the approximate index over the base, built with it by the strategy's dense
+                    provider where `needs_ann` says so
 dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as
                     every full build is
 dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id;
@@ -13,16 +13,11 @@ dense/fresh.npy     rows that came since the base was written, in ascending orde
 dense/fresh.txt     the chunk ids of its rows
 
 A small change writes the last three files and leaves the base as it is, so that releases share it
-on disk. When fresh and gone rows outgrow FRESH_ROWS and FRESH_SHARE, a new base is written and the
-approximate index brought up to it, built or dropped.
+on disk. When fresh and gone rows outgrow FRESH_ROWS and FRESH_SHARE, a new base is written.
 
-
-Which rows of a matrix may be among the best for a query, told from a quarter of their bytes, and
-none of them missed.
-
-Every row is kept once more with its numbers rounded to 8 bits, and with the length of what the
-rounding left out. For rounded vectors r' and q' with row = r' + e and query = q' + d, the
-Cauchy-Schwarz inequality gives
+A scan reads a quarter of the bytes of the base: every row is kept once more in memory with its
+numbers rounded to 8 bits, and with the length of what the rounding left out. For rounded vectors r'
+and q' with row = r' + e and query = q' + d, the Cauchy-Schwarz inequality gives
 
     row . query  =  r' . q'  +  r' . d  +  e . query  <=  r' . q'  +  |r'| |d|  +  |e| |query|
 
@@ -38,7 +33,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -53,18 +48,16 @@ from rag_platform.errors import IntegrityError, ProviderError, RagError
 from rag_platform.ir import Candidate
 from rag_platform.observability import faults
 from rag_platform.protocols import DenseIndex, DenseReader, Vectors
-from rag_platform.registry import build, provider_class, traits_of
-from rag_platform.storage.store import atomic_path, own_copies, write_text
+from rag_platform.registry import build
+from rag_platform.storage.store import atomic_path, write_text
 
 ANN_DIRECTORY = "ann"
 # so many fresh and gone rows are always scanned beside the base; above, this share of it
 FRESH_ROWS = 1_000
 FRESH_SHARE = 0.05
-# below so many vectors a scan is fast, and nobody needs to know what the approximate index misses
-MEASURED_ROWS = 50_000
+SCANNED_ROWS = 50_000  # so many vectors are scanned whatever their length
 SCAN_MS = 7.5e-8  # for each number of each row
 SLOW_SCAN_MS = 10.0  # a scan that misses nothing is preferred up to this
-STALE_SHARE = 0.3  # an approximate index with so many deleted rows is built anew, for its recall
 BASE, BASE_IDS = "vectors.npy", "ids.txt"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _SCORE_DIGITS = 6  # equal vectors tie whatever kernel multiplied them
@@ -72,7 +65,7 @@ _MORE = 2  # the approximate index is asked for so many times k, because its ord
 _NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
 _NARROWED_BYTES = 2**29  # of rounded rows; above it no scan is fast
 _FILTERS = 16  # restrictions whose rows are remembered
-_ASKED_ALWAYS = RetrievalConfig(exact_scan_rows=0)
+_REBUILD = "rebuild the release with `rag rebuild`"
 
 _log = logging.getLogger(__name__)
 
@@ -81,17 +74,21 @@ _log = logging.getLogger(__name__)
 
 
 def needs_ann(rows: int, dim: int, retrieval: RetrievalConfig) -> bool:
-    """True when a question to so many vectors may ask the approximate index: where a scan is slow,
-    or the config says from when on.
-    """
+    """True when a question to so many vectors may ask the approximate index."""
     if retrieval.exact_scan_rows is not None:
         return rows > retrieval.exact_scan_rows
-    return rows >= MEASURED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
+    return rows >= SCANNED_ROWS and rows * dim * SCAN_MS > SLOW_SCAN_MS
 
 
 def has_ann(directory: Path) -> bool:
     """True when there is an approximate index beside the vectors in `directory`."""
     return (directory / ANN_DIRECTORY).is_dir()
+
+
+def open_ann(config: ProviderConfig, directory: Path) -> DenseReader:
+    """A reader of the approximate index beside the vectors in `directory`."""
+    index: DenseIndex = build("dense_index", config.provider, config.options)
+    return index.open(directory / ANN_DIRECTORY)
 
 
 def update(
@@ -101,19 +98,14 @@ def update(
     dim: int,
     removed: Collection[str],
     added: Mapping[str, Vectors],
-    stale: int = 0,
-    retrieval: RetrievalConfig = _ASKED_ALWAYS,
-) -> int:
-    """Delete `removed`, then add `added`; returns how many deleted rows the approximate index
-    carries, `stale` before the change.
-
-    There is an approximate index afterwards where `retrieval` may ask one, or a small change left
-    that of a base as it is.
+    retrieval: RetrievalConfig,
+) -> None:
+    """Delete `removed`, then add `added`. A new base comes with an approximate index where
+    `retrieval` may ask one; a small change leaves both as they are.
     """
     first = not (directory / BASE_IDS).is_file()
     parts = _empty(dim) if first else read_parts(directory)
-    ids, vectors = sorted(added), stacked(added, dim)
-    _require_fitting(parts, removed, ids, vectors)
+    ids, vectors = sorted(added), stack_rows(added, dim)
     gone = frozenset(removed)
     left_out = gone.intersection(parts.ids) | parts.gone
     kept = {
@@ -121,38 +113,23 @@ def update(
         for chunk_id, row in zip(parts.fresh_ids, parts.fresh, strict=True)
         if chunk_id not in gone
     }
-    fresh = kept | dict(zip(ids, vectors, strict=True))
-    if not first and len(fresh) + len(left_out) <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
-        _write_matrix(
-            directory, _FRESH, _FRESH_IDS, [(sorted(fresh), stacked(fresh, dim), frozenset())], dim
-        )
+    changed = len(kept) + len(ids) + len(left_out)
+    if not first and changed <= max(FRESH_ROWS, FRESH_SHARE * len(parts.ids)):
+        _require_fitting(parts, removed, ids, vectors)
+        fresh = kept | dict(zip(ids, vectors, strict=True))
+        rows = (sorted(fresh), stack_rows(fresh, dim), frozenset[str]())
+        _write_matrix(directory, _FRESH, _FRESH_IDS, [rows], dim)
         write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
-        return stale
-    stale += len(left_out)
-    rows = len(parts.ids) - len(left_out) + len(fresh)
-    needed, held = needs_ann(rows, dim, retrieval), has_ann(directory)
-    anew = needed and (not held or stale > STALE_SHARE * rows)
-    grown = needed and not anew
-    with ThreadPoolExecutor(max_workers=1) as pool:  # the engine works outside the interpreter lock
-        growing = (
-            None
-            if not grown
-            else pool.submit(
-                _grow_ann, config, directory, sorted(left_out), sorted(fresh), stacked(fresh, dim)
-            )
-        )
-        write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
-        if growing is not None:
-            growing.result()
-    if not grown:
-        shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
-    if anew:
-        base_ids, base = read_matrix(directory)
-        _grow_ann(config, directory, [], base_ids, base)
-    return stale if grown else 0
+        return
+    write_matrix(directory, dim=dim, removed=removed, ids=ids, vectors=vectors)
+    shutil.rmtree(directory / ANN_DIRECTORY, ignore_errors=True)
+    base_ids, base = read_matrix(directory)
+    if needs_ann(len(base_ids), dim, retrieval):
+        index: DenseIndex = build("dense_index", config.provider, config.options)
+        index.build(directory / ANN_DIRECTORY, ids=base_ids, vectors=base)
 
 
-def stacked(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
+def stack_rows(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
     """float32 [n, dim], one row for each id in ascending order."""
     return (
         np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)])
@@ -210,26 +187,6 @@ def _write_matrix(
     write_text(directory / ids_name, "".join(f"{chunk_id}\n" for chunk_id, _, _ in merged))
 
 
-def rewritten_on_open(config: ProviderConfig) -> frozenset[str]:
-    """Names of the files that readers of the approximate index write; they are never shared, and
-    their hashes prove nothing.
-    """
-    return frozenset(traits_of(provider_class("dense_index", config.provider)).rewritten_on_open)
-
-
-def _grow_ann(
-    config: ProviderConfig,
-    directory: Path,
-    removed: Sequence[str],
-    ids: Sequence[str],
-    vectors: Vectors,
-) -> None:
-    index: DenseIndex = build("dense_index", config.provider, config.options)
-    if not traits_of(index).replaces_files:
-        own_copies(directory / ANN_DIRECTORY)
-    index.update(directory / ANN_DIRECTORY, removed=removed, ids=ids, vectors=vectors)
-
-
 def _require_fitting(
     parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> None:
@@ -267,9 +224,7 @@ def _empty(dim: int) -> Parts:
 
 
 def read_parts(directory: Path) -> Parts:
-    """The base, what of it no longer holds, and what is fresh. Raises IntegrityError when ids and
-    rows do not belong together.
-    """
+    """The rows as they lie on disk. Raises IntegrityError when ids and rows do not fit."""
     ids, base = _read(directory / BASE_IDS, directory / BASE)
     if not (directory / _GONE).is_file():
         return Parts(ids, base, frozenset(), [], base[:0])
@@ -283,9 +238,6 @@ def read_parts(directory: Path) -> Parts:
     return Parts(ids, base, gone, fresh_ids, fresh)
 
 
-_REBUILD = "rebuild the release with `rag rebuild`"
-
-
 def _read(ids_path: Path, path: Path) -> tuple[list[str], Vectors]:
     ids = ids_path.read_text(encoding="utf-8").split()
     # An array without rows cannot be mapped.
@@ -296,9 +248,7 @@ def _read(ids_path: Path, path: Path) -> tuple[list[str], Vectors]:
 
 
 def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
-    """The ids in ascending order and their float32 rows [n, dim], memory-mapped where they are one
-    base.
-    """
+    """Ids in ascending order and their float32 rows [n, dim]; a single base is memory-mapped."""
     parts = read_parts(directory)
     if not parts.gone and not parts.fresh_ids:
         return parts.ids, parts.base
@@ -387,7 +337,7 @@ class DenseVectors:
         if not approximate or not self.has_ann:
             return self._scan(query, k, self._holding), "exact"
         try:
-            proposed = self._proposed(query, k * _MORE)
+            proposed = self._propose(query, k * _MORE)
         except RagError as error:
             _log.warning(
                 "the approximate index failed, scanning all %d vectors instead: %s",
@@ -399,26 +349,20 @@ class DenseVectors:
         return self._scan(query, k, np.array(sorted({*proposed, *fresh}), dtype=np.int64)), "ann"
 
     def prepare(self) -> None:
-        """Compute what narrows exact scans, a fifth of a second for 100,000 rows; without this call
-        the first scan begins it.
-        """
+        """Compute what narrows exact scans; otherwise the first scan begins it."""
         with self._lock:
             if self._preparing:
                 return
             self._preparing = True
         self._prepare()
 
-    def held(self, chunk_ids: Iterable[str]) -> list[str]:
-        """Those of the chunks that have a vector, in their order; one that only pictures speak for
-        has none.
-        """
+    def keep_embedded(self, chunk_ids: Iterable[str]) -> list[str]:
+        """Those of the chunks that have a vector, in their order."""
         known = self._row_of()
         return [chunk_id for chunk_id in chunk_ids if chunk_id in known]
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
-        """float32 [n, dim], the stored row of each id. Raises ProviderError for a chunk without a
-        vector.
-        """
+        """float32 [n, dim], the stored row of each id. Raises ProviderError without one."""
         known = self._row_of()
         if unknown := [chunk_id for chunk_id in chunk_ids if chunk_id not in known]:
             raise ProviderError(f"chunk {unknown[0]} has no vector in this release")
@@ -433,10 +377,8 @@ class DenseVectors:
         if reader is not None:
             reader.close()
 
-    def _proposed(self, query: Vectors, wanted: int) -> list[int]:
-        """Rows that hold near the query, by the approximate index; it is asked for more where it
-        proposes gone ones.
-        """
+    def _propose(self, query: Vectors, wanted: int) -> list[int]:
+        """Rows that hold near the query, by the approximate index, which may propose gone ones."""
         known, asked = self._row_of(), wanted
         while True:
             hits = self._open_ann().search(query, asked)
@@ -449,13 +391,13 @@ class DenseVectors:
         with faults.Attempt("dense_index.narrow") as attempt:  # questions are answered without it
             self._row_of()
             kernel()  # without it, all rows are scanned
-            self._rounded = rounded(self._base)
+            self._rounded = round_rows(self._base)
         if attempt.error is not None:
             _log.warning("scans of %d vectors are not narrowed: %s", len(self._base), attempt.error)
 
     def _scan(self, query: Vectors, k: int, rows: Rows | None) -> list[Candidate]:
         """The best of the rows, which ascend; of all where they are None."""
-        rows = self._narrowed(query, k, rows)
+        rows = self._narrow(query, k, rows)
         scores = np.round(self._scores(query, rows), _SCORE_DIGITS)
         if len(scores) > k:
             floor = np.partition(scores, len(scores) - k)[len(scores) - k]
@@ -481,10 +423,8 @@ class DenseVectors:
             [products(self._base, query, base), products(self._fresh, query, fresh)]
         )
 
-    def _narrowed(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
-        """Those of the rows that may be among the best; the rows themselves where that cannot be
-        told cheaply.
-        """
+    def _narrow(self, query: Vectors, k: int, rows: Rows | None) -> Rows | None:
+        """Rows that may be among the best; all of them where that costs too much to know."""
         count = len(self._ids) if rows is None else len(rows)
         if count < _NARROWED:
             return rows
@@ -534,30 +474,21 @@ class DenseVectors:
     def _open_ann(self) -> DenseReader:
         with self._lock:
             if self._ann is None:
-                index: DenseIndex = build(
-                    "dense_index", self._config.provider, self._config.options
-                )
-                self._ann = index.open(self._directory / ANN_DIRECTORY)
+                self._ann = open_ann(self._config, self._directory)
             return self._ann
 
 
-def measured_recall(
+def measure_recall(
     config: ProviderConfig, directory: Path, *, sample: int = 50, k: int = 10
-) -> float | None:
+) -> float:
     """The share of the k best of a scan that the approximate index finds too, over stored vectors
-    but without themselves.
-
-    None where there is no such index, or fewer than MEASURED_ROWS vectors. A hit that ties with the
-    k-th best counts.
+    but without themselves; a hit that ties with the k-th best counts.
     """
-    reader = DenseVectors(directory, config)
-    if not reader.has_ann or reader.count() < MEASURED_ROWS:
-        return None
-    try:
+    found = wanted = 0
+    with closing(DenseVectors(directory, config)) as reader:
         ids = reader.ids()
         reader.prepare()
-        found = 0
-        for chunk_id in ids[:: len(ids) // sample][:sample]:
+        for chunk_id in ids[:: max(1, len(ids) // sample)][:sample]:
             (vector,) = reader.vectors_of([chunk_id])
             best, near = (
                 [
@@ -568,9 +499,8 @@ def measured_recall(
                 for way in (False, True)
             )
             found += sum(score >= best[-1] for score in near)
-    finally:
-        reader.close()
-    return round(found / (sample * k), 4)
+            wanted += len(best)
+    return round(found / max(1, wanted), 4)
 
 
 Rows = NDArray[np.int64]
@@ -601,16 +531,14 @@ class Rounded:
 
 @cache
 def kernel() -> Callable[..., Any]:
-    """What multiplies 8-bit rows without the interpreter's lock. Raises ImportError where its
-    package cannot be loaded.
-    """
+    """Multiplies 8-bit rows without the interpreter's lock. Raises ImportError."""
     from simsimd import cdist  # not to be paid for by a command that asks nothing
 
     found: Callable[..., Any] = cdist
     return found
 
 
-def rounded(matrix: Vectors) -> Rounded:
+def round_rows(matrix: Vectors) -> Rounded:
     """The rows [n, dim] in 8 bits; a fifth of a second for 100,000 rows of 384."""
     count, dim = matrix.shape
     rows, steps, rests = (
@@ -645,7 +573,7 @@ def survivors(
 
     `product` gives the exact products of some rows with the query.
     """
-    asked = rounded(query.reshape(1, -1))
+    asked = round_rows(query.reshape(1, -1))
     some: Any = slice(None) if rows is None else rows
     guess = _dots(matrix.rows, asked.rows, rows)
     guess *= matrix.steps[some]
@@ -688,9 +616,7 @@ def products(matrix: Vectors, query: Vectors, rows: Rows | None = None) -> Vecto
 
 
 def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) -> Vectors:
-    """The products of 8-bit rows with the 8-bit query [1, dim], float32 [n]: whole numbers below
-    2**24 up to a dim of 1,040.
-    """
+    """Products of 8-bit rows with the query [1, dim], float32 [n]; exact up to a dim of 1,040."""
     cdist = kernel()
     if rows is None or len(rows) > len(matrix) // _SCANNED_BYTES:
         whole: Vectors = np.asarray(cdist(query, matrix, "dot", out_dtype="float32"))[0]
@@ -700,9 +626,7 @@ def _dots(matrix: NDArray[np.int8], query: NDArray[np.int8], rows: Rows | None) 
 
 
 def _promising(guess: Vectors, k: int) -> Rows:
-    """Numbers of the best of the blocks whose best is highest, twice k of them where there are as
-    many blocks.
-    """
+    """The best row of each of the 2 * k best blocks, or of all blocks."""
     blocks = len(guess) // _BLOCK
     if not blocks:
         return np.zeros(0, dtype=np.int64)

@@ -1,11 +1,8 @@
-"""Text to vectors at most once: a content-addressed cache in front of a pool of embedding
-processes.
+"""Text to vectors at most once: a content-addressed cache in front of a pool of child processes
+that embed, so that a crash costs one batch and all processors work.
 
 A vector is found again by what was embedded, by which embedder and under which normalisation, so
 equal text in another document, version, namespace or release costs nothing.
-
-
-Child processes that embed, so that a crash costs one batch and all processors work.
 """
 
 from __future__ import annotations
@@ -50,9 +47,7 @@ Call = Callable[[Sequence[str]], Vectors]
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingReport:
-    """What one run of `embed_texts` did; every figure is a count of what happened, not of what was
-    planned.
-    """
+    """What one run of `embed_texts` did, counted as it happened."""
 
     hits: int = 0
     misses: int = 0
@@ -148,7 +143,7 @@ def embed_texts(
     if info.parts:
         call = _PartCall(cache, text_norm_profile, processes, pool, expected)
         return _embed_by_part(items, info, embedding, call, on_progress)
-    known = cache.known(items, info, text_norm_profile)
+    known = cache.hits(items, info, text_norm_profile)
     missing = [(key, text) for key, text in items.items() if key not in known]
     if not missing:
         return EmbeddingReport(hits=len(known), seconds=time.perf_counter() - started)
@@ -175,7 +170,7 @@ def embed_texts(
         for number, batch in enumerate(batches):
             began = time.perf_counter()
             _embed_batch(
-                batch, run, lambda texts: guarded(embedding.provider, lambda: embedder.embed(texts))
+                batch, run, lambda texts: guard(embedding.provider, lambda: embedder.embed(texts))
             )
             # the first call may have loaded the model, which of few texts is nearly all the time
             if number:
@@ -234,9 +229,7 @@ def estimate(
         build("embedder", embedding.provider, embedding.options).info()
     )
     for part, info in zip(_parts(embedding), infos, strict=True):
-        known = (
-            cache.known(texts, info, text_norm_profile) if cache is not None and texts else set()
-        )
+        known = cache.hits(texts, info, text_norm_profile) if cache is not None and texts else set()
         part_size = size + sum(
             len(text.encode("utf-8", "replace"))
             for key, text in (texts or {}).items()
@@ -322,7 +315,7 @@ def _embed_by_part(
     """
     started = time.perf_counter()
     lacking = [
-        set(items) - call.cache.known(items, part, call.profile)
+        set(items) - call.cache.hits(items, part, call.profile)
         for part in embedding_cache.parts_of(info)
     ]
     missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
@@ -341,7 +334,7 @@ def _embed_by_part(
             on_progress=(
                 None
                 if on_progress is None
-                else functools.partial(_told_by_part, on_progress, before, total)
+                else functools.partial(_report_part, on_progress, before, total)
             ),
         )
         reports.append(report)
@@ -368,7 +361,7 @@ def _embed_by_part(
     )
 
 
-def _told_by_part(on_progress: OnProgress, before: int, total: int, done: int, _: int) -> None:
+def _report_part(on_progress: OnProgress, before: int, total: int, done: int, _: int) -> None:
     on_progress(before + done, total)
 
 
@@ -389,9 +382,7 @@ def _start_seconds(embedding: EmbeddingConfig) -> float:
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
-    """Number of child processes, 0 when this process is faster: what parallel work saves must pay
-    for starting it.
-    """
+    """Number of child processes; 0 when starting them costs more than they save."""
     count = min(processes or os.cpu_count() or 1, texts)
     saved = alone - alone / count
     return count if count > 1 and saved > _start_seconds(embedding) else 0
@@ -454,14 +445,14 @@ def _drain(
     try:
         while run.error is None:
             with pool.worker() as worker:
-                _embed_batch(waiting.get_nowait(), run, _timed(worker, run, pool, rate))
+                _embed_batch(waiting.get_nowait(), run, _time_calls(worker, run, pool, rate))
     except (queue.Empty, _Stopped):
         return
     except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
         run.error = run.error or error
 
 
-def _timed(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: float) -> Call:
+def _time_calls(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: float) -> Call:
     def call(texts: Sequence[str]) -> Vectors:
         if pool.closed:
             raise _Stopped
@@ -570,9 +561,7 @@ def _settle(
 
 
 class EmbeddingWorker:
-    """One child process with its embedder; started at the first batch, started again after it
-    died.
-    """
+    """A child process with its embedder; started at the first batch, again after it died."""
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -581,10 +570,8 @@ class EmbeddingWorker:
         self.loaded = False  # it has answered, so the next call is computing alone
 
     def embed(self, texts: Sequence[str], seconds: float) -> Vectors:
-        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died` when
-        the child died or was late.
-        """
-        child = self._started()
+        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died`."""
+        child = self._start_child()
         timer = threading.Timer(seconds, child.process.kill)
         timer.start()
         try:
@@ -609,16 +596,14 @@ class EmbeddingWorker:
             child, self._child = self._child, None
             child.close()
 
-    def _started(self) -> Child:
+    def _start_child(self) -> Child:
         if self._child is None:
             self._child = Child(__name__, (self._provider, self._options))
         return self._child
 
 
 class EmbeddingPool:
-    """Child processes that runs share; each call borrows one, so that runs which overlap keep all
-    of them busy.
-    """
+    """Child processes that runs share; each call borrows one."""
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -683,13 +668,11 @@ def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str]], Ve
     provider, options = named
     built = functools.cache(lambda: build("embedder", provider, options))
 
-    return lambda texts: guarded(provider, lambda: built().embed(texts))
+    return lambda texts: guard(provider, lambda: built().embed(texts))
 
 
-def guarded(provider: str, embed: Callable[[], Vectors]) -> Vectors:
-    """What the embedder returns; an error that it does not foresee becomes ProviderError, so that
-    it costs only the texts at fault.
-    """
+def guard(provider: str, embed: Callable[[], Vectors]) -> Vectors:
+    """What the embedder returns; an error that it does not foresee becomes ProviderError."""
     try:
         return embed()
     except RagError:

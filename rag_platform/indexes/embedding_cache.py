@@ -14,8 +14,8 @@ import numpy as np
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.providers.joined import joined
-from rag_platform.storage.sqlite_files import connected, writable
+from rag_platform.providers.joined import join_vectors
+from rag_platform.storage.sqlite_files import connect, writable
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
@@ -24,21 +24,17 @@ _EMPTY_SHARE = 0.25  # of the pages, above which the file is written anew
 
 
 def parts_of(info: EmbedderInfo) -> list[EmbedderInfo]:
-    """The embedders whose vectors are stored for an embedder: its parts where it is joined, else
-    itself.
-    """
+    """The embedders whose vectors are stored for this one: its parts where it is joined."""
     return [EmbedderInfo(part.embedder_id, part.version, part.dim) for part in info.parts] or [info]
 
 
 class EmbeddingCache:
-    """Vectors by (content_hash, embedder id, embedder version, text_norm_profile_id); safe between
-    threads and processes.
-    """
+    """Vectors by content hash, embedder and normalisation; safe between threads and processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._db = connected(path, timeout=60)
+        self._db = connect(path, timeout=60)
         self._db.execute("PRAGMA synchronous=NORMAL")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, SCHEMA_VERSION):
@@ -63,9 +59,7 @@ class EmbeddingCache:
         self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
-        """Close the database after the statement that runs; later ones raise
-        sqlite3.ProgrammingError.
-        """
+        """Close the database; later statements raise sqlite3.ProgrammingError."""
         with self._lock:  # a connection closed under another thread ends the process
             self._db.close()
 
@@ -75,10 +69,8 @@ class EmbeddingCache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def known(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
-        """Those of the hashes that have a vector; of a joined embedder, those that have one of
-        every part.
-        """
+    def hits(self, hashes: Iterable[str], info: EmbedderInfo, text_norm_profile: str) -> set[str]:
+        """The hashes that have a vector; of a joined embedder, one of every part."""
         found = set(hashes)
         for part in parts_of(info):
             found &= {row[0] for row in self._rows("content_hash", found, part, text_norm_profile)}
@@ -98,7 +90,7 @@ class EmbeddingCache:
             shared = [key for key in found[0] if all(key in vectors for vectors in found)]
             if not shared:
                 return {}
-            whole = joined(
+            whole = join_vectors(
                 [np.stack([vectors[key] for key in shared]) for vectors in found],
                 [part.weight for part in info.parts],
             )
@@ -143,9 +135,7 @@ class EmbeddingCache:
         return (((row[0], row[1], row[2]), row[3], row[4]) for row in rows)
 
     def remove(self, entries: Iterable[tuple[Space, str]]) -> None:
-        """Forget vectors in one commit, overwritten on disk; the file shrinks when much of it is
-        empty.
-        """
+        """Forget vectors in one commit, overwritten on disk; a mostly empty file shrinks."""
         rows = [(*space, content_hash) for space, content_hash in entries]
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
@@ -166,9 +156,7 @@ class EmbeddingCache:
             self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def rate(self, info: EmbedderInfo) -> float | None:
-        """UTF-8 bytes per second and process as last measured on this machine, None before the
-        first measurement.
-        """
+        """UTF-8 bytes per second and process as last measured, None before."""
         with self._lock:
             row = self._db.execute(
                 "SELECT bytes_per_second FROM spaces WHERE embedder_id = ? AND embedder_version = ?"

@@ -32,9 +32,7 @@ def row_of(chunk: Chunk, view: View, filename: str = "") -> LexicalRow | None:
 
 
 def row_hash(row: LexicalRow | None) -> str:
-    """A fingerprint of what is indexed, empty for a chunk that is not; equal hashes need no
-    update.
-    """
+    """A fingerprint of what is indexed, empty for a chunk that is not."""
     return "" if row is None else fingerprint(row.text, row.headings)
 
 
@@ -45,9 +43,7 @@ def update(
     removed: Mapping[str, str],
     rows: Iterable[LexicalRow],
 ) -> None:
-    """Bring the index in `directory` up to date: delete `removed` (chunk id: doc id), then add
-    `rows`.
-    """
+    """Delete `removed` (chunk id: doc id) from the index in `directory`, then add `rows`."""
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
     if not traits_of(index).replaces_files:
         own_copies(directory)

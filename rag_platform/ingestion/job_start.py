@@ -35,7 +35,7 @@ from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.publishing import settle, unfinished
+from rag_platform.releases.publishing import is_behind_ledger, settle
 from rag_platform.storage.store import Store, keep_config
 
 DOCUMENT_JOBS = ("ingest", "rebuild")
@@ -87,7 +87,7 @@ def start_ingest(
             *(item.version_id for item in stale if item.state == "queued"),
             *reception.to_process,
         ]
-        release = bool(version_ids or reception.retired or reception.changed) or unfinished(
+        release = bool(version_ids or reception.retired or reception.changed) or is_behind_ledger(
             namespace, settings, store, ledger
         )
         args = {
@@ -264,7 +264,7 @@ def start_retry(
         undone = (
             job.state in ("failed", "cancelled") and bool(job.args.get("release")) and not since
         )
-        release = undone or unfinished(job.namespace, settings, store, ledger)
+        release = undone or is_behind_ledger(job.namespace, settings, store, ledger)
         if not (items or inputs or release):
             raise NotFoundError(
                 f"nothing to retry: every document of job {job_id} is done, was replaced or deleted"

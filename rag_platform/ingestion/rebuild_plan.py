@@ -20,7 +20,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.normalisation.edits import canonical
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info
-from rag_platform.releases.publishing import unchanged
+from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, read_records
 
@@ -239,7 +239,7 @@ def _release(
         return "delta", f"the namespace moves from strategy {bound!r} to {strategy.name!r}"
     if due:
         return "delta", f"{len(due)} documents were built under another config"
-    if unchanged(namespace, strategy, store, ledger):
+    if find_equal(namespace, strategy, store, ledger):
         return "nothing", f"release {published} holds what the config asks for"
     if releases.manifest_of(store, namespace, published).contents != wanted:
         return "delta", f"release {published} does not hold exactly the live versions"
@@ -281,7 +281,7 @@ def _missing(
         return {}
     found = (view for rows in views.values() for view in rows if view.dense_text.strip())
     texts = {view.content_hash: canonical(view.dense_text, strategy.cleaning) for view in found}
-    known = cache.known(texts, info, text_norm_profile_id(strategy.cleaning))
+    known = cache.hits(texts, info, text_norm_profile_id(strategy.cleaning))
     return {key: text for key, text in texts.items() if key not in known}
 
 

@@ -30,7 +30,7 @@ from rag_platform.ledger.schema import (
     now,
     put,
     select_unless,
-    stored,
+    to_column,
 )
 from rag_platform.observability.redaction import ERASED
 
@@ -38,6 +38,11 @@ _BOUND = """
 SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published_at != '')
     OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN ('queued', 'running',
         'cancelling'))
+"""
+_BIND = """
+INSERT INTO namespaces VALUES (?, ?, ?, ?) ON CONFLICT (namespace) DO UPDATE
+SET strategy = excluded.strategy, strategy_config_id = excluded.strategy_config_id
+WHERE strategy != excluded.strategy
 """
 _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
@@ -84,9 +89,7 @@ class Ledger(Database):
     """The ledger database; one connection a thread, safe to share."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, or create it for a data root without releases. Raises IntegrityError `no_ledger`
-        beside releases: see `require`.
-        """
+        """Open it, or create it. Raises IntegrityError `no_ledger`: see `require`."""
         require(path)
         super().__init__(path)
 
@@ -94,11 +97,8 @@ class Ledger(Database):
 
     def namespaces(self) -> dict[str, str]:
         """Namespace to the name of its ingestion strategy."""
-        return dict(
-            self._db()
-            .execute("SELECT namespace, strategy FROM namespaces ORDER BY namespace")
-            .fetchall()
-        )
+        sql = "SELECT namespace, strategy FROM namespaces ORDER BY namespace"
+        return dict(self._db().execute(sql).fetchall())
 
     def bind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
         """Record the namespace's ingestion strategy at its first ingest. Raises InputError when it
@@ -111,21 +111,8 @@ class Ledger(Database):
             row = db.execute(
                 "SELECT strategy FROM namespaces WHERE namespace = ?", (namespace,)
             ).fetchone()
-            if row is None:
-                db.execute(
-                    "INSERT INTO namespaces VALUES (?, ?, ?, ?)",
-                    (namespace, strategy, config_id, now()),
-                )
-            elif (
-                row[0] != strategy
-                and not db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]
-            ):
-                db.execute(
-                    "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE"
-                    " namespace = ?",
-                    (strategy, config_id, namespace),
-                )
-            elif row[0] != strategy:
+            bound = row and db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]
+            if bound and row[0] != strategy:
                 raise InputError(
                     f"namespace {namespace!r} is ingested with strategy {row[0]!r}, not"
                     f" {strategy!r}; use --strategy {row[0]}, another --namespace, or move it with"
@@ -134,11 +121,10 @@ class Ledger(Database):
                     namespace=namespace,
                     strategy=row[0],
                 )
+            db.execute(_BIND, (namespace, strategy, config_id, now()))
 
     def rebind_strategy(self, namespace: str, strategy: str, config_id: str) -> None:
-        """Give a namespace another ingestion strategy; its versions are stale until they are
-        rebuilt.
-        """
+        """Give a namespace another strategy; its versions are stale until rebuilt."""
         with self._write() as db:
             db.execute(
                 "UPDATE namespaces SET strategy = ?, strategy_config_id = ? WHERE namespace = ?",
@@ -232,7 +218,7 @@ class Ledger(Database):
             db.execute(
                 "UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0,"
                 " completed_at = ?, counts = ? WHERE version_id = ?",
-                (now(), stored(counts), version_id),
+                (now(), to_column(counts), version_id),
             )
             db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now()})
 
@@ -258,15 +244,13 @@ class Ledger(Database):
                     code,
                     reason,
                     now(),
-                    stored({**counts, "failed_profile": profile}),
+                    to_column({**counts, "failed_profile": profile}),
                     version_id,
                 ),
             )
 
     def revive(self, version_ids: Sequence[str]) -> None:
-        """Dead and failed versions that somebody asks to be tried again: their failures are
-        forgotten.
-        """
+        """Let dead and failed versions be tried again: their failures are forgotten."""
         with self._write() as db:
             db.executemany(
                 "UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND"
@@ -315,9 +299,9 @@ class Ledger(Database):
                 " = ? WHERE namespace = ? AND doc_id = ?",
                 (
                     document.title,
-                    stored(document.tags),
-                    stored(document.categories),
-                    stored(document.metadata),
+                    to_column(document.tags),
+                    to_column(document.categories),
+                    to_column(document.metadata),
                     now(),
                     document.namespace,
                     document.doc_id,
@@ -341,21 +325,20 @@ class Ledger(Database):
     # --- deletions -------------------------------------------------------------------------------
 
     def delete(self, namespace: str, doc_id: str, version_id: str | None, mode: str) -> Tombstone:
-        """The tombstone of a document, or of one version; from now on every reader hides what it
-        names.
-        """
+        """The tombstone of a document, or of one version; every reader hides it from now on."""
+        created = now()
         with self._write() as db:
-            db.execute(
+            inserted = db.execute(
                 "INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at)"
                 " VALUES (?, ?, ?, ?, ?, '')",
-                (namespace, doc_id, version_id, mode, now()),
+                (namespace, doc_id, version_id, mode, created),
             )
-            sequence = int(db.execute("SELECT last_insert_rowid()").fetchone()[0])
+            sequence = int(inserted.lastrowid or 0)
             where = {
                 "namespace": namespace,
                 "doc_id": doc_id,
                 "version_id": version_id,
-                "now": now(),
+                "now": created,
             }
             if version_id is None:
                 db.execute(
@@ -376,9 +359,7 @@ class Ledger(Database):
                     " doc_id = :doc_id AND wanted_version = :version_id",
                     where,
                 )
-        return next(
-            t for t in self.tombstones(namespace, since=sequence - 1) if t.sequence == sequence
-        )
+        return Tombstone(sequence, namespace, doc_id, version_id, mode, created)
 
     def tombstones(self, namespace: str, *, since: int | None = None) -> list[Tombstone]:
         """Deletions in force, oldest first; with `since` those after that sequence, lifted ones
@@ -393,17 +374,9 @@ class Ledger(Database):
         )
 
     def deletion_sequence(self, namespace: str) -> int:
-        """The sequence of the newest deletion, 0 without one; a release records it before it reads
-        what is live.
-        """
-        row = (
-            self._db()
-            .execute(
-                "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?", (namespace,)
-            )
-            .fetchone()
-        )
-        return int(row[0])
+        """The sequence of the newest deletion, 0 without one."""
+        sql = "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?"
+        return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
     def purge(self, version_ids: Sequence[str]) -> None:
         """Versions whose data is about to go; their rows stay, as history."""
@@ -526,14 +499,12 @@ class Ledger(Database):
             db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
 
     def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
-        """Record the operations that make an edition of a version, and that the version is read in
-        it from now on; '' for none.
-        """
+        """Read a version in an edition made by these operations from now on; '' for none."""
         with self._write() as db:
             if edition:
                 db.execute(
                     "INSERT OR IGNORE INTO editions VALUES (?, ?, ?, ?)",
-                    (edition, version_id, stored(list(operations)), now()),
+                    (edition, version_id, to_column(list(operations)), now()),
                 )
             db.execute(
                 "UPDATE versions SET edition = ? WHERE version_id = ?", (edition, version_id)
@@ -541,14 +512,8 @@ class Ledger(Database):
 
     def operations(self, version_id: str, edition: str) -> tuple[Json, ...]:
         """The operations that make an edition of a version. Raises NotFoundError."""
-        row = (
-            self._db()
-            .execute(
-                "SELECT operations FROM editions WHERE version_id = ? AND edition = ?",
-                (version_id, edition),
-            )
-            .fetchone()
-        )
+        sql = "SELECT operations FROM editions WHERE version_id = ? AND edition = ?"
+        row = self._db().execute(sql, (version_id, edition)).fetchone()
         if row is None:
             raise NotFoundError(f"version {version_id!r} has no edition {edition!r}")
         return tuple(json.loads(row[0]))
@@ -623,9 +588,7 @@ class Ledger(Database):
     def update_job_item(
         self, job_id: str, version_id: str, state: str, code: str = "", reason: str = ""
     ) -> None:
-        """Set the state of one document of a job; a failure counts as an attempt, a reason without
-        a code is a note and stays.
-        """
+        """Set the state of one document of a job; a failure counts as an attempt."""
         with self._write() as db:
             db.execute(
                 "UPDATE job_items SET state = ?, reason = iif(code = '' AND ? = '', reason, ?),"
@@ -649,9 +612,7 @@ class Ledger(Database):
         self._upsert("releases", release, ("namespace", "release_id"))
 
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
-        """Set columns of a release: state, published_at, pinned. Raises NotFoundError for one that
-        the ledger does not know.
-        """
+        """Set columns of a release: state, published_at, pinned. Raises NotFoundError."""
         with self._write() as db:
             assignments = ", ".join(f"{key} = ?" for key in changes)
             found = db.execute(
@@ -673,9 +634,7 @@ class Ledger(Database):
 
 
 def require(path: Path) -> None:
-    """Raises IntegrityError `no_ledger` where releases are published and the ledger that knows what
-    was deleted is not there.
-    """
+    """Raises IntegrityError `no_ledger` where releases are published and the ledger is gone."""
     if not path.is_file() and any(path.parent.glob("releases/*/CURRENT")):
         raise IntegrityError(
             f"{path} is gone, and nobody else knows which documents were deleted: nothing is shown"
@@ -698,54 +657,36 @@ def _jobs_without_words(
         "SELECT source_uri FROM documents WHERE namespace = ? AND doc_id = ?", (namespace, doc_id)
     ).fetchone()
     uri = row[0] if row else doc_id
+    names = (uri, *version_ids)
+    forms = sorted({*names, *(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)})
+    quoting = "instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"
+    sql = (
+        "SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND"
+        f" ({' OR '.join([quoting] * len(forms))})"
+    )
     found = []
-    names = {
-        form
-        for name in (uri, *version_ids)
-        for form in (name, json.dumps(name, ensure_ascii=False)[1:-1])
-    }
-    told = " OR ".join(
-        ["instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"] * len(names)
-    )
-    asked = (
-        f"SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND ({told})"
-    )
-    for job_id, *told_by in db.execute(asked, (namespace, *sorted(names))).fetchall():
-        before = {
-            "args": json.loads(told_by[0]),
-            "result": json.loads(told_by[1]),
-            "progress": json.loads(told_by[2]),
-            "reason": told_by[3],
-        }
-        args, result, progress, reason = before.values()
+    for job_id, *texts, reason in db.execute(sql, (namespace, *forms)).fetchall():
+        args, result, progress = map(json.loads, texts)
         after = {
             "args": _args_without(args, uri, version_ids, whole=whole),
             "result": result,
             "progress": progress,
-            "reason": reason,
+            "reason": ERASED if any(name in reason for name in names) else reason,
         }
         if "warnings" in result:
-            after["result"] = {
-                **result,
-                "warnings": [
-                    told for told in result["warnings"] if not told.startswith(f"{uri}: ")
-                ],
-            }
+            kept = [line for line in result["warnings"] if not line.startswith(f"{uri}: ")]
+            after["result"] = {**result, "warnings": kept}
         if str(progress.get("message", "")).startswith(f"{uri}: "):
             after["progress"] = {**progress, "message": ""}
-        if any(name in reason for name in (uri, *version_ids)):
-            after["reason"] = ERASED
-        if changed := {
-            name: stored(value) for name, value in after.items() if value != before[name]
-        }:
+        before = {"args": args, "result": result, "progress": progress, "reason": reason}
+        changed = {name: to_column(after[name]) for name in before if after[name] != before[name]}
+        if changed:
             found.append((job_id, changed))
     return found
 
 
 def _args_without(args: Json, uri: str, version_ids: Sequence[str], *, whole: bool) -> Json:
-    """The arguments of a job without what was written by hand or given along for the versions of a
-    document.
-    """
+    """The arguments of a job without what was given along for the versions of a document."""
     made = dict(args)
     if "drafted" in args:
         made["drafted"] = {

@@ -1,13 +1,10 @@
-"""The tables of the ledger, how an older ledger becomes one of today, and how records become rows.
-
-Rows of the ledger that no stage reads: where documents come from, what was done, published and
-deleted.
+"""The tables of the ledger, how an older ledger becomes one of today, how records become rows, and
+the records that no stage reads: where documents come from, what was done, published and deleted.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import json
 import sqlite3
@@ -22,7 +19,7 @@ from typing import Any, TypeVar, cast
 
 from rag_platform.errors import SchemaVersionError, read_only
 from rag_platform.ir import Json
-from rag_platform.storage.records import parse_json
+from rag_platform.storage.records import from_row
 from rag_platform.storage.sqlite_files import ReadOnlyFile, writable
 
 SCHEMA_VERSION = 3
@@ -219,8 +216,7 @@ class Database:
             f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}",
             tuple(given.values()),
         )
-        kinds = _kinds(cast(Any, record))
-        return [_record(record, kinds, row) for row in rows]
+        return [from_row(record, row) for row in rows]
 
 
 def columns(record: type[Any], alias: str = "") -> str:
@@ -243,22 +239,14 @@ def select_unless(
     The SELECT gives a key and the columns of both records as one JSON array: rows are compared as
     they are stored, for making records of those that nobody changed would take most of the time.
     """
-    width, kinds = (
-        len(dataclasses.fields(cast(Any, one))),
-        (
-            _kinds(cast(Any, one)),
-            _kinds(cast(Any, other)),
-        ),
-    )
+    width = len(dataclasses.fields(cast(Any, one)))
     found: list[tuple[RecordT, OtherT]] = []
     marks: dict[str, str] = {}
     for key, stored_row in db.execute(sql, values):
         mark = marks[key] = hashlib.sha256(stored_row.encode()).hexdigest()[:16]
         if known.get(key) != mark:
             row = json.loads(stored_row)
-            found.append(
-                (_record(one, kinds[0], row[:width]), _record(other, kinds[1], row[width:]))
-            )
+            found.append((from_row(one, row), from_row(other, row[width:])))
     return found, marks
 
 
@@ -266,7 +254,7 @@ def put(
     db: sqlite3.Connection, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()
 ) -> None:
     """Insert a record, or update the row of equal keys except its `keep` columns."""
-    values = {f.name: stored(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    values = {f.name: to_column(getattr(record, f.name)) for f in dataclasses.fields(record)}
     updates = ", ".join(
         f"{name} = excluded.{name}" for name in values if name not in keys and name not in keep
     )
@@ -277,35 +265,11 @@ def put(
     )
 
 
-def stored(value: Any) -> Any:
+def to_column(value: Any) -> Any:
     """A field's value as a column holds it: JSON text for what is no scalar."""
     return (
         json.dumps(value, ensure_ascii=False) if isinstance(value, (dict, tuple, list)) else value
     )
-
-
-@functools.cache
-def _kinds(record: Any) -> list[tuple[int, str]]:
-    """Positions of the fields whose stored form is not their value, and what they are."""
-    kinds = (
-        (position, str(field.type).partition("[")[0])
-        for position, field in enumerate(dataclasses.fields(record))
-    )
-    return [(position, kind) for position, kind in kinds if kind in ("tuple", "Json", "bool")]
-
-
-def _record(record: type[RecordT], kinds: Sequence[tuple[int, str]], row: Sequence[Any]) -> RecordT:
-    values = list(row)
-    for position, kind in kinds:
-        value = values[position]
-        if kind == "tuple":
-            # most are empty, and a library has thousands
-            values[position] = () if value == "[]" else tuple(parse_json(value))
-        elif kind == "Json":
-            values[position] = {} if value == "{}" else parse_json(value)
-        else:
-            values[position] = bool(value)
-    return record(*values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,9 +361,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Edits of a document's chunks by hand; a document has one, and publishing it makes an edition
-    of the version.
-    """
+    """Edits of a document's chunks by hand; publishing them makes an edition of the version."""
 
     namespace: str
     doc_id: str

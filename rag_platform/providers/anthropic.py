@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
-from rag_platform.providers import openai_calls as calls
+from rag_platform.providers import model_calls as calls
 
 _URL = "https://api.anthropic.com"
 _FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
@@ -32,7 +32,7 @@ class Anthropic:
     """A model by `model`, at Anthropic itself or at `base_url`; the key is in the environment
     variable that `api_key_env` names.
 
-    What is tried again, and how often, is said at providers.openai_calls. A JSON schema is written
+    What is tried again, and how often, is said at providers.model_calls. A JSON schema is written
     into the system text, for the protocol has no answer format of its own; `max_tokens` is what it
     wants said with every call. Prices are per million tokens.
     """
@@ -76,6 +76,14 @@ class Anthropic:
             raise ProviderError(
                 "llm 'anthropic' has no model; set its option `model`", code="no_model"
             )
+        endpoint = calls.Endpoint(
+            self.NAME,
+            self.model,
+            self._place,
+            self.retries,
+            self.backoff_ms,
+            (self.price_input, self.price_output),
+        )
         body = self._body(messages, max_tokens or self.max_tokens, json_schema)
         sent: Json = {}
 
@@ -86,20 +94,15 @@ class Anthropic:
                 for key, value in body.items()
                 if key not in self._learnt.get("refused", ())
             }
-            return self._reply(sent, on_text)
+            return self._reply(endpoint, sent, on_text)
 
-        completion = calls.completed(
+        completion = calls.complete(
+            endpoint,
             call,
             self._read,
             messages,
-            provider=self.NAME,
-            model=self.model,
-            place=self._place,
             mode=mode,
             streamed=on_text is not None,
-            retries=self.retries,
-            backoff_ms=self.backoff_ms,
-            prices=(self.price_input, self.price_output),
             learns=lambda error: self._learns_from(error, sent),
         )
         fenced = _FENCE.fullmatch(completion.text) if json_schema is not None else None
@@ -126,7 +129,9 @@ class Anthropic:
         self._learnt["refused"] = ("temperature",)
         return True
 
-    def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:
+    def _reply(
+        self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
+    ) -> Any:
         """The endpoint's reply, a stream gathered into the form of one that came whole."""
         # the body says everything: the SDK's own arguments vary with its version, and it refuses
         # long answers that are not streamed
@@ -159,15 +164,9 @@ class Anthropic:
             return ""
 
         with made:
-            text = calls.heard(made, text_of, on_text, name=self.model, place=self._place)
-        # a server that goes away between two lines looks like one that is done
+            text = calls.read_stream(endpoint, made, text_of, on_text)
         if not seen["ended"]:
-            raise ProviderError(
-                f"the stream of {self.model!r} at {self._place} ended before its end",
-                code="connection_failed",
-                retryable=True,
-                text=text,
-            )
+            raise calls.cut_stream_error(endpoint, text)
         usage = SimpleNamespace(input_tokens=seen["input"], output_tokens=seen["output"])
         block = SimpleNamespace(type="text", text=text)
         return SimpleNamespace(
@@ -184,7 +183,7 @@ class Anthropic:
 
             key = calls.key_of(self.NAME, self.api_key_env)
             client = anthropic.Anthropic(api_key=key, base_url=self._place, max_retries=0)
-            self._learnt["client"] = calls.closed_with(self, client)
+            self._learnt["client"] = calls.close_with(self, client)
         return self._learnt["client"]
 
     def load(self) -> None:
@@ -193,7 +192,7 @@ class Anthropic:
 
     # --- the reply -------------------------------------------------------------------------------
 
-    def _read(self, reply: Any) -> calls.Said:
+    def _read(self, reply: Any) -> calls.Reply:
         blocks = getattr(reply, "content", None)
         if not isinstance(blocks, list):
             raise ProviderError(
@@ -209,7 +208,7 @@ class Anthropic:
                 "output_tokens": int(getattr(counted, "output_tokens", 0) or 0),
             }
         refusal = text or "no reason given" if reason == "refusal" else ""
-        return calls.Said(
+        return calls.Reply(
             text,
             usage,
             str(getattr(reply, "model", "") or ""),
@@ -222,9 +221,7 @@ _NAMED = ("model", "max_tokens", "messages")
 
 
 def _wire(message: Message) -> Json:
-    """The message as the endpoint reads it; pictures travel in base64 before the text, where these
-    models read them best.
-    """
+    """The message as the endpoint reads it; pictures come before the text, which reads best."""
     if not message.pictures:
         return {"role": message.role, "content": message.text}
     parts: list[Json] = []

@@ -1,26 +1,24 @@
-"""The approximate nearest-neighbour index: one Chroma collection in a directory of its own,
-telemetry off.
-"""
+"""The approximate nearest-neighbour index: a Chroma collection in a directory, telemetry off."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError, full_disk
 from rag_platform.ir import Candidate
-from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
-from rag_platform.providers.panics import is_panic
+from rag_platform.providers.engine_errors import REBUILD, engine_errors
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.traits import Traits
 
 COLLECTION = "chunks"
+_DATABASE = "chroma.sqlite3"
 _BATCH = 5_000  # Chroma refuses more than 5,461 rows a call
 _SCORE_DIGITS = 6
 _NO_ROOM = 1024 * 1024  # with less free a failed write is a full disk
@@ -28,11 +26,7 @@ _NO_ROOM = 1024 * 1024  # with less free a failed write is a full disk
 
 @dataclass(frozen=True)
 class Chroma:
-    """HNSW over cosine distance (arXiv:1603.09320); larger `ef_search` finds more and takes longer.
-
-    Changes are written into the graph's files in place. Readers open these for writing too, but
-    write nothing.
-    """
+    """HNSW over cosine distance (arXiv:1603.09320); a larger `ef_search` finds more, slower."""
 
     max_neighbors: int = 16
     ef_construction: int = 100
@@ -40,36 +34,27 @@ class Chroma:
 
     NAME: ClassVar[str] = "chroma"
     VERSION: ClassVar[str] = "1"
-    # Opening a client records a line in this database, so its hash proves nothing.
-    traits: ClassVar[Traits] = Traits(rewritten_on_open=("chroma.sqlite3",))
+    traits: ClassVar[Traits] = Traits()
 
-    def update(
-        self, directory: Path, *, removed: Collection[str], ids: Sequence[str], vectors: Vectors
-    ) -> None:
-        """Delete `removed`, then add `ids` with their vectors [len(ids), dim]; creates the index
-        when the directory is empty.
-        """
+    def build(self, directory: Path, *, ids: Sequence[str], vectors: Vectors) -> None:
+        """Write the index of these rows [len(ids), dim] into a new directory."""
         if len(ids) != len(vectors):
             raise ProviderError(f"{len(ids)} ids for {len(vectors)} vectors")
-        directory.mkdir(parents=True, exist_ok=True)
-        graph = {
+        directory.mkdir(parents=True)
+        hnsw = {
             "space": "cosine",
             "max_neighbors": self.max_neighbors,
             "ef_construction": self.ef_construction,
             "ef_search": self.ef_search,
+            # every call is written through, so that nothing is left for the first reader to write
+            "batch_size": 1,
+            "sync_threshold": 1,
         }
-        # Every call is written through; otherwise the first reader of a small collection writes the
-        # rest into the finished directory.
-        through = {"batch_size": 1, "sync_threshold": 1}
-        with _client(directory) as client:
+        with _writing(directory) as client:
             sys.audit("rag_platform.commit", str(directory))
-            collection = client.get_or_create_collection(
-                COLLECTION, embedding_function=None, configuration={"hnsw": {**graph, **through}}
+            collection = client.create_collection(
+                COLLECTION, embedding_function=None, configuration={"hnsw": hnsw}
             )
-            gone = list(removed)
-            for start in range(0, len(gone), _BATCH):
-                sys.audit("rag_platform.commit", str(directory))
-                collection.delete(ids=gone[start : start + _BATCH])
             for start in range(0, len(ids), _BATCH):
                 sys.audit("rag_platform.commit", str(directory))
                 collection.add(
@@ -79,12 +64,11 @@ class Chroma:
 
     def open(self, directory: Path) -> ChromaReader:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
-        if not (directory / "chroma.sqlite3").is_file():
+        if not (directory / _DATABASE).is_file():
             raise ProviderError(
-                f"no vector index in {directory.name}; rebuild the release with `rag rebuild`",
-                code="no_dense_index",
+                f"no vector index in {directory.name}; {REBUILD}", code="no_dense_index"
             )
-        with _told():
+        with _reading():
             return ChromaReader(directory)
 
 
@@ -92,9 +76,9 @@ class ChromaReader:
     """An opened index; safe between threads."""
 
     def __init__(self, directory: Path) -> None:
-        if not writable(directory / "chroma.sqlite3"):  # the engine opens its files for writing
-            directory = stand_in(directory, self, copied=True)
-        self._client = _connect(directory)
+        # The engine records each opening in its database, and opens the other files for writing.
+        own = stand_in(directory, self, lambda path: path.name == _DATABASE or not writable(path))
+        self._client = _connect(own)
         self._collection = self._client.get_collection(COLLECTION, embedding_function=None)
         # once: the directory never changes, and counting 100,000 takes 7 ms
         self._count = int(self._collection.count())
@@ -111,7 +95,7 @@ class ChromaReader:
         """At most k candidates by cosine similarity, equal scores by chunk_id."""
         if k <= 0 or not self._count:
             return []
-        with _told():
+        with _reading():
             found = self._collection.query(
                 query_embeddings=[vector], n_results=min(k, self._count), include=["distances"]
             )
@@ -127,45 +111,30 @@ class ChromaReader:
         self._client.close()
 
 
+def _reading() -> AbstractContextManager[None]:
+    return engine_errors("the vector index cannot be read", stage="model.dense_index")
+
+
 @contextmanager
-def _client(directory: Path) -> Iterator[Any]:
-    try:
-        client = _connect(directory)
+def _writing(directory: Path) -> Iterator[Any]:
+    with engine_errors("the vector index cannot be written", stage="model.dense_index"):
         try:
-            yield client
-        finally:
-            sys.audit("rag_platform.commit", str(directory))
-            # writes back what the database still holds, so that a copy of the directory is complete
-            client.close()
-    except Exception as error:
-        if shutil.disk_usage(directory).free < _NO_ROOM:  # the engine does not say so
-            raise full_disk(directory) from error
-        raise
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Raises ProviderError for what the engine raises, which has exceptions of its own and bare
-    ones.
-    """
-    try:
-        yield
-    except ProviderError:
-        raise
-    except BaseException as error:
-        if not isinstance(error, Exception) and not is_panic(error):
+            client = _connect(directory)
+            try:
+                yield client
+            finally:
+                sys.audit("rag_platform.commit", str(directory))
+                client.close()  # writes back what its database still holds
+        except Exception as error:
+            if shutil.disk_usage(directory).free < _NO_ROOM:  # the engine does not say so
+                raise full_disk(directory) from error
             raise
-        faults.seen(error, "model.dense_index")
-        raise ProviderError(
-            f"the vector index cannot be read: {error}; rebuild the release with `rag rebuild`"
-        ) from error
 
 
 def _connect(directory: Path) -> Any:
     import chromadb
     from chromadb.config import Settings
 
-    with _told():
-        return chromadb.PersistentClient(
-            path=str(directory), settings=Settings(anonymized_telemetry=False)
-        )
+    return chromadb.PersistentClient(
+        path=str(directory), settings=Settings(anonymized_telemetry=False)
+    )

@@ -62,12 +62,10 @@ class CrossEncoderReranker:
     def load(self) -> None:
         """Have the model in memory; `score` does so at its first call otherwise."""
         with _lock:
-            self._loaded()
+            self._load_model()
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """The logit of each pair of question and passage. Raises ConfigError `model_not_found` or
-        `model_unusable` with the remedy.
-        """
+        """The logit of each pair. Raises ConfigError `model_not_found` or `model_unusable`."""
         if not hits:
             return []
         pairs = [
@@ -75,7 +73,7 @@ class CrossEncoderReranker:
             for hit in hits
         ]
         with _lock:
-            model = self._loaded()
+            model = self._load_model()
             try:
                 scores = model.predict(pairs, batch_size=self.batch_size, show_progress_bar=False)
             # of torch: out of memory, a token without an embedding
@@ -85,7 +83,7 @@ class CrossEncoderReranker:
                 ) from error
         return [float(score) for score in scores]
 
-    def _loaded(self) -> Any:
+    def _load_model(self) -> Any:
         key = (self.model, self.revision, self.device, self.max_tokens)
         if key not in _models:
             import torch

@@ -24,7 +24,8 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, LexicalRow
-from rag_platform.providers.term_analysis import Analysis, phrase_bonus
+from rag_platform.providers.engine_errors import REBUILD, engine_errors
+from rag_platform.providers.term_analysis import Analysis, WordOptions, phrase_bonus
 from rag_platform.storage.sqlite_files import Connection, LastingFile
 from rag_platform.text import segmentation
 from rag_platform.traits import Traits
@@ -35,68 +36,43 @@ _VERSION = 1
 _TOKENIZER = "unicode61 remove_diacritics 0 categories 'L* M* N* P* S* C*'"
 _TERMS_AT_ONCE = 100  # in one expression; SQLite joins at most 500 selects
 _SCORE_DIGITS = 9  # equal chunks tie however their sums were added up
-_REBUILD = "rebuild the release with `rag rebuild`"
 
 
 @dataclass(frozen=True)
-class Fts5:
-    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings; options and terms are
-    those of `tantivy`.
-    """
-
-    chinese: segmentation.Chinese = "pairs"
-    dictionary: Sequence[str] | str = ()
-    headings_boost: float = 0.5
-    identifier_boost: float = 2.0
+class Fts5(WordOptions):
+    """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings."""
 
     NAME: ClassVar[str] = "fts5"
     VERSION: ClassVar[str] = "1"  # changes with the terms of `segmentation` and the tables
     traits: ClassVar[Traits] = Traits()
 
-    def __post_init__(self) -> None:
-        if self.chinese not in segmentation.CHINESE:
-            raise ValueError(
-                f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
-            )
-
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit; what is removed
-        leaves no terms behind.
-        """
+        """Delete `removed` (chunk id: doc id), then add `rows`, in one commit."""
         directory.mkdir(parents=True, exist_ok=True)
         analysis = Analysis(self.chinese, segmentation.load(self.dictionary))
         new = analysis.rows(rows)
         path = directory / _FILE
         first = not path.is_file()
-        with closing(sqlite3.connect(path, isolation_level=None)) as db, _told(path):
+        with closing(sqlite3.connect(path, isolation_level=None)) as db, _engine_errors(path):
             db.execute("PRAGMA secure_delete=ON")
             db.execute("BEGIN IMMEDIATE")
             if first:
                 _create(db, self.chinese, analysis.dictionary.words)
             _require(db, self.chinese, analysis.dictionary.words)
             gone = [(chunk_id,) for chunk_id in sorted({*removed, *(row.chunk_id for row in new)})]
-            dropped = 0
+            inside = "(SELECT row FROM chunks WHERE chunk_id = ?)"
             for table in ("words", "sequences"):
-                dropped += db.executemany(
-                    f"DELETE FROM {table} WHERE rowid = (SELECT row FROM chunks WHERE chunk_id"
-                    " = ?)",
-                    [] if first else gone,
-                ).rowcount
-            db.executemany("DELETE FROM chunks WHERE chunk_id = ?", gone)
+                db.executemany(f"DELETE FROM {table} WHERE rowid = {inside}", gone)
+            dropped = db.executemany("DELETE FROM chunks WHERE chunk_id = ?", gone).rowcount
             for row in sorted(new, key=lambda row: row.chunk_id):
-                number = db.execute(
-                    "INSERT INTO chunks (chunk_id, doc_id) VALUES (?, ?)",
-                    (row.chunk_id, row.doc_id),
-                ).lastrowid
-                db.execute(
-                    "INSERT INTO words (rowid, text, headings) VALUES (?, ?, ?)",
-                    (number, row.text, row.headings),
-                )
-                db.execute(
-                    "INSERT INTO sequences (rowid, terms) VALUES (?, ?)", (number, row.sequence)
-                )
+                added = (row.chunk_id, row.doc_id)
+                number = db.execute("INSERT INTO chunks VALUES (NULL, ?, ?)", added).lastrowid
+                words = (number, row.text, row.headings)
+                db.execute("INSERT INTO words (rowid, text, headings) VALUES (?, ?, ?)", words)
+                sequence = (number, row.sequence)
+                db.execute("INSERT INTO sequences (rowid, terms) VALUES (?, ?)", sequence)
             # FTS5 marks terms as deleted and keeps them until their segment is merged
             if first or dropped > 0:
                 for table in ("words", "sequences"):
@@ -108,27 +84,18 @@ class Fts5:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
         return Fts5Reader(directory, self)
 
-    @staticmethod
-    def outside(options: Mapping[str, Any]) -> str:
-        """What the index hangs on beside its options: the words of the dictionary file, as a
-        fingerprint; empty without a file.
-        """
-        return segmentation.profile(options.get("dictionary", ()))
-
 
 class Fts5Reader:
-    """An opened word index; safe between threads, of which each has a connection. It cuts questions
-    as its own words were cut.
-    """
+    """An opened word index; safe between threads. It cuts questions as its words were cut."""
 
     def __init__(self, directory: Path, options: Fts5) -> None:
         self._path = directory / _FILE
         if not self._path.is_file():
             raise ProviderError(
-                f"no word index in {directory.name}; {_REBUILD}", code="no_lexical_index"
+                f"no word index in {directory.name}; {REBUILD}", code="no_lexical_index"
             )
         self._options = options
-        with _told(self._path):
+        with _engine_errors(self._path):
             self._file = LastingFile(self._path, _name_terms)
             words = _settings(self._db())["dictionary"]
             _require(self._db(), options.chinese, tuple(words))
@@ -141,7 +108,7 @@ class Fts5Reader:
 
     def ids(self, among: Collection[str] | None = None) -> set[str]:
         """Every chunk id held, or those of the given ones that are."""
-        with _told(self._path):
+        with _engine_errors(self._path):
             if among is None:
                 return {row[0] for row in self._db().execute("SELECT chunk_id FROM chunks")}
             sql = "SELECT chunk_id FROM chunks WHERE chunk_id IN (SELECT value FROM json_each(?))"
@@ -165,7 +132,7 @@ class Fts5Reader:
         weights = self._analysis.weights(
             query, expansions, identifier_boost=self._options.identifier_boost
         )
-        with _told(self._path):
+        with _engine_errors(self._path):
             parts = [*self._by_words(weights), *self._by_order(query, phrases, weights)]
             if (
                 k <= 0
@@ -198,12 +165,10 @@ class Fts5Reader:
             ]
 
     def _by_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
-        """Selects of (row, score): one for each weight, because FTS5 weighs all words of an
-        expression alike.
-        """
+        """Selects of (row, score), one for each weight: FTS5 weighs all words alike."""
         by_weight: defaultdict[float, list[str]] = defaultdict(list)
         for term, weight in weights.items():
-            by_weight[weight].append(_quoted([term]))
+            by_weight[weight].append(_quote([term]))
         for weight, terms in by_weight.items():
             for start in range(0, len(terms), _TERMS_AT_ONCE):
                 expression = " OR ".join(terms[start : start + _TERMS_AT_ONCE])
@@ -215,20 +180,13 @@ class Fts5Reader:
     ) -> Iterator[tuple[str, list[Any]]]:
         for sequence, own in self._analysis.in_order(query, phrases, weights):
             bonus = phrase_bonus(own, weights, self._rarity)
-            yield (
-                "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?",
-                [
-                    bonus,
-                    _quoted(sequence),
-                ],
-            )
+            sql = "SELECT rowid, ? FROM sequences WHERE sequences MATCH ?"
+            yield sql, [bonus, _quote(sequence)]
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its
-        headings apart; 0 without words.
-        """
+        """The score of a text of average length that holds every word of the question once."""
         weights = self._analysis.weights(query, identifier_boost=self._options.identifier_boost)
-        with _told(self._path):
+        with _engine_errors(self._path):
             return sum(weight * self._rarity(term) for term, weight in weights.items())
 
     def holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
@@ -238,7 +196,7 @@ class Fts5Reader:
         terms = list(dict.fromkeys(self._analysis.terms(words)))
         if not terms:
             return 0
-        expression = f"text : ({' AND '.join(_quoted([term]) for term in terms)})"
+        expression = f"text : ({' AND '.join(_quote([term]) for term in terms)})"
         sql, values = "SELECT count(*) FROM words WHERE words MATCH ?", [expression]
         if doc_ids is not None:
             sql += (
@@ -246,7 +204,7 @@ class Fts5Reader:
                 " json_each(?)))"
             )
             values.append(json.dumps(list(doc_ids)))
-        with _told(self._path):
+        with _engine_errors(self._path):
             return int(self._db().execute(sql, values).fetchone()[0])
 
     def _rarity(self, term: str) -> float:
@@ -281,23 +239,21 @@ def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
 
 
 def _require(db: sqlite3.Connection | Connection, chinese: str, words: tuple[str, ...]) -> None:
-    """Raises ProviderError for an index whose terms were cut otherwise, or that another version of
-    the program wrote.
-    """
+    """Raises ProviderError for an index of another schema, or of terms cut otherwise."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
         raise ProviderError(
-            f"the word index has schema {version}, this program reads {_VERSION}; {_REBUILD}"
+            f"the word index has schema {version}, this program reads {_VERSION}; {REBUILD}"
         )
     held = _settings(db)
     if held["chinese"] != chinese:
         raise ProviderError(
             f"the word index's schema does not match: its Chinese was cut as {held['chinese']}, not"
-            f" {chinese}; {_REBUILD}"
+            f" {chinese}; {REBUILD}"
         )
     if tuple(held["dictionary"]) != words:
         raise ProviderError(
-            f"the word index was cut by another dictionary and takes no changes; {_REBUILD}"
+            f"the word index was cut by another dictionary and takes no changes; {REBUILD}"
         )
 
 
@@ -305,22 +261,22 @@ def _settings(db: sqlite3.Connection | Connection) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM settings")}
 
 
-def _quoted(terms: Sequence[str]) -> str:
+def _quote(terms: Sequence[str]) -> str:
     """An FTS5 string: no character in it is an operator."""
     joined = " ".join(terms).replace('"', '""')
     return f'"{joined}"'
 
 
 @contextmanager
-def _told(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except sqlite3.DatabaseError as error:
-        if "no such module: fts5" in str(error):
+def _engine_errors(path: Path) -> Iterator[None]:
+    name = f"the word index {path.parent.name}/{path.name}"
+    with engine_errors(f"{name} failed", kinds=(sqlite3.DatabaseError,)):
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            if "no such module: fts5" not in str(error):
+                raise
             raise ProviderError(
                 "Python's SQLite was built without FTS5; use the word index `tantivy`",
                 code="no_fts5",
             ) from error
-        raise ProviderError(
-            f"the word index {path.parent.name}/{path.name} failed: {error}; {_REBUILD}"
-        ) from error

@@ -1,6 +1,4 @@
-"""Feature hashing: deterministic vectors without a model, for tests and for trying the platform
-out.
-"""
+"""Feature hashing: deterministic vectors without a model, for tests and trials."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ class Hashing:
         return EmbedderInfo(f"{self.NAME}-{self.dim}", self.VERSION, self.dim, max_tokens=_WINDOW)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
+        """float32 [len(texts), dim] of unit rows. Raises ProviderError `blank_text`."""
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in enumerate(texts):
             for feature in _features(text):

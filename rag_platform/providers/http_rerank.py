@@ -5,29 +5,20 @@
 from __future__ import annotations
 
 import math
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
-from rag_platform.providers.openai_calls import recorded
+from rag_platform.providers.model_calls import Endpoint, ask, key_of, record_call
 from rag_platform.providers.rerank_texts import passage
-from rag_platform.retrying import pause, retry_after
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
-_CODES = {
-    401: "unauthorized",
-    403: "forbidden",
-    404: "model_not_found",
-    408: "timeout",
-    413: "too_large",
-    429: "rate_limited",
-}
-_AGAIN = ("timeout", "connection_failed", "rate_limited", "server_error")
+if TYPE_CHECKING:
+    import httpx
 
 
 @dataclass(frozen=True)
@@ -73,6 +64,8 @@ class HttpReranker:
         bad_request, too_large, bad_output, or, retryable, rate_limited, timeout, connection_failed,
         server_error.
         """
+        import httpx
+
         if not hits:
             return []
         documents = [encodable(passage(hit, self.max_chars)) for hit in hits]
@@ -82,64 +75,34 @@ class HttpReranker:
             "documents": documents,
             "top_n": len(documents),
         }
-        with recorded(self.NAME, self.model) as record:
-            reply, record["retries"] = self._asked(body)
+        endpoint = Endpoint(
+            self.NAME, self.model or "rerank", self.url, self.retries, self.backoff_ms
+        )
+        ends = time.monotonic() + self.timeout_ms / 1000
+        headers = self._headers()
+        with (
+            record_call(self.NAME, self.model) as record,
+            httpx.Client(trust_env=False, headers=headers) as client,
+        ):
+            reply, record["retries"] = ask(
+                endpoint, lambda: self._post(client, body, ends), ends=ends
+            )
             record["usage"] = _usage(reply)
             return self._read(reply, len(hits))
 
-    def _asked(self, body: Json) -> tuple[Any, int]:
-        """(the reply, how many tries failed before it)."""
+    def _post(self, client: httpx.Client, body: Json, ends: float) -> Any:
         import httpx
 
-        headers = self._headers()
-        ends = time.monotonic() + self.timeout_ms / 1000
-        tries = 0
-        with httpx.Client(trust_env=False) as client:
-            while True:
-                status, wait = None, None
-                try:
-                    response = client.post(
-                        self.url,
-                        json=body,
-                        headers=headers,
-                        timeout=max(0.001, ends - time.monotonic()),
-                    )
-                    status = response.status_code
-                    if status < 300:
-                        return response.json(), tries
-                    code = _CODES.get(status, "server_error" if status >= 500 else "bad_request")
-                    said = response.text[:300]
-                    wait = retry_after(response.headers.get("retry-after", ""))
-                except httpx.TimeoutException as error:
-                    code, said = "timeout", str(error) or f"no answer within {self.timeout_ms} ms"
-                except httpx.TransportError as error:
-                    code, said = "connection_failed", str(error)
-                # the body of a good status is no JSON
-                except (ValueError, httpx.DecodingError) as error:
-                    raise self._bad(f"no JSON ({error})") from error
-                wait = pause(tries, self.backoff_ms / 1000, asked=wait)
-                if code not in _AGAIN or tries >= self.retries or time.monotonic() + wait >= ends:
-                    raise ProviderError(
-                        f"the rerank endpoint {self.url} did not answer ({code}, after {tries + 1}"
-                        f" tries): {said}",
-                        code=code,
-                        retryable=code in _AGAIN,
-                        retries=tries,
-                        status=status,
-                    )
-                time.sleep(wait)
-                tries += 1
+        try:
+            response = client.post(self.url, json=body, timeout=max(0.001, ends - time.monotonic()))
+            return response.raise_for_status().json()
+        except (ValueError, httpx.DecodingError) as error:
+            raise self._bad(f"no JSON ({error})") from error
 
     def _headers(self) -> dict[str, str]:
         if not self.api_key_env:
             return {}
-        key = os.environ.get(self.api_key_env, "")
-        if not key:
-            raise ProviderError(
-                f"the reranker 'http' needs a key in the environment variable {self.api_key_env}; "
-                "set api_key_env to '' for an endpoint without keys",
-                code="missing_key",
-            )
+        key = key_of(self.NAME, self.api_key_env, kind="reranker")
         if not key.isascii() or not key.isprintable():
             raise ConfigError(
                 f"the key in {self.api_key_env} holds characters that no header may have"

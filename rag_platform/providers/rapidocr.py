@@ -131,7 +131,7 @@ class RapidOcr:
         across, down = (
             np.linalg.norm(corners[:, corner] - corners[:, 0], axis=1) for corner in (1, 3)
         )
-        level = _levelled(corners, across)
+        level = _level(corners, across)
         edges = np.concatenate([level.min(axis=1), level.max(axis=1)], axis=1)
         found = [
             Line(" ".join(str(text).split()), float(score), (x0, y0, x1, y1))
@@ -169,10 +169,8 @@ class RapidOcr:
         return self._held["engine"]
 
 
-def _levelled(corners: Any, across: Any) -> Any:
-    """The corners turned so that the lines of a page that was scanned askew lie level, by the
-    median slope of its longer half.
-    """
+def _level(corners: Any, across: Any) -> Any:
+    """The corners of a page scanned askew turned level, by the median slope of long lines."""
     import numpy as np
 
     long = corners[across >= np.median(across)]
@@ -209,9 +207,7 @@ def printed_lines(lines: Sequence[Line]) -> list[str]:
 
 
 def _blocks(lines: list[Line], height: float) -> list[list[Line]]:
-    """Groups of lines in reading order, none of which has a white gap from top to bottom with text
-    on both sides.
-    """
+    """Groups of lines in reading order, divided by white gaps from edge to edge."""
     for axis, least in ((0, 1.0), (1, 1.5)):
         parts = _cut(lines, axis, least * height)
         if len(parts) > 1 and (axis == 1 or all(len(part) > 2 for part in parts)):
@@ -220,9 +216,7 @@ def _blocks(lines: list[Line], height: float) -> list[list[Line]]:
 
 
 def _cut(lines: list[Line], axis: int, gap: float) -> list[list[Line]]:
-    """The lines in groups that lie at least `gap` apart along an axis (0: side by side, 1: one
-    above the other).
-    """
+    """Lines in groups at least `gap` apart along an axis (0: across, 1: down)."""
     parts: list[list[Line]] = []
     reached = float("-inf")
     for line in sorted(lines, key=lambda line: line.box[axis]):
@@ -234,9 +228,7 @@ def _cut(lines: list[Line], axis: int, gap: float) -> list[list[Line]]:
 
 
 def _rows(lines: list[Line]) -> list[list[Line]]:
-    """Lines of one block from top to bottom; what overlaps by half of its height with the row's
-    first piece stands on one row.
-    """
+    """Rows of a block from top to bottom, of pieces that overlap the first by half a height."""
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: (line.box[1] + line.box[3]) / 2):
         middle = (line.box[1] + line.box[3]) / 2

@@ -23,7 +23,7 @@ from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.text.encoding import encodable
+from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.traits import Traits
 
 _UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"
@@ -111,25 +111,16 @@ class SentenceTransformers:
     def load(self) -> None:
         """Have the model in memory; `embed` does so at its first call otherwise."""
         with _lock:
-            self._loaded(self._folder(), self.info())
+            self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), dim] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
-        cleaned = [encodable(text)[: self.max_chars] for text in texts]
-        for position, text in enumerate(cleaned):
-            if not text.strip():
-                raise ProviderError(
-                    f"text {position} of {len(texts)} holds nothing to embed",
-                    code="blank_text",
-                    position=position,
-                )
+        """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `model_failed`."""
+        cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
         if not cleaned:
             return np.zeros((0, info.dim), dtype=np.float32)
         with _lock:
-            model = self._loaded(folder, info)
+            model = self._load_model(folder, info)
             encode = model.encode_query if query else model.encode_document
             try:
                 raw = encode(
@@ -176,7 +167,7 @@ class SentenceTransformers:
             passage if self.passage_prefix is None else self.passage_prefix
         )
 
-    def _loaded(self, folder: Path, info: EmbedderInfo) -> Any:
+    def _load_model(self, folder: Path, info: EmbedderInfo) -> Any:
         key = (folder, self.device, info.max_tokens)
         held = _models.get(key)
         # another version: the files were replaced under a running process
@@ -324,9 +315,7 @@ def _dimension(folder: Path, model: str) -> int:
 
 
 def _columns(path: Path, tensor: str) -> int:
-    """The second dimension of a tensor, from the header of a safetensors file (8 bytes of length,
-    then JSON).
-    """
+    """The second dimension of a tensor, by the header of its safetensors file; 0 if unknown."""
     if not path.is_file():
         return 0
     with open(path, "rb") as source:
@@ -336,9 +325,7 @@ def _columns(path: Path, tensor: str) -> int:
 
 
 def _window(folder: Path) -> int:
-    """Tokens that reach the model: its own limit, else the tokenizer's, and no more than it has
-    positions for.
-    """
+    """Tokens that reach the model, by its own limit, the tokenizer's and its positions."""
     kind, place = _modules(folder)[0]
     if kind == "StaticEmbedding":
         return _UNBOUNDED

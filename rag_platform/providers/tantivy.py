@@ -26,9 +26,9 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -36,8 +36,14 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
-from rag_platform.providers.panics import is_panic
-from rag_platform.providers.term_analysis import Analysis, IndexedRow, idf, phrase_bonus
+from rag_platform.providers.engine_errors import REBUILD, engine_errors
+from rag_platform.providers.term_analysis import (
+    Analysis,
+    IndexedRow,
+    WordOptions,
+    idf,
+    phrase_bonus,
+)
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.storage.store import read_json, read_records, write_json, write_records
 from rag_platform.text import segmentation
@@ -65,7 +71,7 @@ _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
 
 
 @dataclass(frozen=True)
-class Tantivy:
+class Tantivy(WordOptions):
     """BM25 (k1 = 1.2, b = 0.75) over text and headings, with English stemming and accents folded;
     phrases by their places.
 
@@ -75,16 +81,10 @@ class Tantivy:
     most `max_buckets`: more of them make edits cheaper and questions dearer.
     """
 
-    chinese: segmentation.Chinese = "pairs"
-    dictionary: Sequence[str] | str = ()
-    headings_boost: float = 0.5  # Cranfield nDCG@10: 0.504 without, 0.526 with 0.5, 0.510 with 1.0
-    identifier_boost: float = 2.0
     bucket_rows: int = 1_000
-    max_buckets: int = (
-        # 100,000 chunks: 3.3 ms a question where one bucket takes 1.8, an edit of ten documents
-        # writes 15,000 chunks anew
-        64
-    )
+    # 100,000 chunks: 3.3 ms a question where one bucket takes 1.8, an edit of ten documents writes
+    # 15,000 chunks anew
+    max_buckets: int = 64
 
     NAME: ClassVar[str] = "tantivy"
     # changes with the terms of `segmentation`, the schema below and the files of the directory
@@ -92,10 +92,7 @@ class Tantivy:
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:
-        if self.chinese not in segmentation.CHINESE:
-            raise ValueError(
-                f"chinese must be one of {', '.join(segmentation.CHINESE)}, not {self.chinese!r}"
-            )
+        super().__post_init__()
         if self.bucket_rows < 1 or self.max_buckets < 1:
             raise ValueError(
                 f"bucket_rows = {self.bucket_rows} and max_buckets = {self.max_buckets} must be at"
@@ -105,14 +102,12 @@ class Tantivy:
     def update(
         self, directory: Path, *, removed: Mapping[str, str], rows: Iterable[LexicalRow]
     ) -> None:
-        """Delete `removed` (chunk id: doc id), then add `rows`; files are replaced, never changed,
-        so they may be linked elsewhere.
-        """
+        """Delete `removed` (chunk id: doc id), then add `rows`; no file is changed in place."""
         directory.mkdir(parents=True, exist_ok=True)
         words = segmentation.load(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
-        changed, after = _rearranged(
+        changed, after = _rearrange(
             directory, held, removed, analysis.rows(rows), self._buckets_for
         )
         if changed:
@@ -127,24 +122,15 @@ class Tantivy:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
         return TantivyReader(directory, self)
 
-    @staticmethod
-    def outside(options: Mapping[str, Any]) -> str:
-        """What the index hangs on beside its options: the words of the dictionary file, as a
-        fingerprint; empty without a file.
-        """
-        return segmentation.profile(options.get("dictionary", ()))
-
 
 class TantivyReader:
-    """An opened word index; safe between threads. It cuts questions by the dictionary that its own
-    words were cut by.
-    """
+    """An opened word index; safe between threads. It cuts questions as its words were cut."""
 
     def __init__(self, directory: Path, options: Tantivy) -> None:
         self._options = options
         # the engine makes files to lock
         if (directory / "meta.json").is_file() and not writable(directory):
-            directory = stand_in(directory, self, copied=False)
+            directory = stand_in(directory, self, copies=lambda path: False)
         self._index = _index(directory, options.chinese, create=False)
         # the directory never changes, so nothing needs to watch it
         self._index.config_reader(reload_policy="manual")
@@ -192,7 +178,7 @@ class TantivyReader:
         What holds a phrase comes above what holds its words in another way, but for an index that
         an older program wrote: it knows no places of words.
         """
-        words, sequences = self._asked(query, expansions, phrases)
+        words, sequences = self._build_clauses(query, expansions, phrases)
         if (
             k <= 0
             or not (words or sequences)
@@ -212,18 +198,16 @@ class TantivyReader:
         )
         most = sum(holding for _, holding in sequences)
         if not 0 < most <= _RARE:
-            return self._best(self._restricted(wanted, ids), k, allowed)
+            return self._best(self._restrict(wanted, ids), k, allowed)
         # The engine passes over texts that cannot be among the best only while it is asked for
         # words alone.
-        held = self._hits(self._restricted(wanted, ids, [clause for clause, _ in sequences]), most)
-        return self._best(self._restricted(words, ids), k, allowed, held)
+        held = self._hits(self._restrict(wanted, ids, [clause for clause, _ in sequences]), most)
+        return self._best(self._restrict(words, ids), k, allowed, held)
 
-    def _asked(
+    def _build_clauses(
         self, text: str, expansions: Sequence[tuple[str, float]], phrases: Sequence[str]
     ) -> tuple[list[_Clause], list[tuple[_Clause, int]]]:
-        """What is asked for: the terms, and the sequences of terms with how many chunks may hold
-        each at most.
-        """
+        """Clauses for terms; clauses for sequences, with the most chunks that may hold each."""
         import tantivy
 
         query, should, schema = tantivy.Query, tantivy.Occur.Should, self._index.schema
@@ -257,9 +241,7 @@ class TantivyReader:
         ]
 
     def reach(self, query: str) -> float:
-        """What a text of average length scores that holds every word of the question once, its
-        headings apart; 0 without words.
-        """
+        """The score of a text of average length that holds every word of the question once."""
         weights = self._weights(query, ())
         return sum(weight * self._idf("text", term) for term, weight in weights.items())
 
@@ -302,15 +284,13 @@ class TantivyReader:
             self._idfs[field, term] = found
         return found
 
-    def _restricted(
+    def _restrict(
         self,
         clauses: Sequence[_Clause],
         sets: Mapping[str, Collection[str] | None],
         some: Sequence[_Clause] = (),
     ) -> Any:
-        """The query for any of the clauses, in what one of `some` matches as well, and within the
-        sets of ids where they are given.
-        """
+        """A query for any of the clauses and, if given, one of `some`, within the sets of ids."""
         import tantivy
 
         query, must = tantivy.Query, tantivy.Occur.Must
@@ -383,9 +363,7 @@ class _Bucket:
 
 
 def bucket_of(doc_id: str, buckets: int) -> int:
-    """The bucket of a document among so many; one bucket more takes documents from a single other
-    one (linear hashing, Litwin 1980).
-    """
+    """The bucket of a document among so many, by linear hashing (Litwin 1980)."""
     number = int.from_bytes(hashlib.sha256(doc_id.encode()).digest()[:4], "big")
     return _home(number % (1 << (buckets - 1).bit_length()), buckets)
 
@@ -406,13 +384,11 @@ def _read_buckets(
     _index(directory, chinese, create=False)  # refuses an index of terms that were cut otherwise
     if not _has_places(directory) or not (directory / _BUCKETS).is_file():
         raise ProviderError(
-            "the word index was written by an older program and takes no changes; rebuild the"
-            " release with `rag rebuild`"
+            f"the word index was written by an older program and takes no changes; {REBUILD}"
         )
     if _words_of(directory) != words.words:
         raise ProviderError(
-            "the word index was cut by another dictionary and takes no changes; rebuild the release"
-            " with `rag rebuild`"
+            f"the word index was cut by another dictionary and takes no changes; {REBUILD}"
         )
     return [
         _Bucket(item["rows"], item["name"], tuple(item["segments"]))
@@ -432,7 +408,7 @@ def _has_places(directory: Path) -> bool:
     )
 
 
-def _rearranged(
+def _rearrange(
     directory: Path,
     held: Sequence[_Bucket],
     removed: Mapping[str, str],
@@ -481,16 +457,14 @@ def _write_buckets(
     after: int,
     chinese: segmentation.Chinese,
 ) -> None:
-    """Write the changed buckets, then the files that name all buckets; what belongs to none of them
-    goes.
-    """
+    """Write the changed buckets, then the files that name all; remove what belongs to none."""
     scratch = directory / ".scratch"
     shutil.rmtree(scratch, ignore_errors=True)
     buckets = [held[number] if number < len(held) else _Bucket() for number in range(after)]
     with ThreadPoolExecutor(_WRITERS) as pool:  # a commit waits for the disk dozens of times
         done = list(
             pool.map(
-                lambda number: _written(scratch / str(number), directory, changed[number], chinese),
+                lambda number: _write_bucket(scratch, number, directory, changed[number], chinese),
                 changed,
             )
         )
@@ -513,33 +487,40 @@ def _write_buckets(
             path.unlink()
 
 
-def _written(
-    scratch: Path, directory: Path, rows: list[IndexedRow], chinese: segmentation.Chinese
+def _write_bucket(
+    folder: Path,
+    number: int,
+    directory: Path,
+    rows: list[IndexedRow],
+    chinese: segmentation.Chinese,
 ) -> tuple[_Bucket, Json]:
-    """The bucket of these rows, written into `scratch` and moved to `directory`, and the meta.json
-    of the index that it was alone.
-    """
+    """The bucket of these rows, moved to `directory`, and the meta.json it had alone."""
     import tantivy
 
     rows.sort(key=lambda row: row.chunk_id)
+    scratch = folder / str(number)
     scratch.mkdir(parents=True)
-    # one thread: equal rows, equal files
-    writer = _index(scratch, chinese, create=True).writer(heap_size=_WRITER_BYTES, num_threads=1)
-    for row in rows:
-        writer.add_document(
-            tantivy.Document(
-                **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    index = _index(scratch, chinese, create=True)
+    with _engine_errors("written"):
+        # one thread: equal rows, equal files
+        writer = index.writer(heap_size=_WRITER_BYTES, num_threads=1)
+        for row in rows:
+            writer.add_document(
+                tantivy.Document(
+                    **{field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+                )
             )
-        )
-    sys.audit("rag_platform.commit", str(scratch))
-    writer.commit()
-    writer.wait_merging_threads()
+        sys.audit("rag_platform.commit", str(scratch))
+        writer.commit()
+        writer.wait_merging_threads()
     meta: Json = read_json(scratch / "meta.json")
     if not rows:
         return _Bucket(), meta
     name = _content_name(rows)
     write_records(directory / f"{name}.parquet", IndexedRow, rows)
-    return _Bucket(len(rows), name, _renamed(scratch, directory, name, meta["segments"])), meta
+    return _Bucket(
+        len(rows), name, _rename_segments(scratch, directory, name, meta["segments"])
+    ), meta
 
 
 def _content_name(rows: Sequence[IndexedRow]) -> str:
@@ -549,10 +530,10 @@ def _content_name(rows: Sequence[IndexedRow]) -> str:
     return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:32]
 
 
-def _renamed(source: Path, target: Path, name: str, segments: Sequence[Json]) -> tuple[Json, ...]:
-    """Move the files of fresh segments to `target`, the segments named by content instead of by
-    chance.
-    """
+def _rename_segments(
+    source: Path, target: Path, name: str, segments: Sequence[Json]
+) -> tuple[Json, ...]:
+    """Move fresh segments to `target`, named by content instead of by chance."""
     found = []
     for number, segment in enumerate(segments):
         new = str(uuid.UUID(hashlib.sha256(f"{name}{number}".encode()).hexdigest()[:32]))
@@ -566,20 +547,13 @@ def _file_stem(segment_id: str) -> str:
     return segment_id.replace("-", "")
 
 
-@contextmanager
-def _reading() -> Iterator[None]:
-    """Raises ProviderError where the engine finds its files damaged, which it often does by a
-    panic.
-    """
-    try:
-        yield
-    except BaseException as error:
-        if isinstance(error, (ValueError, OSError)) or is_panic(error):
-            raise ProviderError(
-                f"the word index cannot be read: {error}; rebuild the release with `rag rebuild`",
-                code="damaged_index",
-            ) from error
-        raise
+def _engine_errors(what: str, code: str | None = None) -> AbstractContextManager[None]:
+    """The engine says by ValueError, OSError or a panic that something is wrong with its files."""
+    return engine_errors(f"the word index cannot be {what}", code=code, kinds=(ValueError, OSError))
+
+
+def _reading() -> AbstractContextManager[None]:
+    return _engine_errors("read", "damaged_index")
 
 
 def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
@@ -587,18 +561,13 @@ def _index(directory: Path, chinese: segmentation.Chinese, create: bool) -> Any:
 
     if not create and not (directory / "meta.json").is_file():
         raise ProviderError(
-            f"no word index in {directory.name}; rebuild the release with `rag rebuild`",
-            code="no_lexical_index",
+            f"no word index in {directory.name}; {REBUILD}", code="no_lexical_index"
         )
-    try:
+    with _engine_errors("opened"):
         index = tantivy.Index(
             _schema(_TOKENIZERS[chinese], places=create or _has_places(directory)),
             path=str(directory),
         )
-    except (ValueError, OSError) as error:
-        raise ProviderError(
-            f"the word index cannot be opened: {error}; rebuild the release with `rag rebuild`"
-        ) from error
     # Terms are folded and stemmed before they reach the engine.
     index.register_tokenizer(
         _TOKENIZERS[chinese], tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.whitespace()).build()

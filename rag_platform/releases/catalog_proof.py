@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,152 +23,78 @@ from rag_platform.errors import NotFoundError, RagError
 from rag_platform.indexes.catalog_tables import column_names, row_of_document, rows_of_version
 from rag_platform.indexes.delta import load_version
 from rag_platform.intake.receiving import version_id as version_name
-from rag_platform.ir import Document, VerifyFailure, Version
+from rag_platform.ir import VerifyFailure, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.manifest import Manifest
 from rag_platform.storage.store import Store
 
+
+def _by_column(**kinds: str) -> dict[str, str]:
+    return {column: how for how, columns in kinds.items() for column in columns.split()}
+
+
 # How each column is proved:
 #   raw       computed anew from the raw bytes, through facts, edits and sections; then as `output`
-# output made anew from the stored outputs of the version, which the manifest knows by their
-# fingerprint identity equal to the ledger, to the ids made of it and to the manifest given by
-# users, by the file or by the ledger: the manifest knows it by its fingerprint, the ledger as long
-# as nothing changed there counted against the manifest and the indexes
+#   output    made anew from the stored outputs of the version, which the manifest knows by their
+#             fingerprint
+#   identity  equal to the ledger, to the ids made of it and to the manifest
+#   given     by users, by the file or by the ledger: the manifest knows it by its fingerprint, the
+#             ledger as long as nothing changed there
+#   counted   against the manifest and the indexes
 PROVED: Mapping[str, Mapping[str, str]] = {
-    "meta": {"key": "counted", "value": "counted"},
-    "documents": {
-        "namespace": "identity",
-        "doc_id": "identity",
-        "source": "given",
-        "source_uri": "identity",
-        "filename": "given",
-        "title": "given",
-        "tags": "given",
-        "categories": "given",
-        "metadata": "given",
-        "live_version": "identity",
-        "pinned": "given",
-        "status": "given",
-        "origin": "given",
-        "created_at": "given",
-        "updated_at": "given",
-        "wanted_version": "given",
-    },
-    "versions": {
-        "version_id": "identity",
-        "namespace": "identity",
-        "doc_id": "identity",
-        "source_uri": "identity",
-        "filename": "given",
-        "file_sha256": "raw",
-        "size": "raw",
-        "mime": "given",
-        "loader": "given",
-        "strategy": "given",
-        "revision": "given",
-        "status": "given",
-        "code": "given",
-        "reason": "given",
-        "received_at": "given",
-        "completed_at": "given",
-        "counts": "given",
-        "edition": "identity",
-        "attempts": "given",
-    },
-    "sections": {
-        "section_id": "raw",
-        "section_path": "raw",
-        "heading_level": "raw",
-        "ordinal": "raw",
-        "norm_start": "raw",
-        "norm_end": "raw",
-        "title": "raw",
-        "h1_title": "raw",
-        "h2_title": "raw",
-        "doc_id": "identity",
-        "version_id": "identity",
-        "position": "output",
-    },
-    "chunks": {
-        "chunk_id": "raw",
-        "section_id": "raw",
-        "doc_id": "identity",
-        "version_id": "identity",
-        "chunk_index": "output",
-        "chunk_text": "raw",
-        "chunk_fingerprint": "raw",
-        "norm_start": "raw",
-        "norm_end": "raw",
-        "fact_start": "raw",
-        "fact_end": "raw",
-        "section_path": "raw",
-        "title": "raw",
-        "h1_title": "raw",
-        "h2_title": "raw",
-        "token_count": "output",
-        "text_len": "output",
-        "too_short": "output",
-        "chunk_type": "output",
-        "parent_id": "output",
-        "lang": "output",
-        "media_type": "output",
-        "page_start": "raw",
-        "page_end": "raw",
-        "line_start": "raw",
-        "line_end": "raw",
-        "byte_start": "raw",
-        "byte_end": "raw",
-        "asset_ids": "output",
-        "locator": "raw",
-        "edited_from": "output",
-        "content_hash": "output",
-        "sparse_hash": "output",
-        "status": "output",
-        "keyphrases": "output",
-        "quality_score": "output",
-        "view_title": "output",
-        "view_summary": "output",
-        "view_tags": "output",
-        "in_lexical": "counted",
-        "in_dense": "counted",
-    },
-    "asset_anchor": {
-        "ref_id": "output",
-        "asset_id": "output",
-        "origin_ref": "output",
-        "mime": "output",
-        "width": "output",
-        "height": "output",
-        "size": "output",
-        "start": "output",
-        "end": "output",
-        "page": "output",
-        "bbox": "output",
-        "order": "output",
-        "heading_path": "output",
-        "reason": "output",
-        "doc_id": "identity",
-        "version_id": "identity",
-    },
-    "media_texts": {
-        "asset_id": "output",
-        "ocr_text": "output",
-        "ocr_confidence": "output",
-        "caption": "output",
-        "caption_json": "output",
-        "ocr_profile_id": "output",
-        "caption_profile_id": "output",
-        "context_hash": "output",
-        "warnings": "output",
-        "version_id": "identity",
-    },
-    "asset": {
-        "asset_id": "output",
-        "mime": "output",
-        "width": "output",
-        "height": "output",
-        "size": "output",
-    },
+    "meta": _by_column(counted="key value"),
+    "documents": _by_column(
+        identity="namespace doc_id source_uri live_version",
+        given=(
+            "source filename title tags categories metadata pinned status origin created_at "
+            "updated_at wanted_version"
+        ),
+    ),
+    "versions": _by_column(
+        identity="version_id namespace doc_id source_uri edition",
+        given=(
+            "filename mime loader strategy revision status code reason received_at completed_at "
+            "counts attempts"
+        ),
+        raw="file_sha256 size",
+    ),
+    "sections": _by_column(
+        raw=(
+            "section_id section_path heading_level ordinal norm_start norm_end title h1_title "
+            "h2_title"
+        ),
+        identity="doc_id version_id",
+        output="position",
+    ),
+    "chunks": _by_column(
+        raw=(
+            "chunk_id section_id chunk_text chunk_fingerprint norm_start norm_end fact_start "
+            "fact_end section_path title h1_title h2_title page_start page_end line_start "
+            "line_end byte_start byte_end locator"
+        ),
+        identity="doc_id version_id",
+        output=(
+            "chunk_index token_count text_len too_short chunk_type parent_id lang media_type "
+            "asset_ids edited_from content_hash sparse_hash status keyphrases quality_score "
+            "view_title view_summary view_tags"
+        ),
+        counted="in_lexical in_dense",
+    ),
+    "asset_anchor": _by_column(
+        output=(
+            "ref_id asset_id origin_ref mime width height size start end page bbox order "
+            "heading_path reason"
+        ),
+        identity="doc_id version_id",
+    ),
+    "media_texts": _by_column(
+        output=(
+            "asset_id ocr_text ocr_confidence caption caption_json ocr_profile_id "
+            "caption_profile_id context_hash warnings"
+        ),
+        identity="version_id",
+    ),
+    "asset": _by_column(output="asset_id mime width height size"),
 }
 
 _OF_VERSIONS = ("sections", "chunks", "asset_anchor", "media_texts")
@@ -199,9 +125,7 @@ Row = dict[str, Any]
 
 
 def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
-    """16 hex digits over every stored output that the rows of a version are made of; those it has
-    none of count as such.
-    """
+    """16 hex digits over every stored output that the rows of a version are made of."""
     folder = store.facts_dir(version, profiles["facts"])
     paths = [
         folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
@@ -222,30 +146,28 @@ def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, st
 
 
 def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
-    """16 hex digits over the rows of a document and of its version, in the order of their
-    columns.
-    """
+    """16 hex digits over the rows of a document and of its version, in column order."""
     return fingerprint(list(document), list(version))
 
 
 def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]:
     """version_id to the fingerprint of what a finished catalog holds of it and its document."""
     documents, versions = (column_names(table) for table in ("documents", "versions"))
-    names, count = f"{_quoted(documents, 'd')}, {_quoted(versions, 'v')}", len(documents)
+    names, count = f"{_quote(documents, 'd')}, {_quote(versions, 'v')}", len(documents)
     sql = (
         f"SELECT v.version_id, {names} FROM versions v JOIN documents d ON d.doc_id = v.doc_id"
         " WHERE v.version_id = ?"
     )
-    with closing(_opened(path)) as db:
+    with closing(_open(path)) as db:
         rows = (db.execute(sql, (name,)).fetchone() for name in version_ids)
         return {row[0]: given_fingerprint(row[1 : count + 1], row[count + 1 :]) for row in rows}
 
 
-def _quoted(names: Iterable[str], alias: str = "") -> str:
+def _quote(names: Iterable[str], alias: str = "") -> str:
     return ", ".join(f'{alias}."{name}"' if alias else f'"{name}"' for name in names)
 
 
-def _opened(path: Path) -> sqlite3.Connection:
+def _open(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
 
 
@@ -254,9 +176,7 @@ def _opened(path: Path) -> sqlite3.Connection:
 
 @dataclass
 class CatalogProof:
-    """The proof of one release's catalog; older releases are proved with what they recorded,
-    `warnings` says what that is not.
-    """
+    """The proof of one release's catalog; `warnings` name what an older release did not record."""
 
     store: Store
     manifest: Manifest
@@ -265,7 +185,7 @@ class CatalogProof:
     warnings: list[str] = field(default_factory=list)
 
     def __enter__(self) -> CatalogProof:
-        self._db = _opened(self.path)
+        self._db = _open(self.path)
         tables = {
             row[0]
             for row in self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
@@ -294,7 +214,7 @@ class CatalogProof:
         names = self.columns[table]
         if not names:
             return []
-        sql = f"SELECT {_quoted(names)} FROM {table} WHERE {where} ORDER BY {order}"
+        sql = f"SELECT {_quote(names)} FROM {table} WHERE {where} ORDER BY {order}"
         return [dict(zip(names, row, strict=True)) for row in self._db.execute(sql, values)]
 
     def version_ids(self) -> list[str]:
@@ -325,19 +245,19 @@ class CatalogProof:
         ]
 
     def _of_version(self, version: Version) -> Iterator[tuple[str, str]]:
+        """(chunk id or nothing, reason) of each."""
         version_id = version.version_id
         documents = self._rows("documents", "doc_id = ?", [version.doc_id])
         versions = self._rows("versions", "version_id = ?", [version_id])
         if len(documents) != 1 or len(versions) != 1:
             yield (
                 "",
-                (
-                    f"rows: {len(documents)} documents and {len(versions)} versions have these ids,"
-                    " there must be one of each"
-                ),
+                f"rows: {len(documents)} documents and {len(versions)} versions have these ids,"
+                " there must be one of each",
             )
             return
-        yield from self._owner_problems(version, documents[0], versions[0])
+        for reason in self._owner_problems(version, documents[0], versions[0]):
+            yield "", reason
         recorded = self.manifest.outputs.get(version_id)
         if (
             recorded is not None
@@ -346,10 +266,8 @@ class CatalogProof:
         ):
             yield (
                 "",
-                (
-                    f"outputs_changed: the stored outputs of {version_id} have fingerprint {found},"
-                    f" recorded {recorded}; run `rag rebuild`"
-                ),
+                f"outputs_changed: the stored outputs of {version_id} have fingerprint {found},"
+                f" recorded {recorded}; run `rag rebuild`",
             )
         try:
             stored = load_version(self.store, version, self.manifest.profiles)
@@ -369,168 +287,135 @@ class CatalogProof:
         yield from self._differences("sections", wanted["sections"], sections, "section_id")
         for table in ("asset_anchor", "media_texts"):
             if self.columns[table]:
-                yield from self._differences(
-                    table, wanted[table], self._rows(table, "version_id = ?", [version_id]), ""
-                )
+                held = self._rows(table, "version_id = ?", [version_id])
+                yield from self._differences(table, wanted[table], held)
         for row in wanted["asset"]:
-            held = self._rows("asset", "asset_id = ?", [row["asset_id"]])
-            if len(held) != 1:
+            count = len(self._rows("asset", "asset_id = ?", [row["asset_id"]]))
+            if count != 1:
                 yield (
                     "",
-                    f"rows: {len(held)} images have the id {row['asset_id']}, there must be one",
+                    f"rows: {count} images have the id {row['asset_id']}, there must be one",
                 )
 
     def _differences(
-        self, table: str, wanted: Sequence[Row], held: Sequence[Row], key: str
+        self, table: str, wanted: Sequence[Row], held: Sequence[Row], key: str = ""
     ) -> Iterator[tuple[str, str]]:
         """(chunk id or nothing, reason) of the rows that are missing, too many or otherwise;
         without a key rows are told by their place.
         """
+        left, right = (
+            [(row[key] if key else number, row) for number, row in enumerate(rows)]
+            for rows in (wanted, held)
+        )
+        unmet = dict(right)
 
-        def chunk_of(row: Row) -> str:
-            return str(row["chunk_id"]) if table == "chunks" else ""
+        def problem(name: Any, reason: str) -> tuple[str, str]:
+            return (str(name) if table == "chunks" else ""), reason
 
-        names = self.columns[table]
-        left = [(row[key] if key else number, row) for number, row in enumerate(wanted)]
-        right = dict((row[key] if key else number, row) for number, row in enumerate(held))
-        if len(right) < len(held):
-            twice = [name for name, count in Counter(row[key] for row in held).items() if count > 1]
-            yield (
-                (str(twice[0]) if table == "chunks" else ""),
-                f"row_twice: {table} holds {twice[0]!r} twice",
-            )
+        if len(unmet) < len(held):
+            twice = next(name for name, count in Counter(n for n, _ in right).items() if count > 1)
+            yield problem(twice, f"row_twice: {table} holds {twice!r} twice")
         for name, row in left:
-            other = right.pop(name, None)
+            other = unmet.pop(name, None)
             if other is None:
-                yield (
-                    chunk_of(row),
-                    f"row_missing: {table} lacks row {name!r}, which the stored outputs have",
+                yield problem(
+                    name, f"row_missing: {table} lacks row {name!r}, which the stored outputs have"
                 )
-            elif wrong := next((column for column in names if other[column] != row[column]), None):
-                yield (
-                    chunk_of(row),
-                    (
-                        f"column: {table}.{wrong} is {_short(other[wrong])}, the stored outputs say"
-                        f" {_short(row[wrong])}"
-                    ),
+            elif wrong := self._first_difference(table, other, row):
+                yield problem(
+                    name,
+                    f"column: {table}.{wrong} is {_short(other[wrong])}, the stored outputs say"
+                    f" {_short(row[wrong])}",
                 )
-        for name, row in right.items():
-            yield (
-                chunk_of(row),
-                f"row_unknown: {table} holds row {name!r}, which the stored outputs lack",
+        for name in unmet:
+            yield problem(
+                name, f"row_unknown: {table} holds row {name!r}, which the stored outputs lack"
             )
 
-    def _owner_problems(
-        self, version: Version, document: Row, row: Row
-    ) -> Iterator[tuple[str, str]]:
+    def _first_difference(
+        self, table: str, held: Row, wanted: Row, without: Collection[str] = ()
+    ) -> str:
+        """The name of the first column with another value, empty without any."""
+        names = (name for name in self.columns[table] if name not in without)
+        return next((name for name in names if held[name] != wanted[name]), "")
+
+    def _owner_problems(self, version: Version, document: Row, row: Row) -> Iterator[str]:
         """Why document and version are not those that the manifest and the ledger know."""
         version_id = version.version_id
         if version_id != version_name(version.namespace, version.doc_id, version.file_sha256):
             yield (
-                "",
-                (
-                    f"identity: {version.doc_id!r} with the bytes {version.file_sha256[:12]} is not"
-                    f" version {version_id}"
-                ),
+                f"identity: {version.doc_id!r} with the bytes {version.file_sha256[:12]} is not"
+                f" version {version_id}"
             )
-        told = {
+        known = {
             "live_version": version_id,
             "namespace": version.namespace,
             "doc_id": version.doc_id,
             "source_uri": version.source_uri,
         }
-        for name, value in told.items():
+        for name, value in known.items():
             if document[name] != value:
                 yield (
-                    "",
-                    (
-                        f"identity: documents.{name} is {_short(document[name])}, its version says"
-                        f" {_short(value)}"
-                    ),
+                    f"identity: documents.{name} is {_short(document[name])}, its version says"
+                    f" {_short(value)}"
                 )
         if version.namespace != self.manifest.namespace:
             yield (
-                "",
-                (
-                    f"identity: the version is of namespace {version.namespace!r}, the release of"
-                    f" {self.manifest.namespace!r}"
-                ),
+                f"identity: the version is of namespace {version.namespace!r}, the release of"
+                f" {self.manifest.namespace!r}"
             )
         if version.edition != (wanted := self.manifest.editions.get(version_id, "")):
-            yield (
-                "",
-                f"identity: versions.edition is {version.edition!r}, the manifest says {wanted!r}",
-            )
+            yield f"identity: versions.edition is {version.edition!r}, the manifest says {wanted!r}"
         raw = self.store.raw_path(version.file_sha256)
-        if raw.is_file() and raw.stat().st_size != version.size:
-            yield (
-                "",
-                (
-                    f"identity: versions.size is {version.size}, the stored file has"
-                    f" {raw.stat().st_size} bytes"
-                ),
-            )
+        if raw.is_file() and (size := raw.stat().st_size) != version.size:
+            yield f"identity: versions.size is {version.size}, the stored file has {size} bytes"
         recorded = self.manifest.given.get(version_id)
-        complete = all(
-            len(self.columns[table]) == len(column_names(table))
-            for table in ("documents", "versions")
-        )
-        if recorded is not None and complete:
+        names = {table: column_names(table) for table in ("documents", "versions")}
+        if recorded is not None and all(
+            len(self.columns[table]) == len(columns) for table, columns in names.items()
+        ):
             found = given_fingerprint(
-                [document[x] for x in column_names("documents")],
-                [row[x] for x in column_names("versions")],
+                [document[name] for name in names["documents"]],
+                [row[name] for name in names["versions"]],
             )
             if found != recorded:
                 yield (
-                    "",
-                    (
-                        f"given: what is told of document and version has fingerprint {found},"
-                        f" recorded {recorded}"
-                    ),
+                    f"given: what is told of document and version has fingerprint {found},"
+                    f" recorded {recorded}"
                 )
         yield from self._ledger_problems(version, document, row)
 
-    def _ledger_problems(
-        self, version: Version, document: Row, row: Row
-    ) -> Iterator[tuple[str, str]]:
+    def _ledger_problems(self, version: Version, document: Row, row: Row) -> Iterator[str]:
         try:
-            known, known_document = (
-                self.ledger.version(version.version_id),
-                self.ledger.document(version.namespace, version.doc_id),
-            )
+            known = self.ledger.version(version.version_id)
+            owner = self.ledger.document(version.namespace, version.doc_id)
         except NotFoundError as error:
-            yield "", f"ledger: {error.message}"
+            yield f"ledger: {error.message}"
             return
-        for table, held, record, unchanged in (
+        same_document = owner.updated_at == document["updated_at"]
+        same_version = known.completed_at == row["completed_at"]
+        for table, held, wanted, same in (
             (
                 "documents",
                 document,
-                with_file_metadata(known_document, known),
-                known_document.updated_at == document["updated_at"],
+                row_of_document(with_file_metadata(owner, known)),
+                same_document,
             ),
-            ("versions", row, known, known.completed_at == row["completed_at"]),
+            ("versions", row, rows_of_version(known, (), (), ())["versions"][0], same_version),
         ):
-            wanted = _as_row(table, record)
-            names = (
-                [name for name in self.columns[table] if name not in _PASSING[table]]
-                if unchanged
-                else _LASTING[table]
-            )
-            if wrong := next((name for name in names if held[name] != wanted[name]), None):
+            names = column_names(table)
+            passing = _PASSING[table] if same else set(names) - set(_LASTING[table])
+            said = dict(zip(names, wanted, strict=True))
+            if wrong := self._first_difference(table, held, said, passing):
                 yield (
-                    "",
-                    (
-                        f"ledger: {table}.{wrong} is {_short(held[wrong])}, the ledger says"
-                        f" {_short(wanted[wrong])}"
-                    ),
+                    f"ledger: {table}.{wrong} is {_short(held[wrong])}, the ledger says"
+                    f" {_short(said[wrong])}"
                 )
 
     # the release
 
     def of_release(self) -> Iterator[str]:
-        """Why the rows of the catalog are not as many as the manifest counts, of these versions and
-        no other.
-        """
+        """How the numbers of rows, by version, differ from those of the manifest."""
         manifest = self.manifest
         if self.path.parent.name != manifest.release_id:
             yield (
@@ -545,11 +430,11 @@ class CatalogProof:
             str(row[0]) for row in self._db.execute("SELECT live_version FROM documents")
         )
         for what, found in (("versions", held), ("documents", named)):
-            yield from _told(what, "lacks", manifest.versions.keys() - found.keys())
-            yield from _told(
+            yield from _name_rows(what, "lacks", manifest.versions.keys() - found.keys())
+            yield from _name_rows(
                 what, "holds beside the manifest", found.keys() - manifest.versions.keys()
             )
-            yield from _told(
+            yield from _name_rows(
                 what, "holds twice", [name for name, count in found.items() if count > 1]
             )
         for table in _OF_VERSIONS:
@@ -559,14 +444,18 @@ class CatalogProof:
                         f"SELECT version_id, count(*) FROM {table} GROUP BY version_id"
                     )
                 )
-                yield from _told(table, "has rows of unknown versions", set(counted) - set(held))
+                yield from _name_rows(
+                    table, "has rows of unknown versions", set(counted) - set(held)
+                )
                 if table == "chunks":
                     wrong = [
                         f"{v} ({counted.get(v, 0)} of {n})"
                         for v, n in manifest.versions.items()
                         if counted.get(v, 0) != n
                     ]
-                    yield from _told(table, "has another number of rows than the manifest", wrong)
+                    yield from _name_rows(
+                        table, "has another number of rows than the manifest", wrong
+                    )
         for table in ("documents", "versions", "sections", "chunks", "asset"):
             (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
             if manifest.counts.get(table, count) != count:
@@ -576,9 +465,7 @@ class CatalogProof:
         yield from self._asset_problems()
 
     def _asset_problems(self) -> Iterator[str]:
-        """Images are shown by the references to them: each has a row, which says what the first
-        reference says.
-        """
+        """How the images differ from what the first references to them say."""
         names = ("asset_id", "mime", "width", "height", "size")
         anchors: dict[Any, set[tuple[Any, ...]]] = {}
         for row in self._db.execute(
@@ -588,25 +475,16 @@ class CatalogProof:
         held = {
             row[0]: tuple(row) for row in self._db.execute(f"SELECT {', '.join(names)} FROM asset")
         }
-        yield from _told("asset", "lacks", anchors.keys() - held.keys())
-        yield from _told("asset", "holds what nothing shows:", held.keys() - anchors.keys())
-        yield from _told(
+        yield from _name_rows("asset", "lacks", anchors.keys() - held.keys())
+        yield from _name_rows("asset", "holds what nothing shows:", held.keys() - anchors.keys())
+        yield from _name_rows(
             "asset",
             "says otherwise than the references to",
             [k for k, row in held.items() if row not in anchors.get(k, {row})],
         )
 
 
-def _as_row(table: str, record: Document | Version) -> Row:
-    values = (
-        row_of_document(record)
-        if isinstance(record, Document)
-        else rows_of_version(record, (), (), ())["versions"][0]
-    )
-    return dict(zip(column_names(table), values, strict=True))
-
-
-def _told(table: str, what: str, names: Iterable[object]) -> list[str]:
+def _name_rows(table: str, what: str, names: Iterable[object]) -> list[str]:
     found = sorted(map(str, names))
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     return [f"rows: {table} {what} {', '.join(found[:_SHOWN])}{more}"] if found else []

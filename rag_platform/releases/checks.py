@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +19,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.processes.worker import Workers, shared_out
-from rag_platform.protocols import DenseIndex, Vectors
-from rag_platform.registry import build
+from rag_platform.protocols import Vectors
 from rag_platform.releases.manifest import CheckResult
 from rag_platform.storage.store import Store, files_below, sha256_file
 
@@ -67,9 +66,7 @@ _SHOWN = 5
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
-    """What can be judged of one document by the outcome of one stage; what has no pages and no
-    build before has nothing to judge.
-    """
+    """What the outcome of one stage says of one document; empty where nothing can be judged."""
     counts = outcome.counts
     if outcome.stage == "chunks":
         found = []
@@ -102,17 +99,13 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
 
 
 def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
-    """True for a failed check that means loss: most of what the document says can be found by
-    nobody.
-    """
+    """True for a failed check that means loss: nobody can find most of what the document says."""
     return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """Chunk ids that the word index and the vectors lost and got against the parent's; one whose
-    text changed is among both.
-    """
+    """Ids of the chunks that left and entered each index; one whose text changed did both."""
 
     lexical: tuple[set[str], set[str]]
     dense: tuple[set[str], set[str]]
@@ -146,23 +139,26 @@ class Candidate:
     changes: IndexChanges | None = None
 
     def results(self, workers: Workers) -> list[CheckResult]:
-        """The outcome of every check of CHECKS, in that order; `workers` prove where there is much
-        to prove.
-        """
-        catalog = CatalogReader(self.directory / CATALOG)
-        try:
+        """The outcome of every check of CHECKS, in that order; `workers` share the proofs."""
+        with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
+            vectors = [
+                CheckResult(name, True, "the strategy builds no vectors")
+                for name in ("embeddings_complete", "vectors_valid", "ann_recall")
+            ]
+            if self.strategy.builds_dense:
+                vectors = [
+                    self._embeddings_complete(catalog, counts),
+                    self._vectors_valid(),
+                    self._ann_recall(),
+                ]
             return [
                 self._counts_agree(catalog, counts),
-                self._embeddings_complete(catalog, counts),
-                self._vectors_valid(),
-                self._ann_recall(),
+                *vectors,
                 self._versions_complete(catalog),
                 self._provenance_proved(workers),
                 self._files_intact(),
             ]
-        finally:
-            catalog.close()
 
     def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
@@ -175,25 +171,15 @@ class Candidate:
                 held += (
                     f"; the approximate index over {indexed} of them as in release {self.parent}"
                 )
-            elif (count := self._ann_count()) != indexed:
-                wrong.append(f"approximate index: {count} vectors, expected {indexed}")
+            else:
+                with closing(dense.open_ann(self.strategy.dense, self.directory / "dense")) as ann:
+                    if (count := ann.count()) != indexed:
+                        wrong.append(f"approximate index: {count} vectors, expected {indexed}")
         return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held)
-
-    def _ann_count(self) -> int:
-        index: DenseIndex = build(
-            "dense_index", self.strategy.dense.provider, self.strategy.dense.options
-        )
-        reader = index.open(self.directory / "dense" / dense.ANN_DIRECTORY)
-        try:
-            return reader.count()
-        finally:
-            reader.close()
 
     def _embeddings_complete(
         self, catalog: CatalogReader, counts: Mapping[str, int]
     ) -> CheckResult:
-        if not self.strategy.builds_dense:
-            return CheckResult("embeddings_complete", True, "the strategy builds no vectors")
         details = (
             f"{counts['dense']} embedded, {counts['failed_embed']} failed, {counts['no_text']}"
             " without text"
@@ -203,56 +189,34 @@ class Candidate:
         return CheckResult("embeddings_complete", not counts["failed_embed"], details)
 
     def _vectors_valid(self) -> CheckResult:
-        if not self.strategy.builds_dense:
-            return CheckResult("vectors_valid", True, "the strategy builds no vectors")
         parts = dense.read_parts(self.directory / "dense")
-        bad, details = (
-            _bad_rows(parts.fresh_ids, parts.fresh),
-            f"{parts.count()} vectors of length 1",
-        )
+        bad = _bad_rows(parts.fresh_ids, parts.fresh)
+        details = f"{parts.count()} vectors of length 1"
         if f"dense/{dense.BASE}" in self.carried:
             details = (
                 f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was"
                 f" proved with release {self.parent}"
             )
         else:
-            bad += [
-                chunk_id
-                for chunk_id in _bad_rows(parts.ids, parts.base)
-                if chunk_id not in parts.gone
-            ]
-        details = (
-            f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}" if bad else details
-        )
+            bad += [name for name in _bad_rows(parts.ids, parts.base) if name not in parts.gone]
+        if bad:
+            details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
         return CheckResult("vectors_valid", not bad, details)
 
     def _ann_recall(self) -> CheckResult:
-        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`), and
-        scans miss nothing.
-        """
-        if not self.strategy.builds_dense:
-            return CheckResult("ann_recall", True, "the strategy builds no vectors")
-        if not dense.has_ann(self.directory / "dense"):
-            return CheckResult(
-                "ann_recall", True, "no approximate index: every question scans exactly"
-            )
-        if self.ann_recall is None:
-            return CheckResult(
-                "ann_recall",
-                True,
-                f"fewer than {dense.MEASURED_ROWS} vectors: scans are exact and fast",
-            )
-        floor = self.strategy.retrieval.ann_recall
-        low = (
-            f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly"
-            if self.ann_recall < floor
-            else ""
-        )
-        return CheckResult(
-            "ann_recall",
-            True,
-            f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors{low}",
-        )
+        """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`)."""
+        details = "no approximate index: every question scans exactly"
+        if dense.has_ann(self.directory / "dense"):
+            details = "not measured by the program that built the release"
+            if self.ann_recall is not None:
+                details = (
+                    f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors"
+                )
+                if self.ann_recall < (floor := self.strategy.retrieval.ann_recall):
+                    details += (
+                        f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly"
+                    )
+        return CheckResult("ann_recall", True, details)
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
         (held, documents), live = catalog.version_ids(), set(self.live)
@@ -301,9 +265,7 @@ class Candidate:
 def _prove(
     task: tuple[Path, Store, Strategy, Mapping[str, str], Sequence[Version]],
 ) -> tuple[list[VerifyFailure], int, int]:
-    """(what could not be proved, how many chunks were checked, how many are edited) of some
-    versions; a task for `Workers`.
-    """
+    """(failures, number of chunks checked, number edited) of versions; a task for `Workers`."""
     path, store, strategy, profiles, versions = task
     failures: list[VerifyFailure] = []
     checked = edited = 0
@@ -349,48 +311,36 @@ def index_differences(
 
 
 def release_files(
-    directory: Path, strategy: Strategy, parent: Path | None, parent_hashes: Mapping[str, str]
+    directory: Path, parent: Path | None, parent_hashes: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """Relative paths of the files that readers never write: with their sha256 those that are the
-    parent's own, and the others.
-    """
-    rewritten = dense.rewritten_on_open(strategy.dense)
+    """The files of a release: the parent's with their sha256, and the names of the others."""
     carried: dict[str, str] = {}
     fresh: list[str] = []
     for name in files_below(directory):
-        if (
-            name.endswith(".lock")
-            or name.rpartition("/")[2] in rewritten
-            or name == "manifest.json"
-        ):
+        if name.endswith(".lock") or name == "manifest.json":
             continue
-        if (
-            parent is not None
-            and name in parent_hashes
-            and _is_same(directory / name, parent / name)
-        ):
+        if parent is not None and name in parent_hashes and _is_same(directory, parent, name):
             carried[name] = parent_hashes[name]
         else:
             fresh.append(name)
     return carried, fresh
 
 
-def _is_same(path: Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(path, other)
-    except FileNotFoundError:
-        return False
+def _is_same(directory: Path, parent: Path, name: str) -> bool:
+    with suppress(FileNotFoundError):
+        return (directory / name).samefile(parent / name)
+    return False
 
 
 def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
     """sha256 by relative path of files that are flushed to disk first."""
     with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
         return dict(
-            zip(names, pool.map(lambda name: _flushed_sha256(directory / name), names), strict=True)
+            zip(names, pool.map(lambda name: _flush_and_hash(directory / name), names), strict=True)
         )
 
 
-def _flushed_sha256(path: Path) -> str:
+def _flush_and_hash(path: Path) -> str:
     with open(path, "rb") as handle:
         os.fsync(handle.fileno())
     return sha256_file(path)

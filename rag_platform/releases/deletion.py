@@ -1,24 +1,21 @@
 """Deleting a document or a version: hidden at once from every reader, then released without it,
-then, if asked, purged.
+then, if asked, purged; and the proof of it.
 
 The tombstone comes first: from its transaction on every running server and every older release
-hides what it names. What the deletion takes is recorded by hashes and ids
-before anything is purged, so that the proof can count afterwards.
-
-
-The proof of a deletion: how much of a document every store still holds, counted by the hashes and
-ids that the deletion recorded.
+hides what it names. What the deletion takes is recorded by hashes and ids before anything is
+purged, so that the proof can count afterwards what every store still holds.
 """
 
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, fields
-from pathlib import Path
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
-from rag_platform.documents import descriptions as describing
+from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, RagError, ReleaseError
 from rag_platform.indexes import dense, lexical
@@ -30,8 +27,6 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, Tombstone
 from rag_platform.observability import redaction, tracing
 from rag_platform.processes import jobs
-from rag_platform.protocols import DenseIndex
-from rag_platform.registry import build
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import (
@@ -44,6 +39,18 @@ from rag_platform.releases.stored_artifacts import (
 from rag_platform.storage.store import Store, read_json
 
 MODES = ("soft", "hard")
+_OUR_FOLDERS = frozenset(
+    "raw facts versions media cache releases deletions logs spool inbox dagster".split()
+)
+# kinds of belongings, by the store that holds them
+_STORES = {
+    "file_sha256s": "raw",
+    "chunk_ids": "chunks",
+    "content_hashes": "embeddings",
+    "asset_ids": "media",
+    "context_hashes": "media_texts",
+    "description_keys": "descriptions",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +98,7 @@ class Planned:
             " from then on, nor after a rollback."
         ]
         lines.append(
-            f"It has {_counted(self.affected)}."
+            f"It has {_list_counts(self.affected)}."
             if any(self.affected.values())
             else "It has no data."
         )
@@ -154,8 +161,9 @@ def plan_delete(
         versions = [find_version(document, versions, version)]
     version_ids = [version.version_id for version in versions]
     version_id = versions[0].version_id if version is not None else None
-    _in_force(document, version_id, mode, ledger)
-    held = _belongings(namespace, versions, settings, store, ledger)
+    _find_tombstone(document, version_id, mode, ledger)
+    stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
+    held = _belongings(namespace, versions, stones, settings=settings, store=store, ledger=ledger)
     holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
     kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
@@ -173,8 +181,11 @@ def plan_delete(
     affected = {
         "versions": len(versions),
         "releases": len(holding),
-        **_rows(store, holding, version_ids),
-        **_sizes(held),
+        **_count_rows(store, holding, version_ids),
+        **{
+            _STORES[kind]: len(getattr(held, kind))
+            for kind in ("file_sha256s", "chunk_ids", "content_hashes", "asset_ids")
+        },
     }
     return Planned(
         document, tuple(versions), version_id, mode, held, tuple(holding), pinned, staying, affected
@@ -215,10 +226,10 @@ def start_delete(
         tracing.trace("ingestion", logs_dir=store.logs_dir, namespace=namespace) as trace,
         tracing.span("stage.delete", provider_type="ledger", provider_id="tombstone") as span,
     ):
-        stone = _in_force(document, version_id, mode, ledger) or ledger.delete(
+        stone = _find_tombstone(document, version_id, mode, ledger) or ledger.delete(
             namespace, doc_id, version_id, mode
         )
-        recorded(stone, planned.held, settings=settings, store=store, ledger=ledger)
+        record_deletion(stone, planned.held, settings=settings, store=store, ledger=ledger)
         span.set(doc_id=doc_id, mode=mode, **affected)
         tracing.event(
             "document.deleted",
@@ -252,12 +263,10 @@ def start_delete(
     return Started(stone, document, version_ids, affected, job, jobs.launch(job, settings, store))
 
 
-def _in_force(
+def _find_tombstone(
     document: Document, version_id: str | None, mode: str, ledger: Ledger
 ) -> Tombstone | None:
-    """The tombstone of a hard deletion that is asked for again, None where a new one is due. Raises
-    InputError `already_deleted`.
-    """
+    """The tombstone of an earlier hard deletion. Raises InputError `already_deleted`."""
     named = [
         stone
         for stone in ledger.tombstones(document.namespace)
@@ -282,9 +291,7 @@ def _in_force(
 def releases_holding(
     store: Store, namespace: str, version_ids: Iterable[str], chunk_ids: Collection[str]
 ) -> list[Manifest]:
-    """The finished releases that hold any of the versions, or in whose files vectors of the chunks
-    linger; newest first.
-    """
+    """Finished releases with any of the versions, or with vectors of the chunks; newest first."""
     wanted = set(version_ids)
     return [
         manifest
@@ -304,7 +311,7 @@ def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> s
     ).intersection(chunk_ids)
 
 
-def recorded(
+def record_deletion(
     stone: Tombstone,
     held: Belongings | None = None,
     *,
@@ -313,9 +320,7 @@ def recorded(
     ledger: Ledger,
     write: bool = True,
 ) -> Record:
-    """The record of a deletion, made of what is held, or of what is found now, where there is none
-    yet.
-    """
+    """The record of a deletion; where there is none yet, made of `held` or of what is found now."""
     if (known := read_record(store, stone.namespace, stone.sequence)) is not None:
         return known
     versions = [
@@ -323,7 +328,16 @@ def recorded(
         for v in ledger.versions(stone.namespace, stone.doc_id)
         if stone.version_id in (None, v.version_id)
     ]
-    held = held or _belongings(stone.namespace, versions, settings, store, ledger)
+    if held is None:
+        stones = ledger.tombstones(stone.namespace, since=0)
+        held = _belongings(
+            stone.namespace,
+            versions,
+            [other for other in stones if other.doc_id == stone.doc_id],
+            settings=settings,
+            store=store,
+            ledger=ledger,
+        )
     ids = tuple(version.version_id for version in versions)
     record = Record(
         stone.sequence, stone.namespace, stone.doc_id, ids, stone.mode, stone.created_at, held
@@ -334,33 +348,30 @@ def recorded(
 
 
 def _belongings(
-    namespace: str, versions: Sequence[Version], settings: Settings, store: Store, ledger: Ledger
+    namespace: str,
+    versions: Sequence[Version],
+    stones: Iterable[Tombstone],
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
 ) -> Belongings:
-    """What the versions of one document have, by their stage files, by the releases, and by what
-    earlier deletions of it recorded.
-    """
+    """What versions have: by their stage files, the releases, and records of earlier deletions."""
     manifests = releases.list_releases(store, namespace)
-    held = of_versions(
-        store, versions, strategies=strategies_of(namespace, settings, ledger, manifests)
-    )
+    strategies = strategies_of(namespace, settings, ledger, manifests)
+    found = of_versions(store, versions, strategies=strategies)
     for manifest in manifests:
-        held |= of_release(store, manifest, [version.version_id for version in versions])
-    for stone in ledger.tombstones(namespace, since=0):
-        if (
-            versions
-            and stone.doc_id == versions[0].doc_id
-            and (record := read_record(store, namespace, stone.sequence)) is not None
-        ):
-            held |= record.belongings
-    return held
+        found |= of_release(store, manifest, [version.version_id for version in versions])
+    for stone in stones:
+        if (record := read_record(store, namespace, stone.sequence)) is not None:
+            found |= record.belongings
+    return found
 
 
 def strategies_of(
     namespace: str, settings: Settings, ledger: Ledger, manifests: Iterable[Manifest]
 ) -> list[Strategy]:
-    """The namespace's strategy as it is now, first, and those that its releases were built with,
-    each once.
-    """
+    """The namespace's strategy as it is now, then those of its releases, each once."""
     found = [load_strategy(settings, ledger.namespaces().get(namespace))]
     for manifest in manifests:
         strategy = Strategy.model_validate(manifest.strategy_config)
@@ -370,60 +381,39 @@ def strategies_of(
 
 
 def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
-    """What a release holds of versions; its chunks may be older than the stage files that are
-    left.
-    """
-    catalog = CatalogReader(store.release_dir(manifest.namespace, manifest.release_id) / CATALOG)
-    try:
-        inside = [version_id for version_id in version_ids if version_id in manifest.versions]
-        entries = [
-            entry for version_id in inside for entry in catalog.entries_of_version(version_id)
-        ]
-        texts = [text for version_id in inside for text in catalog.media_texts(version_id)]
-        return Belongings(
-            chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
-            content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
-            asset_ids=frozenset(
-                asset_id for entry in entries for asset_id in entry.chunk.asset_ids
-            ),
-            context_hashes=frozenset(text.context_hash for text in texts) - {""},
-        )
-    finally:
-        catalog.close()
+    """What a release holds of versions; its chunks may be older than the stage files."""
+    inside = [version_id for version_id in version_ids if version_id in manifest.versions]
+    with _open_catalog(store, manifest) as catalog:
+        entries = [entry for v in inside for entry in catalog.entries_of_version(v)]
+        texts = [text for v in inside for text in catalog.media_texts(v)]
+    return Belongings(
+        chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
+        content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
+        asset_ids=frozenset(asset_id for entry in entries for asset_id in entry.chunk.asset_ids),
+        context_hashes=frozenset(text.context_hash for text in texts) - {""},
+    )
 
 
-def _rows(
+def _open_catalog(store: Store, manifest: Manifest) -> closing[CatalogReader]:
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    return closing(CatalogReader(directory / CATALOG))
+
+
+def _count_rows(
     store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]
 ) -> dict[str, int]:
     """How many rows of versions the stores of releases hold."""
     counts = {"catalog": 0, "lexical": 0, "vectors": 0}
     for manifest in manifests:
-        catalog = CatalogReader(
-            store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
-        )
-        for entry in (
-            entry for version_id in version_ids for entry in catalog.entries_of_version(version_id)
-        ):
-            counts["catalog"] += 1
-            counts["lexical"] += entry.indexed[0]
-            counts["vectors"] += entry.indexed[1]
-        catalog.close()
+        with _open_catalog(store, manifest) as catalog:
+            for entry in (e for v in version_ids for e in catalog.entries_of_version(v)):
+                counts["catalog"] += 1
+                counts["lexical"] += entry.indexed[0]
+                counts["vectors"] += entry.indexed[1]
     return counts
 
 
-def _sizes(held: Belongings) -> dict[str, int]:
-    names = {
-        "file_sha256s": "raw",
-        "chunk_ids": "chunks",
-        "content_hashes": "embeddings",
-        "asset_ids": "media",
-    }
-    return {
-        names[f.name]: len(getattr(held, f.name)) for f in fields(Belongings) if f.name in names
-    }
-
-
-def _counted(affected: dict[str, int]) -> str:
+def _list_counts(affected: dict[str, int]) -> str:
     return ", ".join(f"{count} {name}" for name, count in affected.items() if count)
 
 
@@ -449,7 +439,7 @@ def delete_data(job: Job, *, store: Store) -> Json:
             f"The document has no live version until `rag docs live {args['doc_id']} VERSION` names"
             " another, or its file changes."
         )
-    counted = _counted(args["affected"])
+    counted = _list_counts(args["affected"])
     lines.append(f"It had {counted}." if counted else "It had no data.")
     if args["mode"] == "soft":
         lines.append("Its data stays until retention ends; `--mode hard` purges it.")
@@ -461,15 +451,27 @@ def delete_data(job: Job, *, store: Store) -> Json:
     return {"markdown": "\n".join(lines), **data}
 
 
-# how many records are left, what could not be looked into
-Recorded = Callable[[Collection[str], redaction.Names], tuple[int, list[str]]]
+class Partitions(Protocol):
+    """The partition keys of document versions and what is recorded under them, wherever that is."""
+
+    def keys(self) -> set[str]:
+        """Every key there is."""
+
+    def drop(self, keys: Collection[str]) -> None:
+        """Remove keys."""
+
+    def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
+        """Erase what was recorded under keys and whatever else names the documents; how many
+        records, and what could not be reached.
+        """
+
+    def count_records(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
+        """How many records `forget` would erase, and what could not be looked into."""
 
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What is left of a document, by store; `shared` counts what is left because other documents
-    have the same bytes or text.
-    """
+    """What is left of a document, by store; `shared` counts what other documents need as well."""
 
     doc_id: str
     remaining: dict[str, int]
@@ -516,16 +518,13 @@ def prove(
     settings: Settings,
     store: Store,
     ledger: Ledger,
-    partitions: Collection[str] = (),
-    recorded: Recorded | None = None,
-    unreached: Sequence[str] = (),
+    partitions: Partitions | str,
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
 
     Counted is what deletions recorded and what is found now, less what versions of other documents
-    (or, for a version, other versions of its own) need too. `partitions` are the keys of Dagster,
-    `recorded` counts what it recorded under keys or about names, `unreached` says what nobody could
-    open. Raises NotFoundError for an unknown document.
+    (or, for a version, other versions of its own) need too. `partitions` may be the reason why
+    nobody could open them. Raises NotFoundError for an unknown document.
     """
     document = find_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
@@ -534,31 +533,33 @@ def prove(
     doc_id, version_id = document.doc_id, mine[0].version_id if version is not None else None
     manifests = releases.list_releases(store, namespace)
     ids = [version.version_id for version in mine]
-    own = of_versions(store, mine, strategies=strategies_of(namespace, settings, ledger, manifests))
-    for manifest in manifests:
-        own |= of_release(store, manifest, ids)
-    for stone in ledger.tombstones(namespace, since=0):
-        if stone.doc_id == doc_id and version_id in (None, stone.version_id):
-            record = read_record(store, namespace, stone.sequence)
-            own = own if record is None else own | record.belongings
+    stones = [
+        stone
+        for stone in ledger.tombstones(namespace, since=0)
+        if stone.doc_id == doc_id and version_id in (None, stone.version_id)
+    ]
+    own = _belongings(namespace, mine, stones, settings=settings, store=store, ledger=ledger)
     work = _Count(document, mine, own, settings, store, ledger)
     names = work.names(whole=version_id is None)
     words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
-    events, blind = recorded(ids, names) if recorded is not None else (0, [])
+    if isinstance(partitions, str):
+        keys, events, blind = set[str](), 0, [partitions]
+    else:
+        keys, (events, blind) = partitions.keys(), partitions.count_records(ids, names)
     others, packed = _other_files(store, names)
-    work.open += [*unreached, *blind, *packed]
+    work.open += [*blind, *packed]
     remaining = {
-        "raw": work.held("file_sha256s", work.raw()),
+        "raw": work.count_own("file_sha256s", work.raw()),
         "facts": work.facts(),
-        "stage_files": sum(_files(store, version) for version in mine),
+        "stage_files": sum(_count_files(store, version) for version in mine),
         **work.in_releases(manifests),
-        "embeddings": work.held("content_hashes", work.embeddings()),
-        "media": work.held("asset_ids", work.media()),
-        "media_texts": work.held("context_hashes", work.media_texts()),
-        "descriptions": work.held("description_keys", work.descriptions()),
+        "embeddings": work.count_own("content_hashes", work.embeddings()),
+        "media": work.count_own("asset_ids", work.media()),
+        "media_texts": work.count_own("context_hashes", work.media_texts()),
+        "descriptions": work.count_own("description_keys", work.descriptions()),
         "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
         "logs": redaction.quoting(store.logs_dir, names),
-        "partitions": len(set(partitions) & set(ids)),
+        "partitions": len(keys & set(ids)),
         "events": events,
         "drafts": words.pop("drafts"),
         "ledger": sum(words.values()),
@@ -574,49 +575,24 @@ def prove(
 
 
 def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
-    """How many files that are not ours name the document, and those that are packed in a way that
-    is not looked into.
-    """
-    ours = {
-        "raw",
-        "facts",
-        "versions",
-        "media",
-        "cache",
-        "releases",
-        "deletions",
-        "logs",
-        "spool",
-        "inbox",
-        "dagster",
-    }
+    """How many files that are not ours name the document; files that cannot be looked into."""
     strange = [
         path
         for path in sorted(store.home.iterdir())
-        if path.name not in ours and not path.name.startswith((".", "ledger"))
+        if path.name not in _OUR_FOLDERS and not path.name.startswith((".", "ledger"))
     ]
-    files = [
-        file
-        for path in strange
-        for file in ([path] if path.is_file() else path.rglob("*"))
-        if file.is_file()
-    ]
-    unfinished = len([path for path in store.spool_dir.rglob("*") if path.is_file()])
-    begun = [
-        path
-        for path in store.area("releases").glob("*/*/")
-        if path.name.startswith(".") or not (path / "manifest.json").is_file()
-    ]
+    files = [file for path in strange for file in (path, *path.rglob("*")) if file.is_file()]
+    unfinished = sum(path.is_file() for path in store.spool_dir.rglob("*"))
     packed = [
         f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody"
         " builds it"
-        for path in begun
+        for path in store.area("releases").glob("*/*/")
+        if path.name.startswith(".") or not (path / "manifest.json").is_file()
     ]
-    packed += (
-        [f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"]
-        if unfinished
-        else []
-    )
+    if unfinished:
+        packed.append(
+            f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"
+        )
     packed += [
         f"{path.relative_to(store.home)} is packed"
         for folder in (store.logs_dir, *strange)
@@ -625,49 +601,36 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
     return sum(names.stand_in(path.read_bytes()) for path in files), packed
 
 
-def _files(store: Store, version: Version) -> int:
+def _count_files(store: Store, version: Version) -> int:
     folder = store.version_dir(version)
     leftovers = folder.parent.glob(f".trash-{folder.name}*")
     return sum(path.is_file() for root in (folder, *leftovers) for path in root.rglob("*"))
 
 
+@dataclass
 class _Count:
     """One proof under way."""
 
-    def __init__(
-        self,
-        document: Document,
-        mine: list[Version],
-        own: Belongings,
-        settings: Settings,
-        store: Store,
-        ledger: Ledger,
-    ) -> None:
-        self.document, self.mine, self.own = document, mine, own
-        self.settings, self.store, self.ledger = settings, store, ledger
-        self.shared: dict[str, int] = {}
-        self.open: list[str] = []
-        self._others: Belongings | None = None
+    document: Document
+    mine: list[Version]
+    own: Belongings
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    shared: dict[str, int] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+    _others: Belongings | None = None
 
-    def held(self, kind: str, found: Collection[str]) -> int:
+    def count_own(self, kind: str, found: Collection[str]) -> int:
         """How many of the found hashes are the document's alone; the others are told as shared."""
         if not found:
             return 0
-        names = {
-            "file_sha256s": "raw",
-            "content_hashes": "embeddings",
-            "asset_ids": "media",
-            "context_hashes": "media_texts",
-            "description_keys": "descriptions",
-        }
         alone = set(found) - getattr(self.others(), kind)
-        self.shared[names[kind]] = len(found) - len(alone)
+        self.shared[_STORES[kind]] = len(found) - len(alone)
         return len(alone)
 
     def others(self) -> Belongings:
-        """What all other versions in the ledger have; read when first needed, for it takes a look
-        at every one of them.
-        """
+        """What all other versions in the ledger have, read when first needed."""
         if self._others is None:
             mine = {version.version_id for version in self.mine}
             found = Belongings()
@@ -722,23 +685,15 @@ class _Count:
                     )
                 if strategy.builds_dense:
                     counts["vectors"] += len(lingering(self.store, manifest, chunks))
-                    counts["ann"] += len(chunks & self._ann(directory, strategy))
+                    if dense.has_ann(directory / "dense"):
+                        with closing(dense.open_ann(strategy.dense, directory / "dense")) as ann:
+                            counts["ann"] += len(chunks & ann.ids())
             except (RagError, OSError, ValueError) as error:
                 self.open.append(f"release {manifest.release_id}: {error}")
         return counts
 
     def _versions(self) -> int:
         return len(self.ledger.versions(self.document.namespace, self.document.doc_id))
-
-    def _ann(self, directory: Path, strategy: Strategy) -> set[str]:
-        if not dense.has_ann(directory / "dense"):
-            return set()
-        index: DenseIndex = build("dense_index", strategy.dense.provider, strategy.dense.options)
-        reader = index.open(directory / "dense" / dense.ANN_DIRECTORY)
-        try:
-            return reader.ids()
-        finally:
-            reader.close()
 
     def embeddings(self) -> set[str]:
         """Content hashes with a cached vector."""
@@ -769,7 +724,8 @@ class _Count:
     def descriptions(self) -> set[str]:
         """Kept answers of models about chunks."""
         return set(
-            self.own.description_keys & describing.list_answers(self.store.descriptions_path).keys()
+            self.own.description_keys
+            & descriptions.list_answers(self.store.descriptions_path).keys()
         )
 
     def names(self, *, whole: bool) -> redaction.Names:

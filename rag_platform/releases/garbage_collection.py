@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rag_platform.config.settings import Settings
 from rag_platform.documents import descriptions
@@ -27,10 +27,10 @@ from rag_platform.observability import redaction, tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention
-from rag_platform.releases.deletion import lingering, recorded
+from rag_platform.releases.deletion import Partitions, lingering, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import retain
-from rag_platform.releases.retention import condemned
+from rag_platform.releases.retention import is_condemned
 from rag_platform.releases.stored_artifacts import (
     Record,
     edition_of,
@@ -50,38 +50,16 @@ GRACE_SECONDS = 2.0
 
 
 class Due(NamedTuple):
-    """A hard deletion that has to be finished: the versions that go, and the chunks that go with
-    them alone.
-    """
+    """A hard deletion to finish: its versions, and the chunks that no other version has."""
 
     record: Record
     versions: set[str]
     chunk_ids: frozenset[str]
 
 
-class Partitions(Protocol):
-    """The partition keys of document versions, wherever they are kept."""
-
-    def keys(self) -> set[str]:
-        """Every key there is."""
-        ...
-
-    def drop(self, keys: Collection[str]) -> None:
-        """Remove keys."""
-        ...
-
-    def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many
-        records, and what could not be reached.
-        """
-        ...
-
-
 @dataclass
 class Collected:
-    """What a collection removed, or with `plan` would remove: store to count and bytes; `left` says
-    what it could not remove, and why.
-    """
+    """What a collection removed, or would: count and bytes by store; `left` says what not."""
 
     plan: bool = False
     removed: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -166,67 +144,57 @@ def collect(
     return work.result
 
 
+@dataclass
 class _Collection:
     """One call of `collect`."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Store,
-        ledger: Ledger,
-        partitions: Partitions | None,
-        scope: Record | None,
-        force: bool,
-        plan: bool,
-    ) -> None:
-        self.settings, self.store, self.ledger, self.partitions = (
-            settings,
-            store,
-            ledger,
-            partitions,
-        )
-        self.scope, self.force, self.plan = scope, force, plan
-        self.result = Collected(plan)
-        self.namespaces = sorted(ledger.namespaces())
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    partitions: Partitions | None
+    scope: Record | None
+    force: bool
+    plan: bool
+
+    def __post_init__(self) -> None:
+        self.result = Collected(self.plan)
+        self.namespaces = sorted(self.ledger.namespaces())
         # one that is asked for again is gone through again, others once, unless the ledger was told
         # of it since, or by an older program
         self.due = [
-            self._due(record)
-            for record in ([scope] if scope else self._hard_deletions())
-            if scope or not self._purged(record)
+            self._make_due(record)
+            for record in ([self.scope] if self.scope else self._hard_deletions())
+            if self.scope or not self._is_purged(record)
         ]
         self.manifests: dict[str, list[Manifest]] = {}
 
     def _hard_deletions(self) -> list[Record]:
-        stones = [
-            stone
-            for name in self.namespaces
-            for stone in self.ledger.tombstones(name, since=0)
-            if stone.mode == "hard"
-        ]
         return [
-            recorded(
+            record_deletion(
                 stone,
                 settings=self.settings,
                 store=self.store,
                 ledger=self.ledger,
                 write=not self.plan,
             )
-            for stone in stones
+            for name in self.namespaces
+            for stone in self.ledger.tombstones(name, since=0)
+            if stone.mode == "hard"
         ]
 
-    def _purged(self, record: Record) -> bool:
+    def _is_purged(self, record: Record) -> bool:
         left = self.ledger.words_left(
-            record.namespace, record.doc_id, sorted(self._gone(record)), whole=self._whole(record)
+            record.namespace,
+            record.doc_id,
+            sorted(self._find_gone(record)),
+            whole=self._took_document(record),
         )
         return bool(record.purged_at) and not any(left.values())
 
     # --- the steps, in order ---------------------------------------------------------------------
 
     def releases(self) -> None:
-        """Drop what retention does not keep, as every publication does, then what holds something
-        deleted hard; find what must stay.
-        """
+        """Drop releases that retention does not keep, or that hold what was deleted hard."""
         for namespace in self.namespaces:
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
@@ -237,7 +205,7 @@ class _Collection:
             for manifest in releases.list_releases(self.store, namespace):
                 if manifest.release_id in gone:
                     continue
-                if deleted := self._deleted_in(manifest):
+                if deleted := self._find_deleted(manifest):
                     if manifest.release_id != published and (
                         self.force or manifest.release_id not in pinned
                     ):
@@ -263,11 +231,11 @@ class _Collection:
             self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only
         )
 
-    def _deleted_in(self, manifest: Manifest) -> str:
+    def _find_deleted(self, manifest: Manifest) -> str:
         """The doc_id of something deleted hard that a release holds, empty without."""
-        return next((due.record.doc_id for due in self.due if self._holds(manifest, due)), "")
+        return next((due.record.doc_id for due in self.due if self._has_remains(manifest, due)), "")
 
-    def _holds(self, manifest: Manifest, due: Due) -> bool:
+    def _has_remains(self, manifest: Manifest, due: Due) -> bool:
         """True when a release holds what was deleted, or it lingers in the release's files."""
         if manifest.namespace != due.record.namespace:
             return False
@@ -276,8 +244,8 @@ class _Collection:
             or lingering(self.store, manifest, due.chunk_ids)
         )
 
-    def _due(self, record: Record) -> Due:
-        gone = self._gone(record)
+    def _make_due(self, record: Record) -> Due:
+        gone = self._find_gone(record)
         others = [
             v
             for v in self.ledger.versions(record.namespace, record.doc_id)
@@ -287,7 +255,7 @@ class _Collection:
             record, gone, record.belongings.chunk_ids - of_versions(self.store, others).chunk_ids
         )
 
-    def _gone(self, record: Record) -> set[str]:
+    def _find_gone(self, record: Record) -> set[str]:
         """The versions of a hard deletion that did not come again since."""
         stones = [
             stone
@@ -297,7 +265,7 @@ class _Collection:
         document = self.ledger.document(record.namespace, record.doc_id)
         used = {document.live_version, document.wanted_version}
         versions = self.ledger.versions(record.namespace, record.doc_id)
-        return {version.version_id for version in versions if condemned(version, stones, used)}
+        return {version.version_id for version in versions if is_condemned(version, stones, used)}
 
     def _drop_releases(self, namespace: str, surplus: Sequence[Path]) -> None:
         if surplus and (pointer := self.store.current_path(namespace)).is_file():
@@ -310,21 +278,19 @@ class _Collection:
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
 
     def versions(self) -> None:
-        """Purge versions that are not kept, and the outputs of kept ones under profiles that
-        nothing uses.
-        """
+        """Purge versions that are not kept, and outputs of kept ones under unused profiles."""
         known = [
             version for namespace in self.namespaces for version in self.ledger.versions(namespace)
         ]
         data = [
             version.version_id
             for version in known
-            if version.status != "purged" and self._meant(version.version_id)
+            if version.status != "purged" and self._is_meant(version.version_id)
         ]
         lost = [version_id for version_id in data if version_id not in self.kept.versions]
         if self.partitions is not None:
             keys = {
-                key for key in self.partitions.keys() - self.kept.partitions if self._meant(key)
+                key for key in self.partitions.keys() - self.kept.partitions if self._is_meant(key)
             }
             self.result.add("partitions", len(keys))
             if not self.plan:
@@ -334,7 +300,9 @@ class _Collection:
             self.ledger.purge(lost)
         kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
         ours = {
-            self.store.version_dir(version) for version in known if self._meant(version.version_id)
+            self.store.version_dir(version)
+            for version in known
+            if self._is_meant(version.version_id)
         }
         for folder in sorted(self.store.area("versions").glob("*/*/*")):
             if folder in kept:
@@ -360,23 +328,21 @@ class _Collection:
     def facts(self) -> None:
         """Facts of bytes or profiles that nothing uses."""
         for path in sorted(self.store.area("facts").glob("*/*/*")):
-            if path not in self.kept.facts and self._ours("file_sha256s", path.parent.name):
+            if path not in self.kept.facts and self._is_ours("file_sha256s", path.parent.name):
                 self._remove("facts", path)
 
     def raw(self) -> None:
         """Bytes that no kept version has."""
         for path in sorted(self.store.area("raw").glob("*/[!.]*")):
-            if path.name not in self.kept.belongings.file_sha256s and self._ours(
+            if path.name not in self.kept.belongings.file_sha256s and self._is_ours(
                 "file_sha256s", path.name
             ):
                 self._remove("raw", path)
 
     def media(self) -> None:
-        """Images that no kept version shows, and descriptions made for surroundings that are
-        gone.
-        """
+        """Images that no kept version shows, and descriptions of surroundings that are gone."""
         for path in sorted(self.store.area("media").glob("*")):
-            if not self._ours("asset_ids", path.name.removeprefix(_TRASH)):
+            if not self._is_ours("asset_ids", path.name.removeprefix(_TRASH)):
                 continue
             if path.name not in self.kept.belongings.asset_ids:
                 self._remove("media", path)
@@ -387,9 +353,7 @@ class _Collection:
                     self._remove("media_texts", text)
 
     def caches(self) -> None:
-        """Vectors and descriptions of texts that no kept version has, and what servers said of URLs
-        that are no documents.
-        """
+        """Vectors and descriptions of texts, and marks of URLs, that no kept version has."""
         held = self.kept.belongings
         if self.store.embeddings_path.is_file():
             with EmbeddingCache(self.store.embeddings_path) as cache:
@@ -400,7 +364,7 @@ class _Collection:
                         content_hash not in held.content_hashes
                         or (not self.scope and space not in self.kept.spaces)
                     )
-                    and self._ours("content_hashes", content_hash)
+                    and self._is_ours("content_hashes", content_hash)
                 ]
                 self.result.add("embeddings", len(rows), sum(size for _, _, size in rows))
                 if not self.plan:
@@ -409,7 +373,7 @@ class _Collection:
         idle = [
             key
             for key in answers
-            if key not in held.description_keys and self._ours("description_keys", key)
+            if key not in held.description_keys and self._is_ours("description_keys", key)
         ]
         self.result.add("descriptions", len(idle), sum(answers[key] for key in idle))
         if not self.plan:
@@ -481,7 +445,7 @@ class _Collection:
                 due.record.namespace,
                 due.record.doc_id,
                 sorted(due.versions),
-                whole=self._whole(due.record),
+                whole=self._took_document(due.record),
             )
         if not self.ledger.compact():
             self.result.left.append(
@@ -491,11 +455,12 @@ class _Collection:
             return
         for due in self.due:
             if not any(
-                self._holds(manifest, due) for manifest in self.manifests[due.record.namespace]
+                self._has_remains(manifest, due)
+                for manifest in self.manifests[due.record.namespace]
             ):
                 write_record(self.store, replace(due.record, purged_at=now()))
 
-    def _whole(self, record: Record) -> bool:
+    def _took_document(self, record: Record) -> bool:
         """True when a deletion took the whole document and it did not come again since."""
         stone = next(
             s
@@ -509,8 +474,8 @@ class _Collection:
         own = record.belongings - self.kept.belongings
         words = (
             [record.doc_id, self._source_uri(record)]
-            if self._whole(record)
-            else sorted(self._gone(record))
+            if self._took_document(record)
+            else sorted(self._find_gone(record))
         )
         return words, own.chunk_ids | own.asset_ids
 
@@ -519,10 +484,10 @@ class _Collection:
     def _source_uri(self, record: Record) -> str:
         return self.ledger.document(record.namespace, record.doc_id).source_uri
 
-    def _meant(self, version_id: str) -> bool:
+    def _is_meant(self, version_id: str) -> bool:
         return self.scope is None or version_id in self.scope.version_ids
 
-    def _ours(self, kind: str, name: str) -> bool:
+    def _is_ours(self, kind: str, name: str) -> bool:
         return self.scope is None or name in getattr(self.scope.belongings, kind)
 
     def _remove(self, name: str, path: Path) -> None:

@@ -1,6 +1,4 @@
-"""What a release says about itself: written last, so that a directory without a manifest is
-unfinished work.
-"""
+"""What a release says about itself: written last, so a directory without one is unfinished."""
 
 from __future__ import annotations
 
@@ -67,9 +65,7 @@ class Manifest:
 
     @property
     def contents(self) -> dict[str, str]:
-        """version_id to the edition that the release holds, empty for the chunks as they were
-        cut.
-        """
+        """version_id to the edition that the release holds, empty for none."""
         return {version_id: self.editions.get(version_id, "") for version_id in self.versions}
 
     @property
@@ -79,9 +75,7 @@ class Manifest:
 
 
 def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
-    """The fingerprint of the strategy's embedder, None when it builds no vectors; loads no
-    weights.
-    """
+    """The fingerprint of the strategy's embedder, None without vectors; loads no weights."""
     if not strategy.builds_dense:
         return None
     info: EmbedderInfo = build(
@@ -91,18 +85,14 @@ def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a release directory atomically; one of a large library has a hundred
-    thousand lines.
-    """
+    """Write the manifest of a release directory atomically."""
     with atomic_path(directory / FILENAME) as temporary:
         options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
         temporary.write_bytes(orjson.dumps(manifest, option=options))
 
 
 def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a release directory. Raises NotFoundError without one, SchemaVersionError for
-    another program's.
-    """
+    """The manifest of a release directory. Raises NotFoundError, SchemaVersionError."""
     try:
         data = read_json(directory / FILENAME)
     except (FileNotFoundError, NotADirectoryError):

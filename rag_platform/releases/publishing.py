@@ -26,6 +26,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release, now
 from rag_platform.observability import tracing
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import CheckResult, Manifest, read_manifest
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -33,7 +34,7 @@ from rag_platform.storage.store import Store
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
 
-def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
+def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
     """True when the published release does not hold exactly the live versions, or holds them as
     they were built under an earlier config than they are now, and nobody went back to it on
     purpose.
@@ -48,7 +49,7 @@ def unfinished(namespace: str, settings: Settings, store: Store, ledger: Ledger)
     )
 
 
-def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
+def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
     """The published release_id when a release of what is live would equal it in content and
     profiles, None when there is a difference.
     """
@@ -73,23 +74,19 @@ def unchanged(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) 
     with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
             return None
-        held, documents = (
-            catalog.versions(),
-            {document.doc_id: _words(document) for document in catalog.documents()},
-        )
-    same = all(v.version_id in held and _made(held[v.version_id]) == _made(v) for _, v in live)
-    return (
-        published
-        if same
-        and all(_words(with_file_metadata(d, v)) == documents.get(d.doc_id) for d, v in live)
-        else None
+        held = catalog.versions()
+        documents = {document.doc_id: _words(document) for document in catalog.documents()}
+    same = all(
+        version.version_id in held
+        and _content_of(held[version.version_id]) == _content_of(version)
+        and _words(with_file_metadata(document, version)) == documents.get(document.doc_id)
+        for document, version in live
     )
+    return published if same else None
 
 
-def _made(version: Version) -> tuple[object, ...]:
-    """What a release holds of a version, as far as the ledger can tell; when it was made does not
-    count.
-    """
+def _content_of(version: Version) -> tuple[object, ...]:
+    """What a release holds of a version, as far as the ledger knows; times do not count."""
     return version.revision, *(
         version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")
     )
@@ -144,9 +141,9 @@ def build_candidate(
     profile = stage_profiles(strategy)["embeddings"]
     stale = [version for _, version in live if version.counts.get("profile") != profile]
     if stale:
-        raise _stale(stale)
+        raise _stale_error(stale)
     retain(namespace, settings=settings, store=store, ledger=ledger)
-    replaces = unchanged(namespace, strategy, store, ledger) if full and in_place else None
+    replaces = find_equal(namespace, strategy, store, ledger) if full and in_place else None
     if replaces:
         parent = releases.manifest_of(store, namespace, replaces).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
@@ -159,18 +156,14 @@ def build_candidate(
             profile_id=index_profile(strategy),
         ) as span,
     ):
-        manifest = releases.build(
+        manifest = build(
             store,
             namespace,
             strategy,
-            live,
+            Live(live, rows, deletions),
             release_id=release_id,
-            deletions=deletions,
-            parent=parent,
+            descent=Descent(parent, full, replaces),
             cache=cache,
-            full=full,
-            rows=rows,
-            replaces=replaces,
             processes=settings.embedding_processes,
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
@@ -195,10 +188,8 @@ def build_candidate(
     return manifest, list(manifest.checks)
 
 
-def _stale(stale: Sequence[Version]) -> ReleaseError:
-    """Why there is no release while live versions have no outputs for the config as it is, and what
-    can be done.
-    """
+def _stale_error(stale: Sequence[Version]) -> ReleaseError:
+    """Why there is no release of live versions without outputs for the config as it is."""
     failed = [version for version in stale if version.code]
     if not failed:
         told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
@@ -220,9 +211,7 @@ def _stale(stale: Sequence[Version]) -> ReleaseError:
 
 
 def newest_candidate(namespace: str, ledger: Ledger) -> str:
-    """The release_id of the newest candidate. Raises NotFoundError when there is none, or only some
-    older than a public release.
-    """
+    """The newest candidate after the last public release. Raises NotFoundError `no_candidate`."""
     for row in ledger.releases(namespace):
         if row.published_at:
             break  # what was built before it is history: publishing that would silently go back
@@ -362,9 +351,7 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Make the ledger say what the pointer says: a crash may have come after the pointer was moved.
-    The write lock must be held.
-    """
+    """Make the ledger agree with the pointer after a crash. The write lock must be held."""
     published = releases.current(store, namespace)
     states = {row.release_id: row.state for row in ledger.releases(namespace)}
     if published in states and [

@@ -15,15 +15,13 @@ import functools
 import os
 import shutil
 import stat
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
-from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
+from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import (
     ConfigError,
@@ -32,28 +30,20 @@ from rag_platform.errors import (
     RagError,
     ReleaseError,
     SchemaVersionError,
-    disk_full,
 )
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, SCHEMA_VERSION
 from rag_platform.indexes.dense import DenseVectors
-from rag_platform.ir import Document, EmbedderInfo, Version
+from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
-    CheckResult,
     Manifest,
     embedder_info,
     read_manifest,
-    write_manifest,
 )
-from rag_platform.storage.store import Store, write_text
+from rag_platform.storage.store import Store, flush_directory, write_text
 
-if TYPE_CHECKING:
-    from rag_platform.indexes.embedding_cache import EmbeddingCache
-    from rag_platform.releases.building import OnProgress
-
-_BUILDING = ".building-"
 _TRASH = ".trash-"
 
 
@@ -73,137 +63,11 @@ class OpenRelease:
             self.dense.close()
 
 
-# --- building -----------------------------------------------------------------------------------
-
-
-def build(
-    store: Store,
-    namespace: str,
-    strategy: Strategy,
-    live: Sequence[tuple[Document, Version]],
-    *,
-    release_id: str,
-    deletions: int = 0,
-    parent: str | None,
-    cache: EmbeddingCache,
-    full: bool = False,
-    rows: Mapping[str, str] | None = None,
-    replaces: str | None = None,
-    processes: int = 0,
-    on_progress: OnProgress | None = None,
-) -> Manifest:
-    """The manifest of a checked candidate that holds exactly the live versions.
-
-    A parent with the same index profile is copied and the difference applied, unless `full`;
-    otherwise everything is built. `rows` are the fingerprints by which the ledger knows all live
-    versions; what `live` leaves out of them is taken over from the parent, whose `known_rows` they
-    are. One that only `replaces` another, with the same content, takes its place after that one's
-    parent. Vectors come from the cache; those it lacks are computed. A check that fails does not
-    stop the build: it stands in `manifest.checks`, and `publish` refuses. Raises StorageError
-    `disk_full` when there is no room for it, or not any more; what is published stays as it is.
-    """
-    # What only writers need is imported here, for the server opens releases and should start fast.
-    from rag_platform.processes.worker import Workers
-    from rag_platform.releases import checks as checking
-    from rag_platform.releases.building import Building
-
-    final = store.release_dir(namespace, release_id)
-    if final.exists():
-        raise ReleaseError(
-            f"release {release_id!r} exists already; build under another id", code="release_exists"
-        )
-    origin = None if full else _usable(store, namespace, strategy, parent)[0]
-    rows = rows or {}
-    kept = rows.keys() - {version.version_id for _, version in live}
-    with _unfinished(store, final) as directory, Workers(processes) as workers:
-        work = Building(
-            store, strategy, live, kept, directory, origin, cache, processes, workers, on_progress
-        )
-        work.run()
-        profiles = stage_profiles(strategy)
-        carried, fresh = checking.release_files(
-            directory, strategy, work.parent_directory, origin.files if origin else {}
-        )
-        live_ids, names = kept.union(version.version_id for _, version in live), [*carried, *fresh]
-        candidate = checking.Candidate(
-            directory,
-            store,
-            strategy,
-            profiles,
-            live_ids,
-            work.delta.changed,
-            names,
-            parent,
-            carried,
-            work.counts.get("ann_recall"),
-            work.changes if origin else None,
-        )
-        with ThreadPoolExecutor(max_workers=1) as pool:
-            hashing = pool.submit(
-                checking.hash_files, directory, [name for name in fresh if name not in work.hashes]
-            )
-            with work.step("check"):
-                checks = candidate.results(workers)
-            with work.step("hash"):
-                files = dict(sorted({**carried, **work.hashes, **hashing.result()}.items()))
-        manifest = Manifest(
-            release_id=release_id,
-            namespace=namespace,
-            parent=parent,
-            created_at=datetime.now(UTC).isoformat(timespec="microseconds"),
-            strategy=strategy.name,
-            strategy_config_id=strategy_config_id(strategy),
-            strategy_config=strategy.model_dump(mode="json"),
-            index_profile=index_profile(strategy),
-            profiles=profiles,
-            encoding=strategy.encoding,
-            embedder=embedder_info(strategy),
-            versions=work.chunk_counts,
-            counts=work.counts,
-            files=files,
-            delta={
-                **work.summary,
-                "seconds": work.seconds,
-                **({"replaces": replaces} if replaces else {}),
-            },
-            checks=tuple(checks),
-            outputs=work.outputs,
-            given=work.given,
-            editions=work.editions,
-            rows=rows,
-            deletions=deletions,
-        )
-        write_manifest(directory, manifest)
-        _sync(directory)
-        os.replace(directory, final)
-        _sync_directory(final.parent)
-    return manifest
-
-
-@contextmanager
-def _unfinished(store: Store, final: Path) -> Iterator[Path]:
-    """An empty directory for a candidate, removed with an error; one of a full disk is told as
-    such.
-    """
-    directory = final.with_name(_BUILDING + final.name)
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    try:
-        yield directory
-    except BaseException as error:
-        shutil.rmtree(directory, ignore_errors=True)
-        if full := disk_full(error, store.home):
-            raise full from error
-        raise
-
-
 def known_rows(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> Mapping[str, str]:
-    """version_id to the fingerprint of the ledger's rows, of what the next release can take over
-    from its parent as it is.
-    """
-    origin, _ = _usable(store, namespace, strategy, parent)
+    """version_id to ledger fingerprint of what the next release can take over from its parent."""
+    origin, _ = usable_parent(store, namespace, strategy, parent)
     if origin is None:
         return {}
     with closing(
@@ -219,10 +83,10 @@ def known_rows(
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
     """Why the next release cannot be made of its parent and the difference, empty when it can."""
-    return _usable(store, namespace, strategy, parent)[1]
+    return usable_parent(store, namespace, strategy, parent)[1]
 
 
-def _usable(
+def usable_parent(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> tuple[Manifest | None, str]:
     """The parent's manifest when a delta can be applied to a copy of it, or why it cannot."""
@@ -242,67 +106,20 @@ def _usable(
     if manifest.failures:
         return None, f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
-        return (
-            None,
-            (
-                f"the embedder is {_named(embedder)}, release {parent} holds vectors of"
-                f" {_named(manifest.embedder)}"
-            ),
-        )
+        reason = f"the embedder is {_describe(embedder)}"
+        return None, f"{reason}, release {parent} holds vectors of {_describe(manifest.embedder)}"
     if manifest.index_profile == index_profile(strategy):
         return manifest, ""
-    if changed := [
-        stage
-        for stage, profile in stage_profiles(strategy).items()
-        if manifest.profiles.get(stage) != profile
-    ]:
-        return (
-            None,
-            f"the config or the program of {', '.join(changed)} changed since release {parent}",
-        )
-    return (
-        None,
-        (
-            "the encoding, the word index or the vector index is set up otherwise than in release"
-            f" {parent}"
-        ),
-    )
+    profiles = stage_profiles(strategy).items()
+    if changed := [name for name, profile in profiles if manifest.profiles.get(name) != profile]:
+        reason = f"the config or the program of {', '.join(changed)} changed"
+        return None, f"{reason} since release {parent}"
+    reason = "the encoding, the word index or the vector index is set up otherwise"
+    return None, f"{reason} than in release {parent}"
 
 
-def _named(embedder: EmbedderInfo | None) -> str:
+def _describe(embedder: EmbedderInfo | None) -> str:
     return f"{embedder.embedder_id} {embedder.version} (dim {embedder.dim})" if embedder else "none"
-
-
-def check(store: Store, namespace: str, release_id: str) -> list[CheckResult]:
-    """The checks of a finished release run again over all its versions, with every file hashed."""
-    from rag_platform.processes.worker import Workers
-    from rag_platform.releases.checks import Candidate, changed_files
-
-    directory = store.release_dir(namespace, release_id)
-    manifest = read_manifest(directory)
-    strategy = Strategy.model_validate(manifest.strategy_config)
-    catalog = CatalogReader(directory / CATALOG)
-    versions = list(catalog.versions().values())
-    catalog.close()
-    candidate = Candidate(
-        directory,
-        store,
-        strategy,
-        manifest.profiles,
-        manifest.versions.keys(),
-        versions,
-        manifest.files,
-        ann_recall=manifest.counts.get("ann_recall"),
-    )
-    with Workers() as workers:
-        results = [result for result in candidate.results(workers) if result.name != "files_intact"]
-    changed = changed_files(directory, manifest.files)
-    details = (
-        f"changed since the build: {', '.join(changed[:5])}"
-        if changed
-        else f"{len(manifest.files)} files have their recorded sha256"
-    )
-    return [*results, CheckResult("files_intact", not changed, details)]
 
 
 # --- publishing ---------------------------------------------------------------------------------
@@ -315,9 +132,7 @@ def current(store: Store, namespace: str) -> str | None:
 
 
 def publish(store: Store, namespace: str, release_id: str) -> Manifest:
-    """Make a release the one that is read. Raises ReleaseError when a check or gate failed,
-    NotFoundError without a manifest.
-    """
+    """Publish a release. Raises ReleaseError for failed checks and lost files, NotFoundError."""
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     if manifest.failures:
@@ -333,7 +148,7 @@ def publish(store: Store, namespace: str, release_id: str) -> Manifest:
             code="files_missing",
         )
     write_text(store.current_path(namespace), release_id + "\n")
-    _sync_directory(store.releases_dir(namespace))
+    flush_directory(store.releases_dir(namespace))
     return manifest
 
 
@@ -344,16 +159,14 @@ def missing_files(store: Store, manifest: Manifest) -> list[str]:
 
 
 def rollback(store: Store, namespace: str, to: str | None = None) -> str:
-    """The release_id that is read after going back to `to`, or to the parent of the published
-    one.
-    """
+    """The release_id that is published after going back to `to`, or to the parent."""
     if to is None:
         now_read = require_current(store, namespace)
         to = manifest_of(store, namespace, now_read).parent
         if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
             raise ReleaseError(
                 f"no release before {now_read} is kept; name one: `rag releases rollback"
-                f" RELEASE_ID` (kept: {_kept(store, namespace)})",
+                f" RELEASE_ID` (kept: {_list_ids(store, namespace)})",
                 code="nothing_to_roll_back",
             )
     publish(store, namespace, to)
@@ -372,7 +185,7 @@ def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
         raise ReleaseError(
             f"the published release {release_id} of namespace {namespace!r} is gone from disk;"
             " publish a kept one with `rag releases rollback RELEASE_ID` (kept:"
-            f" {_kept(store, namespace)}), or build it anew with `rag rebuild`",
+            f" {_list_ids(store, namespace)}), or build it anew with `rag rebuild`",
             code="release_lost",
         ) from None
 
@@ -413,9 +226,7 @@ def is_behind(
 
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
-    """(bytes of a release's files, bytes of those that no other release shares); zeros when it is
-    gone.
-    """
+    """(bytes of a release's files, bytes of those that no other release shares)."""
     try:
         files = [
             found
@@ -429,35 +240,35 @@ def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
     )
 
 
-def _kept(store: Store, namespace: str) -> str:
+def _list_ids(store: Store, namespace: str) -> str:
     return ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """The manifests of every finished release, newest first; without those that another process
-    removes meanwhile.
-    """
-    found: list[Manifest] = []
-    for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
-        with suppress(NotFoundError):
-            found.append(read_manifest(path.parent))
-    return sorted(
-        found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
-    )
+    """The manifests of every finished release, newest first."""
+    return _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
-    """`list_releases` without what the manifests say of each version and file; cheap to ask for
-    again.
-    """
+    """`list_releases` without versions, files and fingerprints; cheap to ask for again."""
+    return _read_manifests(store, namespace, _read_head)
+
+
+def _read_manifests(
+    store: Store, namespace: str, read: Callable[[Path], Manifest]
+) -> list[Manifest]:
     found: list[Manifest] = []
     for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
         with suppress(NotFoundError, FileNotFoundError):
-            written = path.stat()
-            found.append(_head(path.parent, written.st_ino, written.st_mtime_ns))
+            found.append(read(path))
     return sorted(
         found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
     )
+
+
+def _read_head(path: Path) -> Manifest:
+    written = path.stat()
+    return _head(path.parent, written.st_ino, written.st_mtime_ns)
 
 
 @functools.lru_cache(64)
@@ -495,7 +306,7 @@ def surplus(
     unfinished = [
         path
         for path in inside
-        if not (path / "manifest.json").is_file() or path.name.startswith((_BUILDING, _TRASH))
+        if not (path / "manifest.json").is_file() or path.name.startswith(".")
     ]
     releases = list_heads(store, namespace) if releases is None else releases
     read = current(store, namespace)
@@ -559,19 +370,17 @@ def open_release(
         manifest=manifest,
         catalog=CatalogReader(directory / CATALOG),
         lexical=(
-            _opened(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
+            _open_index(lambda: lexical.open_reader(built_with.lexical, directory / "lexical"))
             if built_with.builds_lexical
             else None
         ),
-        dense=_opened(vectors) if built_with.builds_dense else None,
+        dense=_open_index(vectors) if built_with.builds_dense else None,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for an index whose files cannot be opened: each search says so, and the other leg
-    answers instead.
-    """
+    """Stands for an index that cannot be opened: each search says so, and the other leg answers."""
 
     reason: str
     has_ann: ClassVar[bool] = False
@@ -587,7 +396,7 @@ class Unreadable:
         """Nothing is open."""
 
 
-def _opened(opener: Callable[[], Any]) -> Any:
+def _open_index(opener: Callable[[], Any]) -> Any:
     try:
         return opener()
     except RagError as error:
@@ -635,21 +444,3 @@ def require_current(store: Store, namespace: str) -> str:
             f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release"
         )
     return release_id
-
-
-def _sync(directory: Path) -> None:
-    """Flush every file of a new release to disk before its name appears."""
-    for path in [*directory.rglob("*"), directory]:
-        if path.is_dir():
-            _sync_directory(path)
-        elif path.stat().st_nlink == 1:  # linked files were flushed with the parent
-            with open(path, "rb") as handle:
-                os.fsync(handle.fileno())
-
-
-def _sync_directory(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,7 +1,4 @@
-"""Which versions keep their data when garbage is collected; pure functions over rows of the ledger.
-
-What a collection of garbage must not touch, found out before anything goes.
-"""
+"""What a collection of garbage must not touch: versions that keep their data, and all of theirs."""
 
 from __future__ import annotations
 
@@ -67,14 +64,14 @@ def kept_versions(
                 version.version_id in newest or _days(version.received_at, now) < retention.days
             )
             stays = needed or (
-                recent and not _over(document, version, stones[doc_id], retention, now)
+                recent and not _has_expired(document, version, stones[doc_id], retention, now)
             )
-            if stays and not condemned(version, stones[doc_id], used):
+            if stays and not is_condemned(version, stones[doc_id], used):
                 kept.add(version.version_id)
     return kept
 
 
-def condemned(
+def is_condemned(
     version: Version, stones: Iterable[Tombstone], used: Collection[str | None] = ()
 ) -> bool:
     """True when a hard deletion took the version's data; adding the document again saves the
@@ -92,16 +89,14 @@ def condemned(
     )
 
 
-def _over(
+def _has_expired(
     document: Document | None,
     version: Version,
     stones: Iterable[Tombstone],
     retention: Retention,
     now: datetime,
 ) -> bool:
-    """True when the version left the library, by deletion or with its file, longer ago than
-    retention says.
-    """
+    """True when the version left the library longer ago than retention says."""
     if document is None:
         return True
     left = [
@@ -152,9 +147,7 @@ def survey(
     ledger: Ledger,
     only: Collection[str] | None = None,
 ) -> Kept:
-    """What stays of every namespace, given the releases of each that stay; with `only`, of versions
-    no others than these may go.
-    """
+    """What stays of every namespace with these releases; with `only`, no other versions may go."""
     kept = Kept()
     for namespace, held in manifests.items():
         kept |= _of_namespace(namespace, held, settings, store, ledger, only)
@@ -162,9 +155,7 @@ def survey(
 
 
 def require_known(store: Store, ledger: Ledger) -> None:
-    """Nothing where the ledger knows every release's versions. Raises IntegrityError for one that
-    is lost or older than the data.
-    """
+    """Raises IntegrityError where releases hold versions that the ledger does not know."""
     for path in sorted(store.area("releases").glob("*/CURRENT")):
         namespace = path.parent.name
         known = {version.version_id for version in ledger.versions(namespace)}

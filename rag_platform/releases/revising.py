@@ -72,7 +72,7 @@ def start_live(
     else:
         target = find_version(document, versions, version)
         require_kept(target, document, ledger)
-    build = [target] if target is not None and not _complete(target, strategy) else []
+    build = [target] if target is not None and not _is_complete(target, strategy) else []
     version_ids = [one.version_id for one in build]
     ledger.revive(version_ids)
     items = [
@@ -85,20 +85,18 @@ def start_live(
         "doc_id": document.doc_id,
         "live": target.version_id if target is not None and version is not None else "",
     }
-    return _started("live", document.namespace, args, items, settings, store, ledger)
+    return _start_job("live", document.namespace, args, items, settings, store, ledger)
 
 
 def go_live(job: Job, ledger: Ledger) -> None:
-    """Do what a job `live` is for, once its version was built: pin that version, or let the
-    document go.
-    """
+    """Do what a job `live` is for once its version is built: pin it, or let the document go."""
     if version_id := job.args["live"]:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
         ledger.unpin(job.namespace, job.args["doc_id"])
 
 
-def _complete(version: Version, strategy: Strategy) -> bool:
+def _is_complete(version: Version, strategy: Strategy) -> bool:
     return (
         version.status == "ready"
         and version.counts.get("profile") == stage_profiles(strategy)["embeddings"]
@@ -122,7 +120,7 @@ def start_edit(
 
     A title that a user gave stays when a newer version comes; it is kept as metadata `title`.
     """
-    edited = _edited(document, edits)
+    edited = _apply_edits(document, edits)
     if edited.metadata.get("title") != document.metadata.get("title"):
         edited = replace(
             edited,
@@ -138,10 +136,10 @@ def start_edit(
         "release": document.live_version is not None,
         "doc_id": document.doc_id,
     }
-    return _started("edit", document.namespace, args, [], settings, store, ledger)
+    return _start_job("edit", document.namespace, args, [], settings, store, ledger)
 
 
-def _edited(document: Document, edits: Edits) -> Document:
+def _apply_edits(document: Document, edits: Edits) -> Document:
     metadata = {**document.metadata, **edits.metadata}
     if edits.title is not None:
         metadata["title"] = edits.title.strip()
@@ -167,9 +165,7 @@ def _edited(document: Document, edits: Edits) -> Document:
 
 
 def _found_title(document: Document, strategy: Strategy, store: Store, ledger: Ledger) -> str:
-    """The title that the document's live version gives it; the file's name where nothing was
-    built.
-    """
+    """The title from the document's live version; the file's name where nothing was built."""
     if document.live_version is None:
         return document.filename
     version = ledger.version(document.live_version)
@@ -182,7 +178,7 @@ def _found_title(document: Document, strategy: Strategy, store: Store, ledger: L
 # --- jobs ---------------------------------------------------------------------------------------
 
 
-def _started(
+def _start_job(
     kind: str,
     namespace: str,
     args: Json,

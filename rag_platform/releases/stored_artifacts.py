@@ -22,9 +22,7 @@ SCHEMA_VERSION = 1  # of records
 
 @dataclass(frozen=True, slots=True)
 class Belongings:
-    """Hashes and ids of what versions have in the stores; every set may be shared with other
-    documents but `chunk_ids`.
-    """
+    """Hashes and ids of what versions have; all but `chunk_ids` may be shared with others."""
 
     file_sha256s: frozenset[str] = frozenset()
     chunk_ids: frozenset[str] = frozenset()
@@ -60,9 +58,7 @@ class Record:
 def stage_files(
     store: Store, version: Version, kind: str, profiles: Collection[str] | None = None
 ) -> list[Path]:
-    """The Parquet files of one kind that a version has, of all profiles or of some, editions
-    included.
-    """
+    """The Parquet files of one kind that a version has, of all profiles or of some."""
     folder = store.version_path(version, kind, "any").parent
     found = sorted(path for path in folder.glob("*.parquet") if not path.name.startswith("."))
     return [path for path in found if profiles is None or profile_of(path) in profiles]
@@ -122,9 +118,7 @@ def write_record(store: Store, record: Record) -> None:
 
 
 def read_record(store: Store, namespace: str, sequence: int) -> Record | None:
-    """The record of one deletion, None when there is none. Raises SchemaVersionError for one of
-    another program version.
-    """
+    """The record of one deletion, None when there is none. Raises SchemaVersionError."""
     path = store.deletion_path(namespace, sequence)
     if not path.is_file():
         return None

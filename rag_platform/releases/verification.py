@@ -1,6 +1,4 @@
-"""Proves the quotes of a published release against the raw bytes, version by version, and its
-catalog column by column.
-"""
+"""Proves the published release: its quotes against the raw bytes, its catalog by columns."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import logging
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import count_edited, verify_version
@@ -97,7 +95,7 @@ def verify_release(
             ledger = held.enter_context(closing(Ledger(store.ledger_path)))
             catalog = held.enter_context(closing(CatalogReader(directory / CATALOG)))
             rows = held.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
-            work = _Verifying(
+            work = _Proof(
                 store,
                 manifest,
                 catalog,
@@ -121,23 +119,20 @@ def verify_release(
         ) from error
 
 
-class _Verifying:
+@dataclass
+class _Proof:
     """One call of `verify_release`."""
 
-    def __init__(
-        self,
-        store: Store,
-        manifest: Manifest,
-        catalog: CatalogReader,
-        rows: CatalogProof,
-        strategy: Strategy,
-        limits: Limits,
-    ) -> None:
-        self.store, self.manifest, self.catalog, self.rows = store, manifest, catalog, rows
-        self.strategy, self.limits = strategy, limits
-        self.failures: list[VerifyFailure] = []
-        self.alone: list[str] = []
-        self.checked = self.edited = 0
+    store: Store
+    manifest: Manifest
+    catalog: CatalogReader
+    rows: CatalogProof
+    strategy: Strategy
+    limits: Limits
+    failures: list[VerifyFailure] = field(default_factory=list)
+    alone: list[str] = field(default_factory=list)
+    checked: int = 0
+    edited: int = 0
 
     def one(self, chunk_id: str) -> Verification:
         """The verification of one chunk, with what is shown beside it."""
@@ -152,14 +147,12 @@ class _Verifying:
         return self.result()
 
     def version(self, version_id: str, only: str = "") -> None:
-        """Prove the rows of a version and its chunks, or one; whatever a damaged row or output
-        raises is a failure of its own.
-        """
+        """Prove a version's rows and chunks, or one chunk; an exception is a failure of its own."""
         source_uri = ""
         try:
             version = self.catalog.version(version_id)
             if version is None:
-                self._failed(
+                self._fail(
                     f"rows: there are chunks of version {version_id}, which the release does not"
                     " hold",
                     only,
@@ -190,24 +183,22 @@ class _Verifying:
         # pass it
         except Exception as error:
             logger.exception("verifying %s", version_id)
-            self._failed(f"unreadable: {_said(error)}", "", version_id, source_uri)
+            self._fail(f"unreadable: {_message_of(error)}", "", version_id, source_uri)
 
     def release(self) -> None:
         """Prove that the release is whole: its files, its rows, its indexes."""
         for name in changed_files(self.rows.path.parent, self.manifest.files):
-            self._failed(
-                f"file_changed: {name} is gone or has another sha256 than the manifest says"
-            )
+            self._fail(f"file_changed: {name} is gone or has another sha256 than the manifest says")
         try:
             for reason in self.rows.of_release():
-                self._failed(reason)
+                self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
-                self._failed(f"counts: {reason}")
+                self._fail(f"counts: {reason}")
         except Exception as error:  # as above
             logger.exception("verifying release %s", self.manifest.release_id)
-            self._failed(f"unreadable: {_said(error)}")
+            self._fail(f"unreadable: {_message_of(error)}")
 
-    def _failed(
+    def _fail(
         self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = ""
     ) -> None:
         self.failures.append(VerifyFailure(chunk_id, version_id, source_uri, reason))
@@ -223,5 +214,5 @@ class _Verifying:
         )
 
 
-def _said(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     return error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"

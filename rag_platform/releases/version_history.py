@@ -1,12 +1,9 @@
-"""The history of a document, and what differs between two of its versions; read from the ledger,
-the manifests and the stage files.
+"""The history of a document, and what differs between two of its versions as they were cut; read
+from the ledger, the manifests and the stage files.
 
-What differs between two versions of a document as they were cut: sections and chunks added,
-removed, changed, unchanged.
-
-Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed has
-its id still. Of what remains, chunks that stand at the same place of the same section are one chunk
-that changed.
+Sections and chunks are compared by their ids, which hold no version: a chunk whose text stayed
+still has its id. Of the others, chunks at the same place of the same section are one chunk that
+changed.
 """
 
 from __future__ import annotations
@@ -38,9 +35,7 @@ _SHOWN_CHUNKS = 20
 
 
 def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
-    """Every version of a document, newest first, with what became of it and the kept releases that
-    hold it.
-    """
+    """Every version of a document, newest first: its state and the kept releases that hold it."""
     namespace = document.namespace
     stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == document.doc_id]
     holding = {
@@ -68,9 +63,7 @@ def version_rows(
     stones: Iterable[Tombstone],
     holding: Mapping[str, Iterable[str]],
 ) -> list[Json]:
-    """One row a version, newest first; `stones` are the document's deletions in force, `holding`
-    maps release_id to version_ids.
-    """
+    """A row for each version, newest first; `holding` maps release_id to version_ids."""
     deleted = {stone.version_id: stone.created_at for stone in stones}
     return [
         {
@@ -214,9 +207,7 @@ def _before(document: Document, new: Version, versions: Sequence[Version]) -> Ve
 def _common_profiles(
     versions: Sequence[Version], strategy: Strategy, store: Store
 ) -> Mapping[str, str]:
-    """The first profiles under which all versions have outputs: of the strategy as it is, else of a
-    version's last build.
-    """
+    """The first profiles with outputs of all versions: the strategy's, else a last build's."""
     recorded = [
         version.counts["built"] for version in reversed(versions) if "built" in version.counts
     ]
@@ -289,16 +280,16 @@ class Revision:
         """Counts, and every difference with its text, for programs."""
         return {
             "sections": {
-                "added": [_named(section) for section in self.sections_added],
-                "removed": [_named(section) for section in self.sections_removed],
-                "changed": [_named(section) for section in self.sections_changed],
+                "added": [_section_data(section) for section in self.sections_added],
+                "removed": [_section_data(section) for section in self.sections_removed],
+                "changed": [_section_data(section) for section in self.sections_changed],
                 "unchanged": self.sections_unchanged,
             },
             "chunks": {
-                "added": [_told(chunk) for chunk in self.chunks_added],
-                "removed": [_told(chunk) for chunk in self.chunks_removed],
+                "added": [_chunk_data(chunk) for chunk in self.chunks_added],
+                "removed": [_chunk_data(chunk) for chunk in self.chunks_removed],
                 "changed": [
-                    {"before": _told(before), "after": _told(after)}
+                    {"before": _chunk_data(before), "after": _chunk_data(after)}
                     for before, after in self.chunks_changed
                 ],
                 "unchanged": self.chunks_unchanged,
@@ -366,9 +357,7 @@ def revise(before: Parts, after: Parts) -> Revision:
 
 
 def _section_hashes(parts: Parts) -> dict[str, str]:
-    """Of the text without what surrounds it: a section that is no longer the last one has not
-    changed by that.
-    """
+    """Hashes of the sections' texts by id, without the white space around them."""
     return {
         s.section_id: (
             hashlib.sha256(parts.text[s.norm_start : s.norm_end].strip().encode()).hexdigest()
@@ -400,11 +389,11 @@ def _counts(
     )
 
 
-def _named(section: Section) -> Json:
+def _section_data(section: Section) -> Json:
     return {"section_id": section.section_id, "section_path": section.section_path}
 
 
-def _told(chunk: Chunk) -> Json:
+def _chunk_data(chunk: Chunk) -> Json:
     return {
         "chunk_id": chunk.chunk_id,
         "section_path": chunk.section_path,

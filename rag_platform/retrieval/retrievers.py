@@ -182,7 +182,7 @@ def asked_again(
 
     config, index = strategy.retrieval, lease.release.dense
     assert index is not None  # the caller's legs both ran
-    known = index.held(candidate.chunk_id for candidate in fused)
+    known = index.keep_embedded(candidate.chunk_id for candidate in fused)
     if not known:
         return []
     vector, _ = library.query_vector(strategy.embedding, query.dense_query_text)

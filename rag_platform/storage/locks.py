@@ -1,6 +1,4 @@
-"""Locks between processes: a file under the data root, held by `flock`, that says who holds it and
-since when.
-"""
+"""Locks between processes: files held by `flock` that say who holds them and since when."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ _shared: dict[tuple[Path, int], str] = {}
 
 
 @contextmanager
-def locked(
+def hold_lock(
     path: Path, owner: str, what: str, *, shared: bool = False, wait: float
 ) -> Iterator[None]:
     """Hold the lock of a file, alone or `shared`; the thread that holds it may take it again, and
@@ -49,7 +47,7 @@ def locked(
         finally:
             _held[key] -= 1
         return
-    with _opened(path) as handle:
+    with _open(path) as handle:
         until = time.monotonic() + wait
         while True:
             try:
@@ -77,7 +75,7 @@ def locked(
                 handle.truncate(0)
 
 
-def _opened(path: Path) -> typing.TextIO:
+def _open(path: Path) -> typing.TextIO:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return open(path, "a+", encoding="utf-8")

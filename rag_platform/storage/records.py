@@ -48,30 +48,28 @@ def parse_json(text: str | bytes) -> Any:
 def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
     """The record whose fields stand in `data`; lists become tuples where the record says so."""
     fields = _field_types(cast(Any, record))
-    return record(**{key: _restored(fields[key], item) for key, item in data.items()})
+    return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
 
 def parquet_bytes(
     record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None
 ) -> bytes:
     """Records of one type as a Parquet file that holds its record and schema version."""
-    return (
-        _encoded(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
-    )
+    return _encode(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
 
 
 @functools.cache
 def _without_rows(record: Any) -> bytes:
-    return _encoded(record, (), None)  # most documents have no images and no edits
+    return _encode(record, (), None)  # most documents have no images and no edits
 
 
-def _encoded(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
+def _encode(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
     values = [
-        tuple(map(_stored, row)) if _has_objects(record) else row
+        tuple(map(_to_cell, row)) if _has_objects(record) else row
         for row in map(_getter(record), rows)
     ]
     # All columns at once: one call for each costs three times as much for the few rows of a
@@ -91,9 +89,7 @@ def _encoded(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) 
 
 
 def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[RecordT]:
-    """The records that the bytes of a Parquet file hold. Raises SchemaVersionError for a file of
-    another version or record.
-    """
+    """The records in the bytes of a Parquet file. Raises SchemaVersionError for others."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -134,6 +130,39 @@ def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
         columns=list(names), use_threads=False
     )
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+# --- rows of SQLite -----------------------------------------------------------------------------
+
+
+def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
+    """The record whose columns lead the row; tuples and mappings are JSON text there."""
+    decoders, width = row_decoders(cast(Any, record))
+    values = list(row[:width])
+    for position, decode in decoders:
+        if values[position] is not None:
+            values[position] = decode(values[position])
+    return record(*values)
+
+
+@functools.cache
+def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]]], int]:
+    """(position and decoder of the fields that are stored in another form, number of fields)."""
+    hints = [_plain(hint) for hint in _field_types(record).values()]
+    decoders: dict[Any, Callable[[Any], Any]] = {tuple: _read_tuple, dict: _read_dict, bool: bool}
+    kinds = [decoders.get(typing.get_origin(hint) or hint) for hint in hints]
+    return [(n, decode) for n, decode in enumerate(kinds) if decode is not None], len(hints)
+
+
+def _read_tuple(text: str) -> tuple[Any, ...]:
+    return () if text == "[]" else tuple(parse_json(text))  # most are empty
+
+
+def _read_dict(text: str) -> dict[str, Any]:
+    return {} if text == "{}" else parse_json(text)
+
+
+# --- Arrow --------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -183,13 +212,13 @@ def _has_objects(record: Any) -> bool:
     return any(typing.get_origin(_plain(hint)) is dict for hint in _field_types(record).values())
 
 
-def _stored(value: Any) -> Any:
+def _to_cell(value: Any) -> Any:
     return (
         json.dumps(value, ensure_ascii=False, sort_keys=True) if isinstance(value, dict) else value
     )
 
 
-def _restored(hint: Any, value: Any) -> Any:
+def _restore(hint: Any, value: Any) -> Any:
     restore = _restorer(hint)
     return value if restore is None or value is None else restore(value)
 

@@ -1,12 +1,8 @@
-"""What readers do where the data root cannot be written: engines that write beside what they read
-get a folder of this process instead.
+"""Reading files where they cannot be written, and SQLite files from any number of threads.
 
-Reads a finished SQLite file from any number of threads, also after another process has removed the
-file.
-
-A release is removed while questions to it are still answered. What is open stays readable then, but
-a thread that comes later cannot open the file any more; it reads through a connection that is kept
-for this.
+Engines that write beside what they read get a temporary folder instead. A release is removed while
+questions to it are still answered: what is open stays readable, but a thread that comes later
+cannot open the file any more; it reads through a connection that is kept for this.
 """
 
 from __future__ import annotations
@@ -33,9 +29,9 @@ def writable(path: Path) -> bool:
     return os.access(folder, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
 
 
-def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
-    """A temporary folder that holds the files of `directory`, as copies or as links, and goes when
-    `owner` goes.
+def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> Path:
+    """A temporary folder that goes when `owner` goes: copies of those files of `directory` that
+    `copies` names, links to the others.
     """
     folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
     weakref.finalize(owner, shutil.rmtree, folder, ignore_errors=True)
@@ -43,14 +39,14 @@ def stand_in(directory: Path, owner: object, *, copied: bool) -> Path:
         target = folder / path.relative_to(directory)
         if path.is_dir():
             target.mkdir()
-        elif copied:
+        elif copies(path):
             shutil.copyfile(path, target)
         elif path.suffix != ".lock":
             target.symlink_to(path.resolve())
     return folder
 
 
-def connected(path: Path, *, timeout: float) -> sqlite3.Connection:
+def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
     """A connection to a database of a cache that threads take turns with: in WAL mode where it can
     be written, else for reading only.
 
@@ -88,10 +84,10 @@ class ReadOnlyFile:
 
     def db(self) -> sqlite3.Connection:
         """The connection. Raises sqlite3.OperationalError when the file cannot be read."""
-        stamp = self._now()
+        stamp = self._read_stamp()
         if self._db is None or stamp != self._stamp:
             self.close()
-            self._db, self._stamp = self._opened(), stamp
+            self._db, self._stamp = self._reopen(), stamp
         return self._db
 
     def close(self) -> None:
@@ -103,7 +99,7 @@ class ReadOnlyFile:
     def _beside(self, end: str) -> Path:
         return self._path.with_name(self._path.name + end)
 
-    def _now(self) -> Stamp:
+    def _read_stamp(self) -> Stamp:
         """What tells that the database was written: inode, size and time of the file and of its
         log.
         """
@@ -121,12 +117,12 @@ class ReadOnlyFile:
                 found.append((0, 0, 0))
         return tuple(found)
 
-    def _opened(self) -> sqlite3.Connection:
+    def _reopen(self) -> sqlite3.Connection:
         uri = self._path.resolve().as_uri()
         log = self._beside("-wal")
         if self._beside("-shm").exists():
             try:
-                return _readable(
+                return _require_readable(
                     sqlite3.connect(
                         f"{uri}?mode=ro",
                         uri=True,
@@ -139,24 +135,24 @@ class ReadOnlyFile:
             except sqlite3.OperationalError:
                 pass
         if not log.exists() or not log.stat().st_size:
-            return _readable(
+            return _require_readable(
                 sqlite3.connect(
                     f"{uri}?immutable=1", uri=True, isolation_level=None, check_same_thread=False
                 )
             )
-        return self._copied()
+        return self._open_copy()
 
-    def _copied(self) -> sqlite3.Connection:
+    def _open_copy(self) -> sqlite3.Connection:
         for left in reversed(range(_COPIES)):
             folder = Path(tempfile.mkdtemp(prefix="rag-read-"))
             try:
-                before = self._now()
+                before = self._read_stamp()
                 for end in ("", "-wal"):
                     shutil.copyfile(self._beside(end), folder / f"copy{end}")
-                if before == self._now() or not left:
+                if before == self._read_stamp() or not left:
                     # an open file stays readable when its name goes, and nothing is left of it when
                     # this process ends
-                    return _readable(
+                    return _require_readable(
                         sqlite3.connect(
                             folder / "copy", isolation_level=None, check_same_thread=False
                         )
@@ -166,7 +162,7 @@ class ReadOnlyFile:
         raise AssertionError("the last copy is read whatever came of it")
 
 
-def _readable(db: sqlite3.Connection) -> sqlite3.Connection:
+def _require_readable(db: sqlite3.Connection) -> sqlite3.Connection:
     try:
         db.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except BaseException:
@@ -213,9 +209,7 @@ class Connection:
 
 
 class LastingFile:
-    """The connections to a file that never changes, one a thread; `prepare` is given each new one
-    and may refuse it.
-    """
+    """Connections to a file that never changes, one a thread; `prepare` may refuse each."""
 
     def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self._path = path
@@ -226,14 +220,12 @@ class LastingFile:
         self._open: list[tuple[threading.Thread, Connection]] = []
         self._closed = False
         self._lock = threading.Lock()
-        self._kept = self._connected()
+        self._kept = self._connect()
 
     def db(self) -> Connection:
-        """The connection of this thread; the kept one when the file is gone. Raises what SQLite and
-        `prepare` raise.
-        """
+        """This thread's connection, the kept one when the file is gone. Raises SQLite's errors."""
         held: Connection | None = getattr(self._local, "db", None)
-        return self._opened() if held is None else held
+        return self._reopen() if held is None else held
 
     def close(self) -> None:
         """Close every thread's connection; none can be asked for afterwards."""
@@ -243,9 +235,9 @@ class LastingFile:
                 self._open.pop()[1].close()
         self._kept.close()
 
-    def _opened(self) -> Connection:
+    def _reopen(self) -> Connection:
         try:
-            made = self._connected()
+            made = self._connect()
         except sqlite3.OperationalError:
             if self._path.exists():
                 raise
@@ -262,7 +254,7 @@ class LastingFile:
         self._local.db = made
         return made
 
-    def _connected(self) -> Connection:
+    def _connect(self) -> Connection:
         # Autocommit and shared closing: close() may run in another thread than the queries did.
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:

@@ -1,6 +1,4 @@
-"""The only module that knows paths under RAG_HOME; every write is atomic (temporary name, fsync,
-rename).
-"""
+"""The only module that knows paths under RAG_HOME; every write is atomic."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ from typing import Any, TypeVar
 
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
-from rag_platform.storage.locks import locked
+from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import (
     parquet_bytes,
     parquet_columns,
@@ -65,9 +63,7 @@ class Store:
         )
 
     def config_path(self, strategy_config_id: str) -> Path:
-        """The canonical JSON of a strategy that something was made with, whatever its file says
-        now.
-        """
+        """The canonical JSON of a strategy, whatever its file says now."""
         return self.home / "configs" / f"{strategy_config_id}.json"
 
     @property
@@ -102,9 +98,7 @@ class Store:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """A folder for the length of the block, below the data root: what a killed process leaves
-        in it is found and removed.
-        """
+        """A temporary folder below the data root, where leftovers of killed processes are found."""
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self.spool_dir) as folder:
             yield Path(folder)
@@ -123,9 +117,7 @@ class Store:
         )
 
     def version_path(self, version: Version, stage: str, profile: str, edition: str = "") -> Path:
-        """The Parquet file of one stage of one version; that of an edition of it lies beside the
-        version's own.
-        """
+        """The Parquet file of one stage of one version, or of an edition of it."""
         return self.version_dir(version).joinpath(
             stage, f"{profile}{f'-{edition}' if edition else ''}.parquet"
         )
@@ -183,13 +175,13 @@ class Store:
         Raises BusyError naming the holder and since when, after `wait` seconds.
         """
         what = f"namespace {namespace!r} is being written"
-        with locked(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
+        with hold_lock(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
             yield
 
     @contextmanager
     def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
         """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
-        with locked(
+        with hold_lock(
             self.releases_dir(namespace) / ".drafts",
             "a draft",
             f"a draft of namespace {namespace!r} is being changed",
@@ -199,10 +191,8 @@ class Store:
 
     @contextmanager
     def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
-        """Hold off the collector of garbage while bytes are stored that no row of the ledger names
-        yet; any number may receive.
-        """
-        with locked(
+        """Keep the garbage collector out while bytes without a ledger row are stored; shared."""
+        with hold_lock(
             self.home / ".collector",
             "receiving",
             "garbage is being collected",
@@ -214,7 +204,7 @@ class Store:
     @contextmanager
     def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
         """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
-        with locked(
+        with hold_lock(
             self.home / ".collector",
             owner,
             "files are being received, or garbage collected,",
@@ -225,9 +215,7 @@ class Store:
     # --- receiving -------------------------------------------------------------------------------
 
     def spool(self, source: Readable, chunk_size: int, max_bytes: int) -> tuple[str, int]:
-        """(file_sha256, size) of the stream, its bytes stored under raw/ in one pass. Raises
-        IntegrityError above `max_bytes`.
-        """
+        """(file_sha256, size) of a stream stored under raw/. Raises IntegrityError `too_large`."""
         self.spool_dir.mkdir(parents=True, exist_ok=True)
         digest, size = hashlib.sha256(), 0
         handle, temporary = tempfile.mkstemp(dir=self.spool_dir)
@@ -259,9 +247,7 @@ class Store:
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`; renamed over it when the block ends well, removed when it
-    does not.
-    """
+    """A temporary path beside `path`, renamed over it unless the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
@@ -356,6 +342,15 @@ def _flush(path: Path | str) -> None:
         os.fsync(written.fileno())
 
 
+def flush_directory(path: Path) -> None:
+    """Flush the names in a folder to disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 atomically, newlines as they are."""
     with atomic_path(path) as temporary:
@@ -407,9 +402,7 @@ def write_records(
 
 
 def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
-    """The records of a Parquet file. Raises SchemaVersionError for a file of another version or
-    record.
-    """
+    """The records of a Parquet file. Raises SchemaVersionError for others."""
     return parquet_records(path.read_bytes(), record, path)
 
 
@@ -440,9 +433,7 @@ def link_or_copy(source: Path, target: Path) -> None:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copy the bytes inside the kernel; where the file system can, the copy shares them on disk
-    until one of the two is written.
-    """
+    """Copy the bytes inside the kernel; the file system may share them until they change."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with open(source, "rb") as reading, open(target, "wb") as writing:
         try:
@@ -457,9 +448,7 @@ def copy_file(source: Path, target: Path) -> None:
 
 
 def own_copies(directory: Path) -> None:
-    """Give every file below that has other names bytes of its own, so that it may be changed in
-    place.
-    """
+    """Replace every file below that has other names by a copy of its own."""
     for path in [
         path for path in directory.rglob("*") if path.is_file() and path.stat().st_nlink > 1
     ]:

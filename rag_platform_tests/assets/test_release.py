@@ -24,10 +24,10 @@ from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import CheckResult, read_manifest, write_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
+    is_behind_ledger,
     newest_candidate,
     publish_candidate,
     roll_back,
-    unfinished,
 )
 
 pytestmark = pytest.mark.integration
@@ -149,7 +149,7 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
             ledger=shelf.ledger,
         )
     assert refused.value.code == "checks_failed"
-    assert unfinished("default", shelf.settings, shelf.store, shelf.ledger)
+    assert is_behind_ledger("default", shelf.settings, shelf.store, shelf.ledger)
 
     # the way around: only the last asset, which finds no candidate of its own to publish
     assert not run(instance, ("published_release",)).success
@@ -238,7 +238,7 @@ def test_a_pointer_moved_in_a_crash_is_what_counts(
     second, _ = build_candidate("default", **parts)
     releases.publish(shelf.store, "default", second.release_id)  # and then the process died
     assert "12 trucks" in said(shelf, "How many trucks?")
-    assert not unfinished("default", shelf.settings, shelf.store, shelf.ledger)
+    assert not is_behind_ledger("default", shelf.settings, shelf.store, shelf.ledger)
     assert newest_candidate("default", shelf.ledger) == second.release_id
     publish_candidate("default", second.release_id, **rest)
     assert [row.state for row in shelf.ledger.releases("default")] == ["published", "retired"]

@@ -21,9 +21,9 @@ from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
+    is_behind_ledger,
     publish_candidate,
     roll_back,
-    unfinished,
 )
 from rag_platform.releases.release_store import current
 from rag_platform.releases.verification import verify_release
@@ -136,7 +136,7 @@ def test_an_edit_is_found_after_publishing_and_gone_after_a_rollback(case: Case)
     roll_back("default", None, store=case.shelf.store, ledger=case.shelf.ledger)
     assert "sixty" in case.ask("how many times").hits[0].chunk_text
     # going back was on purpose
-    assert not unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert not is_behind_ledger("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
 
 
 def test_citations_and_documents_say_what_was_edited(case: Case) -> None:
@@ -248,7 +248,7 @@ def test_what_nobody_touched_keeps_its_vectors_and_postings(case: Case) -> None:
         )
     )
     assert base.views[untouched] == edition.views[untouched]
-    assert not unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert not is_behind_ledger("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
 
 
 # --- newer versions and other configs -----------------------------------------------------------
@@ -436,7 +436,7 @@ def test_an_interrupted_publication_is_done_again(case: Case) -> None:
     name = edition_name(opened.edited.operations, opened.work.profiles["chunks"])
     # killed right behind it
     case.shelf.ledger.put_edition(opened.version.version_id, name, opened.edited.operations)
-    assert unfinished("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
+    assert is_behind_ledger("default", case.shelf.settings, case.shelf.store, case.shelf.ledger)
     assert not case.drafts.open(case.doc_id).changes
     case.publish()
     assert (case.row().state, case.ask("Ninety").hits[0].chunk_text) == ("published", "Ninety.")

@@ -324,6 +324,19 @@ def test_missing_newer_and_foreign_files_are_refused(path: Path, tmp_path: Path)
         CatalogReader(tmp_path / "foreign.sqlite")
 
 
+def test_a_damaged_file_is_named_with_the_remedy(path: Path) -> None:
+    data = path.read_bytes()
+    whole = 3 * 16_384  # the pages of the schema and of its version
+    path.write_bytes(data[:whole] + b"\xff" * (len(data) - whole))
+    catalog = CatalogReader(path)
+    with pytest.raises(
+        IntegrityError, match=r"catalog\.sqlite cannot be read.*rag rebuild --full"
+    ) as caught:
+        catalog.chunk_ids()
+    assert caught.value.code == "catalog_damaged" and str(path) in caught.value.message
+    catalog.close()
+
+
 # The tables as the first released schema had them.
 SCHEMA_1 = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);

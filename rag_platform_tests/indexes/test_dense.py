@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
-from rag_platform.indexes.delta import copy_files, link_parent
+from rag_platform.indexes.delta import link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
 from rag_platform.retrieval.retrievers import plan_access
 
 CHROMA = ProviderConfig(provider="chroma")
+ALWAYS = RetrievalConfig(exact_scan_rows=0)  # the approximate index is asked at every size
 AXES = np.eye(4, dtype=np.float32)
 
 
@@ -88,9 +89,16 @@ def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> Non
     rows = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     dense.update(
-        CHROMA, tmp_path, dim=8, removed=(), added={f"c{n:03}": row for n, row in enumerate(rows)}
+        CHROMA,
+        tmp_path,
+        dim=8,
+        removed=(),
+        added={f"c{n:03}": row for n, row in enumerate(rows)},
+        retrieval=ALWAYS,
     )
-    dense.update(CHROMA, tmp_path, dim=8, removed=["c000", "c001"], added={"c001": rows[0]})
+    dense.update(
+        CHROMA, tmp_path, dim=8, removed=["c000", "c001"], added={"c001": rows[0]}, retrieval=ALWAYS
+    )
     reader = DenseVectors(tmp_path, CHROMA)
     assert reader.count() == 499 and reader.ids()[0] == "c001"
     exact, _ = reader.search(rows[5], 10)
@@ -175,10 +183,10 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(
 ) -> None:
     monkeypatch.setattr(dense, "FRESH_ROWS", 4)
     vectors = circle(40)
-    assert dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors) == 0
+    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     before = everything(tmp_path)
     added = {"n1": vectors["c010"], "c002": vectors["c020"]}
-    assert dense.update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added) == 0
+    dense.update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added, retrieval=ALWAYS)
     assert {name: data for name, data in everything(tmp_path).items() if name in before} == before
     assert (tmp_path / "gone.txt").read_text().split() == ["c001", "c002"]
     assert (tmp_path / "fresh.txt").read_text().split() == ["c002", "n1"]
@@ -193,15 +201,19 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(
     )
     assert ids_of(reader.search(vectors["c001"], 2, approximate=True)) == (["c000", "c003"], "ann")
     reader.close()
-    # a new base; its graph has three deleted nodes
-    assert dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}) == 3
+    # a new base, and a new approximate index over it
+    dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}, retrieval=ALWAYS)
     assert not list(tmp_path.glob("fresh*")) and not (tmp_path / "gone.txt").exists()
     ids, matrix = read_matrix(tmp_path)
     assert ids == sorted({*vectors, "n1"} - {"c001", "c003"}) and np.array_equal(
         matrix[ids.index("c002")], vectors["c020"]
     )
-    # too many: the graph is built anew
-    assert dense.update(CHROMA, tmp_path, dim=2, removed=ids[:12], added={}, stale=3) == 0
+    reader = DenseVectors(tmp_path, CHROMA)
+    assert reader.has_ann and ids_of(reader.search(vectors["c001"], 2, approximate=True)) == (
+        ["c000", "c039"],
+        "ann",
+    )
+    reader.close()
 
 
 @pytest.mark.integration
@@ -209,9 +221,9 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
     tmp_path: Path,
 ) -> None:
     vectors = circle(400)
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors)
+    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     gone = [f"c{n:03}" for n in range(60)]
-    dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={})
+    dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={}, retrieval=ALWAYS)
     reader = DenseVectors(tmp_path, CHROMA)
     assert ids_of(reader.search(vectors["c030"], 3, approximate=True)) == (
         ["c060", "c061", "c399"],
@@ -227,12 +239,8 @@ def test_what_is_linked_elsewhere_is_never_changed(
 ) -> None:
     monkeypatch.setattr(dense, "FRESH_ROWS", 2)
     vectors = circle(30)
-    dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors)
-    rewritten = dense.rewritten_on_open(CHROMA)
-    assert rewritten == {"chroma.sqlite3"}
-    left = link_parent(tmp_path / "old", tmp_path / "new", rewritten)
-    assert [source.name for source, _ in left] == ["chroma.sqlite3"]
-    copy_files(left)
+    dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    link_parent(tmp_path / "old", tmp_path / "new", without="")
     linked = {
         name
         for name in everything(tmp_path / "old")
@@ -246,6 +254,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
         "length.bin",
         "link_lists.bin",
         "index_metadata.pickle",
+        "chroma.sqlite3",
     }
     before = everything(tmp_path / "old")
     # readers of both names write nothing that the other would see
@@ -259,6 +268,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
         dim=2,
         removed=["c007"],
         added={f"n{n}": vectors[f"c{n:03}"] for n in range(4)},
+        retrieval=ALWAYS,
     )
     assert not (tmp_path / "new" / "fresh.npy").exists()
     assert everything(tmp_path / "old") == before
@@ -291,10 +301,12 @@ def test_answers_do_not_depend_on_the_history(
     for remove, add in [(set[int](), {n: n for n in range(20)}), *steps]:
         added = {f"c{n}": directions[angle] for n, angle in add.items()}
         removed = {name for name in held if name in added or int(name[1:]) in remove}
-        dense.update(CHROMA, folder / "grown", dim=2, removed=removed, added=added)
+        dense.update(
+            CHROMA, folder / "grown", dim=2, removed=removed, added=added, retrieval=ALWAYS
+        )
         held = {name: row for name, row in held.items() if name not in removed} | added
     names = sorted(held)
-    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=dense.stacked(held, 2))
+    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=dense.stack_rows(held, 2))
     grown, built = DenseVectors(folder / "grown", CHROMA), DenseVectors(folder / "built", CHROMA)
     assert grown.ids() == built.ids() == names and grown.count() == len(names)
     assert [np.array(part).tolist() for part in read_matrix(folder / "grown")] == [
@@ -324,14 +336,21 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     rows[2000:2100] = rows[7]  # as good as each other
     named = {f"c{number:04}": row for number, row in enumerate(rows)}
-    monkeypatch.setattr(dense, "_grow_ann", lambda *_: None)
-    dense.update(CHROMA, tmp_path, dim=320, removed=(), added=dict(list(named.items())[:2900]))
+    dense.update(
+        CHROMA,
+        tmp_path,
+        dim=320,
+        removed=(),
+        added=dict(list(named.items())[:2900]),
+        retrieval=RetrievalConfig(),
+    )
     dense.update(
         CHROMA,
         tmp_path,
         dim=320,
         removed=["c0003", "c2050"],
         added=dict(list(named.items())[2900:]),
+        retrieval=RetrievalConfig(),
     )
     narrowed, plain = DenseVectors(tmp_path, CHROMA), DenseVectors(tmp_path, CHROMA)
     narrowed.prepare()
@@ -373,7 +392,7 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
         (100_000, 384, {}, False),  # 2.9 ms
         (347_000, 384, {}, False),
         (348_000, 384, {}, True),  # 10.02 ms
-        (49_999, 3_072, {}, False),  # nobody measures its recall
+        (49_999, 3_072, {}, False),
         (50_000, 3_072, {}, True),
         (10, 2, {"exact_scan_rows": 9}, True),
         (1_000_000, 384, {"exact_scan_rows": 1_000_000}, False),
@@ -390,8 +409,9 @@ def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
         chunks=rows,
         allowed=None,
         k=50,
-        recall=1.0 if rows >= dense.MEASURED_ROWS else None,
+        recall=1.0,
         config=retrieval,
+        has_ann=needed,
     )
     assert (asked.dense == "ann") is needed
 
@@ -404,9 +424,9 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
     vectors, retrieval = circle(60), RetrievalConfig(exact_scan_rows=50)
     named = list(vectors.items())
     parts = {"dim": 2, "retrieval": retrieval}
-    assert dense.update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts) == 0
-    assert not dense.has_ann(tmp_path) and dense.measured_recall(CHROMA, tmp_path) is None
-    assert dense.update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts) == 0
+    dense.update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts)
+    assert not dense.has_ann(tmp_path)
+    dense.update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts)
     reader = DenseVectors(tmp_path, CHROMA)
     assert reader.has_ann and ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (
         ["c055"],
@@ -414,25 +434,18 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
     )
     assert ids_of(reader.search(vectors["c005"], 1, approximate=True)) == (["c005"], "ann")
     reader.close()
-    assert (
-        dense.update(
-            CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, stale=7, **parts
-        )
-        == 0
-    )
+    dense.update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, **parts)
     reader = DenseVectors(tmp_path, CHROMA)
     assert not reader.has_ann and reader.count() == 40
     assert ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "exact")
 
 
 @pytest.mark.integration
-def test_recall_of_the_approximate_index_is_measured_from_some_size_on(
+def test_recall_of_the_approximate_index_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400))
-    assert dense.measured_recall(CHROMA, tmp_path) is None
-    monkeypatch.setattr(dense, "MEASURED_ROWS", 400)
-    assert dense.measured_recall(CHROMA, tmp_path) == 1.0
+    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400), retrieval=ALWAYS)
+    assert dense.measure_recall(CHROMA, tmp_path) == 1.0
     # an index that finds next to nothing
-    monkeypatch.setattr(DenseVectors, "_proposed", lambda self, query, wanted: [0, 1])
-    assert dense.measured_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)
+    monkeypatch.setattr(DenseVectors, "_propose", lambda self, query, wanted: [0, 1])
+    assert dense.measure_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)

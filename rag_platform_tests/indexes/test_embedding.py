@@ -98,10 +98,10 @@ def journal(config: EmbeddingConfig) -> list[str]:
 def test_cache_returns_what_was_put_under_the_whole_key_only(cache: EmbeddingCache) -> None:
     cache.put({"h1": np.array([0.6, 0.8], dtype=np.float32)}, INFO, "p")
     assert cache.get(["h1", "h2"], INFO, "p")["h1"].tolist() == pytest.approx([0.6, 0.8])
-    assert cache.known(["h1", "h2"], INFO, "p") == {"h1"}
+    assert cache.hits(["h1", "h2"], INFO, "p") == {"h1"}
     for other in (EmbedderInfo("some", "2", 2), EmbedderInfo("other", "1", 2)):
-        assert cache.known(["h1"], other, "p") == set()
-    assert cache.known(["h1"], INFO, "q") == set()
+        assert cache.hits(["h1"], other, "p") == set()
+    assert cache.hits(["h1"], INFO, "q") == set()
 
 
 def test_cache_survives_reopening_and_is_shared_between_threads(cache: EmbeddingCache) -> None:
@@ -154,7 +154,7 @@ def test_a_refused_text_costs_no_other(cache: EmbeddingCache, troubled: Embeddin
     texts = [f"text {number:02}" for number in range(30)] + ["refuse me"]
     report = run(texts, troubled, cache)
     assert dict(report.failed) == {"refuse me": "one of the texts is refused"}
-    assert cache.known(texts, Troubled().info(), "p") == set(texts[:-1])
+    assert cache.hits(texts, Troubled().info(), "p") == set(texts[:-1])
 
 
 def test_bad_vectors_are_failures_with_a_reason(
@@ -199,7 +199,7 @@ def test_an_embedder_that_stays_away_ends_the_run_and_keeps_what_is_done(
             cache,
         )
     assert caught.value.retryable
-    assert cache.known(["a longer text that comes first"], Troubled().info(), "p")
+    assert cache.hits(["a longer text that comes first"], Troubled().info(), "p")
 
 
 def test_progress_counts_every_text(cache: EmbeddingCache) -> None:
@@ -230,7 +230,7 @@ def test_an_error_of_the_listener_ends_the_run(cache: EmbeddingCache) -> None:
             processes=1,
             on_progress=cancel,
         )
-    assert cache.known(["h"], EmbedderInfo("hashing-256", "1", 256), "p") == {"h"}
+    assert cache.hits(["h"], EmbedderInfo("hashing-256", "1", 256), "p") == {"h"}
 
 
 # --- child processes ----------------------------------------------------------------------------
@@ -281,7 +281,7 @@ def test_a_text_that_kills_its_process_costs_no_other(
     report = run(texts, troubled, cache, processes=2)
     assert set(report.failed) == {"die", "refuse me"}
     assert "exit status" in report.failed["die"]
-    assert cache.known(texts, Troubled().info(), "p") == set(texts[:6])
+    assert cache.hits(texts, Troubled().info(), "p") == set(texts[:6])
 
 
 @pytest.mark.integration
@@ -397,7 +397,7 @@ def test_a_joined_embedder_computes_only_what_a_part_lacks(
     # joined vectors are not stored
     assert {space[0] for space, _, _ in cache.entries()} == {"troubled", "hashing-8"}
     found = cache.get(texts, info, "p")
-    assert set(found) == cache.known([*texts, "c"], info, "p") == {"a", "b"}
+    assert set(found) == cache.hits([*texts, "c"], info, "p") == {"a", "b"}
     assert np.allclose(
         found["b"],
         np.concatenate([0.6 * np.array([1.0, 0.0]), 0.8 * Hashing(8).embed(["good b"])[0]]),
@@ -416,7 +416,7 @@ def test_closing_waits_for_what_another_thread_asks(tmp_path: Path) -> None:
         ) -> None:
             with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
                 while True:
-                    cache.known(["h"], INFO, "p")
+                    cache.hits(["h"], INFO, "p")
                     begun.set()
             ended.append("told")
 
@@ -438,7 +438,7 @@ def test_a_text_that_one_part_refuses_fails_as_a_whole(
     assert report.failed == {"r": "one of the texts is refused"} and report.error_types == {
         "provider_error": 1
     }
-    assert cache.known(["g", "r"], build("embedder", both.provider, both.options).info(), "p") == {
+    assert cache.hits(["g", "r"], build("embedder", both.provider, both.options).info(), "p") == {
         "g"
     }
 

@@ -420,3 +420,13 @@ def test_live_rows_are_known_by_their_fingerprint_until_somebody_changes_them(
         [],
         {notes.version_id: now_known[notes.version_id]},
     )
+
+
+def test_no_more_jobs_are_read_than_are_asked_for(ledger: Ledger) -> None:
+    made = [ledger.add_job("ingest", "lib", {}).job_id for _ in range(60)]
+    assert [job.job_id for job in ledger.jobs("lib", 3)] == made[:-4:-1]
+    assert len(ledger.jobs()) == 50
+    statements: list[str] = []
+    ledger._db().set_trace_callback(statements.append)
+    ledger.jobs("lib", 3)
+    assert len(statements) == 1 and statements[0].endswith("LIMIT 3")

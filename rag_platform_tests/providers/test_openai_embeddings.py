@@ -233,7 +233,7 @@ def test_passages_are_tried_again_counted_and_priced_by_who_embeds_them(
             text_norm_profile="p",
             processes=1,
         )
-        assert cache.known(["h1", "h2", "h3"], model(server.url).info(), "p") == {"h1", "h3"}
+        assert cache.hits(["h1", "h2", "h3"], model(server.url).info(), "p") == {"h1", "h3"}
     figures = report.figures()
     # halved twice
     assert (

@@ -19,12 +19,14 @@ from rag_platform.intake.downloading import Downloaded
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import garbage_collection
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import Proof, prove, recorded
+from rag_platform.releases.deletion import Proof, prove, record_deletion
 from rag_platform.releases.garbage_collection import Collected, alone, collect
 from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
 from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import write_json
+from rag_platform_tests.partitions import Keys
+from rag_platform_tests.release_checks import failed_checks
 
 GATE = (
     "# Gate\n"
@@ -91,7 +93,7 @@ class Bench:
         self, name: str, version_id: str | None = None, mode: str = "hard", release: bool = True
     ) -> Record:
         parts = {"settings": self.shelf.settings, "store": self.store, "ledger": self.ledger}
-        record = recorded(
+        record = record_deletion(
             self.ledger.delete("default", self.doc_id(name), version_id, mode), **parts
         )
         if release:
@@ -114,7 +116,7 @@ class Bench:
             settings=self.shelf.settings,
             store=self.store,
             ledger=self.ledger,
-            **options,
+            **{"partitions": Keys(), **options},
         )
 
     def files(self) -> list[str]:
@@ -134,9 +136,7 @@ class Bench:
 
     def proved(self) -> int:
         found = verify_release(self.store, "default", limits=self.shelf.settings.limits)
-        assert not found.failures and all(
-            check.passed for check in releases.check(self.store, "default", current(self))
-        )
+        assert not found.failures and not failed_checks(self.store, current(self))
         return found.checked
 
 

@@ -16,10 +16,11 @@ from rag_platform.errors import NotFoundError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ledger.schema import Draft
 from rag_platform.releases import garbage_collection
-from rag_platform.releases.deletion import Proof, prove, recorded
+from rag_platform.releases.deletion import Proof, prove, record_deletion
 from rag_platform.releases.garbage_collection import collect
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Shelf
+from rag_platform_tests.partitions import Keys
 
 CAPTION = {
     "image_type": "photo",
@@ -64,14 +65,13 @@ def take(shelf: Shelf, *inputs: Any) -> None:
 
 
 def count(shelf: Shelf, doc: str, **options: Any) -> Proof:
-    return prove(
-        "default", doc, settings=shelf.settings, store=shelf.store, ledger=shelf.ledger, **options
-    )
+    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
+    return prove("default", doc, **{"partitions": Keys(), **parts, **options})
 
 
 def delete_hard(shelf: Shelf, doc_id: str) -> Any:
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    record = recorded(shelf.ledger.delete("default", doc_id, None, "hard"), **parts)
+    record = record_deletion(shelf.ledger.delete("default", doc_id, None, "hard"), **parts)
     return collect(scope=record, **parts).removed
 
 
@@ -130,9 +130,8 @@ def test_a_page_and_its_download(shelf: Shelf, site: Any, monkeypatch: pytest.Mo
             ({"op": "edit_text"},),
         )
     )
-    before = count(
-        shelf, doc_id, partitions=[shelf.ledger.versions("default", doc_id)[0].version_id, "other"]
-    )
+    version_id = shelf.ledger.versions("default", doc_id)[0].version_id
+    before = count(shelf, doc_id, partitions=Keys(frozenset({version_id, "other"})))
     kinds = ("raw", "facts", "downloads", "drafts", "partitions", "ledger")
     assert [before.remaining[kind] for kind in kinds] == [1, 1, 1, 1, 1, 2]
     assert "downloads" in before.data()["markdown"] and before.data()["total"] == before.total

@@ -22,11 +22,11 @@ from rag_platform.releases.publishing import (
     build_candidate,
     go_forward,
     history,
+    is_behind_ledger,
     newest_candidate,
     pin_release,
     publish_candidate,
     roll_back,
-    unfinished,
 )
 
 pytestmark = pytest.mark.integration
@@ -62,7 +62,7 @@ def states(shelf: Any) -> dict[str, str]:
 
 
 def behind(shelf: Any) -> bool:
-    return unfinished("default", shelf.settings, shelf.store, shelf.ledger)
+    return is_behind_ledger("default", shelf.settings, shelf.store, shelf.ledger)
 
 
 def found(shelf: Any, question: str) -> set[str]:

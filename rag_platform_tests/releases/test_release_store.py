@@ -36,10 +36,12 @@ from rag_platform.indexes import dense
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
-from rag_platform.releases import release_store
+from rag_platform.releases import building, release_store
+from rag_platform.releases.building import Descent, build
 from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
 from rag_platform.releases.manifest import Manifest, embedder_info, read_manifest
 from rag_platform.storage.store import Store
+from rag_platform_tests.release_checks import check_again, failed_checks
 
 Live = tuple[Document, Version]
 
@@ -111,13 +113,13 @@ def grow(store: Store, tiny: Strategy) -> Callable[..., Manifest]:
         publish: bool = True,
     ) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
-            manifest = release_store.build(
+            manifest = build(
                 store,
                 "default",
                 strategy,
-                live,
+                building.Live(live),
                 release_id=release_id,
-                parent=parent,
+                descent=Descent(parent),
                 cache=cache,
                 processes=1,
             )
@@ -233,16 +235,15 @@ def test_versions_whose_rows_are_known_are_taken_over_unseen(
         release_id: str, live: list[Live], rows: dict[str, str], parent: str | None = None
     ) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
-            manifest = release_store.build(
+            manifest = build(
                 store,
                 "default",
                 tiny,
-                live,
+                building.Live(live, rows),
                 release_id=release_id,
-                parent=parent,
+                descent=Descent(parent),
                 cache=cache,
                 processes=1,
-                rows=rows,
             )
         release_store.publish(store, "default", release_id)
         return manifest
@@ -310,14 +311,13 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
         *(name for name in manifest.files if "/ann/" in name),
     ):
         assert (first / name).samefile(second / name), name
-    assert not (first / "dense/ann/chroma.sqlite3").samefile(second / "dense/ann/chroma.sqlite3")
     details = {check.name: check.details for check in manifest.checks}
     assert (
         details["vectors_valid"]
         == "1 vectors of length 1, 4 in the file that was proved with release r1"
     )
     assert details["counts_agree"].endswith("the approximate index over 4 of them as in release r1")
-    whole = {check.name: check.details for check in release_store.check(store, "default", "r2")}
+    whole = check_again(store, "r2")
     assert (
         whole["vectors_valid"] == "4 vectors of length 1"
         and "release r1" not in whole["counts_agree"]
@@ -326,7 +326,7 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
     assert opened.lexical is not None
     assert opened.lexical.search("8080", 5) == [] and len(opened.lexical.search("9090", 5)) == 1
     opened.close()
-    grow([guide, handbook], "r3", "r2")  # A, B, A
+    grow([guide, handbook], "r3", "r2", asking)  # A, B, A
     assert content(store, "r3") == content(store, "r1")
 
 
@@ -443,7 +443,6 @@ def test_a_text_that_cannot_be_embedded_fails_the_release_until_it_can(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from rag_platform.indexes.embedding import EmbeddingReport
-    from rag_platform.releases import building
 
     live = [make("guide", GUIDE), make("notes", NOTES)]
     failing = {hashlib.sha256(b"x").hexdigest(): "refused"}
@@ -471,29 +470,19 @@ def test_checks_find_damage(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
     grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
-    assert [
-        check for check in release_store.check(store, "default", "r1") if not check.passed
-    ] == []
+    assert failed_checks(store, "r1") == {}
     directory = store.release_dir("default", "r1") / "dense"
     ids, matrix = dense.read_matrix(directory)
     damaged = np.array(matrix)
     damaged[0] = 0.0
     dense.write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
-    failed = {
-        check.name: check.details
-        for check in release_store.check(store, "default", "r1")
-        if not check.passed
-    }
+    failed = failed_checks(store, "r1")
     assert set(failed) == {"vectors_valid", "files_intact"}
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
     dense.write_matrix(
         directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0]
     )
-    failed = {
-        check.name: check.details
-        for check in release_store.check(store, "default", "r1")
-        if not check.passed
-    }
+    failed = failed_checks(store, "r1")
     assert "1 chunks missing" in failed["counts_agree"]
 
 
@@ -522,7 +511,7 @@ def test_a_lost_cache_costs_time_only(
     with EmbeddingCache(store.embeddings_path) as cache:
         assert cache.rate(info) is None
         assert (
-            len(cache.known([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
+            len(cache.hits([guide[1].file_sha256], info, text_norm_profile_id(tiny.cleaning))) == 0
         )
 
 
@@ -571,8 +560,8 @@ live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(se
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
     try:
-        release_store.build(store, "default", load_strategy(settings), live, release_id="r2", \
-parent="r1", cache=cache)
+        building.build(store, "default", load_strategy(settings), building.Live(live), \
+release_id="r2", descent=building.Descent("r1"), cache=cache)
     except StorageError as error:
         print(error.code, [path.name for path in sorted(store.releases_dir("default").iterdir())], \
 release_store.current(store, "default"))
@@ -676,20 +665,18 @@ def test_an_open_release_answers_while_the_next_is_built_and_published(
         opened.catalog.counts(),
     ) == before
     opened.close()
-    assert [
-        check for check in release_store.check(store, "default", "r1") if not check.passed
-    ] == []
+    assert failed_checks(store, "r1") == {}
 
 
 KILLED = """
 import os, sys
-from rag_platform.releases import checks, release_store
+from rag_platform.releases import building
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 where = sys.argv[1]
 def die(*args, **kwargs):
     os.kill(os.getpid(), 9)
-module, name = {"replace": (os, "replace"), "sync": (release_store, "_sync"), "hash_files": \
-(checks, where)}.get(where, (release_store, where))
+module, name = {"replace": (os, "replace"), "flush": (building, "_flush")}.get(where, \
+(building, where))
 setattr(module, name, die)
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ir import Document, Version
@@ -700,13 +687,13 @@ live = [(from_json(Document, d), from_json(Version, v)) for d, v in read_json(se
 "live.json")]
 store = Store(settings.home)
 with EmbeddingCache(store.embeddings_path) as cache:
-    release_store.build(store, "default", load_strategy(settings), live, release_id="r2", \
-parent="r1", cache=cache)
+    building.build(store, "default", load_strategy(settings), building.Live(live), \
+release_id="r2", descent=building.Descent("r1"), cache=cache)
 """
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("where", ["hash_files", "write_manifest", "sync", "replace"])
+@pytest.mark.parametrize("where", ["hash_files", "write_manifest", "flush", "replace"])
 def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest], where: str
 ) -> None:
@@ -721,9 +708,7 @@ def test_kill_at_any_point_leaves_the_old_release_live_and_the_next_run_clean(
     assert [manifest.release_id for manifest in release_store.list_releases(store, "default")] == [
         "r1"
     ]
-    assert [
-        check for check in release_store.check(store, "default", "r1") if not check.passed
-    ] == []
+    assert failed_checks(store, "r1") == {}
     assert not grow(live, "r2", "r1").failures
     assert release_store.clean(release_store.surplus(store, "default", 2)) == []
 

@@ -10,7 +10,7 @@ import pytest
 from rag_platform.config.settings import Retention
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.schema import Tombstone
-from rag_platform.releases.retention import condemned, kept_versions
+from rag_platform.releases.retention import is_condemned, kept_versions
 
 NOW = datetime(2026, 3, 31, 12, tzinfo=UTC)
 OLD, RECENT = "2026-01-01T00:00:00Z", "2026-03-30T00:00:00Z"
@@ -133,8 +133,8 @@ def test_adding_it_again_saves_the_version_that_came_and_no_older_one() -> None:
     assert kept(*rows, of=document("c"), stones=(lifted,), versions_kept=3) == {"c"}
     # the same bytes came back
     assert kept(*rows, of=document("b"), stones=(lifted,), versions_kept=3) == {"b", "c"}
-    assert condemned(rows[0], [lifted], {"c"}) and not condemned(rows[2], [lifted], {"c"})
-    assert not condemned(rows[0], [stone("soft")])
+    assert is_condemned(rows[0], [lifted], {"c"}) and not is_condemned(rows[2], [lifted], {"c"})
+    assert not is_condemned(rows[0], [stone("soft")])
 
 
 def test_a_file_that_comes_back_after_a_soft_deletion_keeps_its_history() -> None:

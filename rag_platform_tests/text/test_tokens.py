@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rag_platform.chunkers.chunks import text_fields
 from rag_platform.errors import ConfigError
-from rag_platform.providers.openai_calls import estimated_usage
+from rag_platform.providers.model_calls import estimate_usage
 from rag_platform.text.tokens import counter, estimate_tokens, token_sums
 
 
@@ -45,7 +45,7 @@ def test_every_part_of_the_program_estimates_alike() -> None:
     assert len(text) == 53
     assert estimate_tokens(text) == 31
     assert text_fields(text)["token_count"] == 31
-    assert estimated_usage(text, "")["input_tokens"] == 31
+    assert estimate_usage(text, "")["input_tokens"] == 31
 
 
 def test_the_vocabularies_of_openai_models_count_as_their_makers_do() -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.providers.openai_calls import Listening, spoken
+from rag_platform.providers.model_calls import ThoughtFilter, strip_thoughts
 
 
 @pytest.mark.parametrize(
@@ -31,15 +31,15 @@ from rag_platform.providers.openai_calls import Listening, spoken
     ],
 )
 def test_only_thoughts_at_the_beginning_are_left_out(text: str, said: str) -> None:
-    assert spoken(text) == said
+    assert strip_thoughts(text) == said
 
 
 def heard(parts: list[str]) -> list[str]:
     found: list[str] = []
-    listening = Listening(found.append)
+    answer = ThoughtFilter(found.append)
     for part in parts:
-        listening.add(part)
-    listening.finish()
+        answer.add(part)
+    answer.finish()
     return found
 
 
@@ -72,5 +72,5 @@ def test_the_parts_of_a_stream_add_up_to_what_is_left_of_the_whole(
     text = "".join(pieces)
     places = sorted({0, len(text), *(cut for cut in cuts if cut < len(text))})
     parts = [text[start:end] for start, end in pairwise(places)]
-    whole = spoken(text)
+    whole = strip_thoughts(text)
     assert "".join(heard(parts)) == (whole if whole.strip() else "")

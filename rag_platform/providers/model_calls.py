@@ -1,22 +1,20 @@
 """What calls to model endpoints share, whatever protocol they speak: names of failures, which are
-tried again, how streams are heard, and what each call leaves in the trace.
+tried again, how streams are read, what each call leaves in the trace, and answers without the
+thoughts (`<think>…</think>`) that models which reason write in front of them.
 
 The SDKs of OpenAI and Anthropic come from one generator, so their errors have the same names; told
 apart by name, neither is imported here.
-
-
-What a model says without what it thinks: models that reason write their thoughts as
-`<think>…</think>` in front of their answer.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from rag_platform.errors import ProviderError
@@ -58,14 +56,44 @@ _TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A model at its place, how often and after which wait it is asked again, and its prices per
+    million tokens of input and output.
+    """
+
+    provider: str
+    model: str
+    place: str
+    retries: int
+    backoff_ms: int
+    prices: tuple[float | None, float | None] = (None, None)
+
+    def error(
+        self, failure: Failure, cause: Exception, *, tries: int = 0, **details: Any
+    ) -> ProviderError:
+        """The error of a call that failed for good after so many more tries."""
+        how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
+        return ProviderError(
+            f"the model {self.model!r} at {self.place}: {how} ({failure.code}, after {tries + 1}"
+            f" tries): {(failure.words or str(cause))[:300]}",
+            code=failure.code,
+            retryable=failure.retryable,
+            retries=tries,
+            status=failure.status,
+            **details,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a call failed: our code, the HTTP status where there was one, and the seconds that the
-    endpoint asks to wait.
+    """Why a call failed: our code, the HTTP status where there was one, the seconds that the
+    endpoint asks to wait, and its words where the error does not have them.
     """
 
     code: str
     status: int | None = None
     wait: float | None = None
+    words: str = ""
 
     @property
     def retryable(self) -> bool:
@@ -74,10 +102,8 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What stands in a reply: the text as it came, with thoughts, and what the endpoint says about
-    it.
-    """
+class Reply:
+    """What stands in a reply: the text with thoughts, and what the endpoint says about it."""
 
     text: str
     usage: Json  # input_tokens, output_tokens; empty where the endpoint counts none
@@ -95,9 +121,7 @@ class StoppedByListener(Exception):
 
 
 def failure_of(error: Exception) -> Failure | None:
-    """What an SDK's or HTTP client's error means; None for an error that no call to an endpoint
-    raises.
-    """
+    """What an SDK's or HTTP client's error means; None for one that no endpoint causes."""
     names = {cls.__name__ for cls in type(error).__mro__}
     if names & {"APITimeoutError", "TimeoutException"}:
         return Failure("timeout")
@@ -106,17 +130,18 @@ def failure_of(error: Exception) -> Failure | None:
     # the body of a good status is not readable
     if isinstance(error, ValueError) or "APIResponseValidationError" in names:
         return Failure("broken_reply")
-    if "APIError" not in names:
+    if not names & {"APIError", "HTTPStatusError"}:
         return None
-    status = getattr(error, "status_code", None)
+    response = getattr(error, "response", None)
+    status = getattr(error, "status_code", getattr(response, "status_code", None))
     if status == 400 and "content_filter" in str(error):
         return Failure("content_filtered", status)
     if status is None or status < 400:
         return Failure(_TYPES.get(_type_of(error), "broken_reply"), status)
     code = _CODES.get(status, "server_error" if status >= 500 else "bad_request")
-    response = getattr(error, "response", None)
-    asked = response.headers.get("retry-after", "") if response is not None else ""
-    return Failure(code, status, retry_after(asked))
+    wait = retry_after(response.headers.get("retry-after", "")) if response is not None else None
+    words = response.text if response is not None and "HTTPStatusError" in names else ""
+    return Failure(code, status, wait, words)
 
 
 def _type_of(error: Exception) -> str:
@@ -126,21 +151,20 @@ def _type_of(error: Exception) -> str:
     return str(getattr(error, "type", None) or inner.get("type") or inner.get("code") or "")
 
 
-def asked(
+def ask(
+    endpoint: Endpoint,
     call: Callable[[], R],
     *,
-    name: str,
-    place: str,
-    retries: int,
-    backoff_ms: int,
     learns: Callable[[Exception], bool] = lambda error: False,
+    ends: float = math.inf,
 ) -> tuple[R, int]:
     """(what `call` returns, how many tries failed before it).
 
     Rate limits, server errors, lost connections and timeouts are tried again, `retries` times at
-    most, after the wait that the endpoint asks for, else after one that doubles from try to try,
-    with a quarter of chance. Nothing else is. `learns` is shown every refusal first and says
-    whether the call would now be another one. Raises ProviderError naming model, place and code.
+    most and not after `ends` (time.monotonic), after the wait that the endpoint asks for, else
+    after one that doubles from try to try. Nothing else is. `learns` is shown every refusal first
+    and says whether the call would now be another one. Raises ProviderError naming model, place and
+    code.
     """
     tries = 0
     while True:
@@ -156,35 +180,19 @@ def asked(
                 raise
             if failure.code == "bad_request" and learns(error):
                 continue
-            if tries >= retries or not failure.retryable:
-                raise refused(error, failure, name=name, place=place, tries=tries) from error
-            time.sleep(pause(tries, backoff_ms / 1000, asked=failure.wait))
+            wait = pause(tries, endpoint.backoff_ms / 1000, asked=failure.wait)
+            late = time.monotonic() + wait >= ends
+            if late or tries >= endpoint.retries or not failure.retryable:
+                raise endpoint.error(failure, error, tries=tries) from error
+            time.sleep(wait)
             tries += 1
 
 
-def refused(
-    error: Exception, failure: Failure, *, name: str, place: str, tries: int = 0, **details: Any
-) -> ProviderError:
-    """The error of a call that failed for good."""
-    how = "its reply is not readable" if failure.code == "broken_reply" else "did not answer"
-    return ProviderError(
-        f"the model {name!r} at {place}: {how} ({failure.code}, after {tries + 1} tries):"
-        f" {str(error)[:300]}",
-        code=failure.code,
-        retryable=failure.retryable,
-        retries=tries,
-        status=failure.status,
-        **details,
-    )
-
-
-def heard(
+def read_stream(
+    endpoint: Endpoint,
     events: Iterable[Any],
     text_of: Callable[[Any], str],
     on_text: Callable[[str], None],
-    *,
-    name: str,
-    place: str,
 ) -> str:
     """The whole text of a stream, each part handed to `on_text` as it comes, those of thoughts left
     out.
@@ -194,7 +202,7 @@ def heard(
     carried in StoppedByListener; closing the stream is the caller's.
     """
     parts: list[str] = []
-    listening = Listening(on_text)
+    answer = ThoughtFilter(on_text)
     following = iter(events)
     while True:
         try:
@@ -205,103 +213,108 @@ def heard(
             raise
         except Exception as error:
             failure = failure_of(error)
-            if failure is None or not listening.heard:
+            if failure is None or not answer.begun:
                 raise
-            raise refused(error, failure, name=name, place=place, text="".join(parts)) from error
+            raise endpoint.error(failure, error, text="".join(parts)) from error
         parts.append(part)
         try:
             if event is None:
-                listening.finish()
+                answer.finish()
                 return "".join(parts)
             if part:
-                listening.add(part)
+                answer.add(part)
         except Exception as error:
             raise StoppedByListener(error) from error
 
 
-def completed(
+def cut_stream_error(endpoint: Endpoint, text: str) -> ProviderError:
+    """The error of a stream without its end: its server went away between two lines."""
+    return ProviderError(
+        f"the stream of {endpoint.model!r} at {endpoint.place} ended before its end",
+        code="connection_failed",
+        retryable=True,
+        text=text,
+    )
+
+
+def complete(
+    endpoint: Endpoint,
     call: Callable[[], R],
-    read: Callable[[R], Said],
+    read: Callable[[R], Reply],
     messages: Sequence[Message],
     *,
-    provider: str,
-    model: str,
-    place: str,
     mode: str,
     streamed: bool,
-    retries: int,
-    backoff_ms: int,
-    prices: tuple[float | None, float | None],
     learns: Callable[[Exception], bool],
 ) -> Completion:
     """The completion of one call, without the model's thoughts; the call is recorded, also one that
     fails.
 
     Usage that the endpoint of a stream does not count is estimated and says so. Raises
-    ProviderError as `asked` and `read` do, and `content_filtered` and `empty_reply`, with `usage`
-    and `cost` in the details where they are known.
+    ProviderError as `ask` and `read` do, and `content_filtered` and `empty_reply`, with `usage` and
+    `cost` in the details where they are known.
     """
+    model = endpoint.model
+    if mode != "offline":
+        endpoint = replace(endpoint, retries=min(endpoint.retries, ONLINE_RETRIES))
     started = time.perf_counter()
     prompt_profile_id = next((message.prompt for message in messages if message.prompt), "")
     question = "\n".join(message.text for message in messages)
-    with recorded(provider, model, mode=mode, prompt_profile_id=prompt_profile_id) as record:
+    with record_call(
+        endpoint.provider, model, mode=mode, prompt_profile_id=prompt_profile_id
+    ) as record:
         try:
-            most = retries if mode == "offline" else min(retries, ONLINE_RETRIES)
-            reply, record["retries"] = asked(
-                call, name=model, place=place, retries=most, backoff_ms=backoff_ms, learns=learns
-            )
-            said = read(reply)
-            usage = said.usage or (estimated_usage(question, said.text) if streamed else {})
+            made, record["retries"] = ask(endpoint, call, learns=learns)
+            reply = read(made)
+            usage = reply.usage or (estimate_usage(question, reply.text) if streamed else {})
             record |= {
-                "model_version": said.model_version,
+                "model_version": reply.model_version,
                 "usage": usage,
-                "cost": cost_of(usage, *prices),
+                "cost": cost_of(usage, *endpoint.prices),
             }
-            text = spoken(said.text)
-            if said.refusal:
+            text = strip_thoughts(reply.text)
+            if reply.refusal:
                 raise ProviderError(
-                    f"the model {model!r} refused: {said.refusal[:200]}", code="content_filtered"
+                    f"the model {model!r} refused: {reply.refusal[:200]}", code="content_filtered"
                 )
             if not text.strip():
                 raise ProviderError(
-                    f"the model {model!r} answered nothing{_thoughts(said)}"
-                    f" ({said.finish or 'no reason given'})",
+                    f"the model {model!r} answered nothing{_thoughts(reply)}"
+                    f" ({reply.finish or 'no reason given'})",
                     code="empty_reply",
                 )
         except ProviderError as error:
             if part := error.details.get("text", ""):
-                usage = estimated_usage(question, part)
-                record |= {"usage": usage, "cost": cost_of(usage, *prices)}
+                usage = estimate_usage(question, part)
+                record |= {"usage": usage, "cost": cost_of(usage, *endpoint.prices)}
             error.details |= {"usage": record["usage"], "cost": record["cost"]}
             raise
         return Completion(
             text,
-            provider,
+            endpoint.provider,
             model,
-            said.model_version,
+            reply.model_version,
             mode,
             usage,
             record["cost"],
             record["retries"],
             time.perf_counter() - started,
-            said.finish,
+            reply.finish,
         )
 
 
-def _thoughts(said: Said) -> str:
+def _thoughts(reply: Reply) -> str:
     """What an answer of nothing but thoughts comes from."""
     return (
         " but thoughts; give it more `max_tokens`, or turn its thinking off"
-        if said.text.strip()
+        if reply.text.strip()
         else ""
     )
 
 
 @contextmanager
-def recorded(provider: str, model: str, *, mode: str = "online", **more: Any) -> Iterator[Json]:
-    """What is known of one call, filled in by the block; it becomes the event `model.call`, with
-    the error where the block fails.
-    """
+def record_call(provider: str, model: str, *, mode: str = "online", **more: Any) -> Iterator[Json]:
+    """The record of one call, for the block to fill in; it becomes the event `model.call`."""
     record: Json = {
         "provider": provider,
         "model": model,
@@ -322,18 +335,14 @@ def recorded(provider: str, model: str, *, mode: str = "online", **more: Any) ->
         tracing.event("model.call", record)
 
 
-def closed_with(owner: object, client: Any) -> Any:
-    """The client, whose connections are closed when its owner is let go; its own finaliser may come
-    after theirs.
-    """
+def close_with(owner: object, client: Any) -> Any:
+    """The client, closed when its owner is let go."""
     weakref.finalize(owner, client.close)
     return client
 
 
 def key_of(provider: str, variable: str, *, kind: str = "llm") -> str:
-    """The key in an environment variable; `none` for an endpoint without keys. Raises ProviderError
-    `missing_key`.
-    """
+    """The key in a variable, `none` without a variable. Raises ProviderError `missing_key`."""
     key = os.environ.get(variable, "") if variable else "none"
     if not key:
         raise ProviderError(
@@ -353,70 +362,64 @@ def cost_of(usage: Json, price_input: float | None, price_output: float | None) 
     )
 
 
-def estimated_usage(asked_text: str, answered: str) -> Json:
+def estimate_usage(question: str, answer: str) -> Json:
     """Usage where the endpoint counts none, marked `estimated`."""
     return {
-        "input_tokens": estimate_tokens(asked_text),
-        "output_tokens": estimate_tokens(answered),
+        "input_tokens": estimate_tokens(question),
+        "output_tokens": estimate_tokens(answer),
         "estimated": True,
     }
 
 
-OPENS, CLOSES = "<think>", "</think>"
+_OPENS, _CLOSES = "<think>", "</think>"
 
 
-def spoken(text: str) -> str:
-    """The text behind the thoughts that it begins with, as it stands where there are none; empty
-    where the thoughts never end.
-    """
+def strip_thoughts(text: str) -> str:
+    """The text behind the thoughts that it begins with; empty where they never end."""
     rest = text.lstrip()
-    if not rest.startswith(OPENS):
+    if not rest.startswith(_OPENS):
         return text
-    while rest.startswith(OPENS):
-        rest = rest.partition(CLOSES)[2].lstrip()
+    while rest.startswith(_OPENS):
+        rest = rest.partition(_CLOSES)[2].lstrip()
     return rest
 
 
-class Listening:
-    """Hands a stream on from where its thoughts end; all parts together are what `spoken` leaves of
-    the whole text.
-    """
+class ThoughtFilter:
+    """Hands a stream on from where its thoughts end, as `strip_thoughts` does with a text."""
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self._on_text = on_text
         self._held = ""
         self._thinks = self._thought = False
-        self.heard = False  # something was handed on
+        self.begun = False  # something was handed on
 
     def add(self, part: str) -> None:
         """Takes the next part. Raises what `on_text` raises."""
-        if self.heard:
+        if self.begun:
             self._on_text(part)
             return
         self._held += part
         while True:
             if self._thinks:
-                _, end, rest = self._held.partition(CLOSES)
+                _, end, rest = self._held.partition(_CLOSES)
                 if not end:
-                    self._held = self._held[-len(CLOSES) :]  # the end may come in two parts
+                    self._held = self._held[-len(_CLOSES) :]  # the end may come in two parts
                     return
                 self._held, self._thinks, self._thought = rest, False, True
             begun = self._held.lstrip()
-            if begun.startswith(OPENS):
-                self._held, self._thinks = begun.removeprefix(OPENS), True
-            elif OPENS.startswith(begun):  # nothing yet, or the beginning of the mark
+            if begun.startswith(_OPENS):
+                self._held, self._thinks = begun.removeprefix(_OPENS), True
+            elif _OPENS.startswith(begun):  # nothing yet, or the beginning of the mark
                 return
             else:
                 self._say()
                 return
 
     def finish(self) -> None:
-        """Hands on what was held back and turned out to be no thought. Raises what `on_text`
-        raises.
-        """
-        if self._held.strip() and not self._thinks and not self.heard:
+        """Hands on what was held back and is no thought. Raises what `on_text` raises."""
+        if self._held.strip() and not self._thinks and not self.begun:
             self._say()
 
     def _say(self) -> None:
-        self.heard = True
+        self.begun = True
         self._on_text(self._held.lstrip() if self._thought else self._held)

@@ -1,0 +1,40 @@
+"""What engines raise, panics of those written in Rust included, as ProviderError."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rag_platform.errors import ProviderError, RagError
+from rag_platform.observability import faults
+
+REBUILD = "rebuild the release with `rag rebuild`"
+
+
+@contextmanager
+def engine_errors(
+    failed: str,
+    remedy: str = REBUILD,
+    *,
+    code: str | None = None,
+    kinds: tuple[type[Exception], ...] = (Exception,),
+    stage: str = "",
+) -> Iterator[None]:
+    """Raises ProviderError, `failed` with the engine's words and the remedy, for what an engine
+    raises in the block: the `kinds`, and panics.
+
+    With a `stage` the engine's error is logged with its stack trace. A panic is no Exception to
+    Python, and its class cannot be imported: each extension has a `PanicException` of its own.
+    """
+    try:
+        yield
+    except RagError:
+        raise
+    except BaseException as error:
+        if not isinstance(error, kinds) and type(error).__name__ != "PanicException":
+            raise
+        if stage:
+            faults.seen(error, stage)
+        raise ProviderError(
+            f"{failed}: {str(error) or type(error).__name__}; {remedy}", code=code
+        ) from error
