@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from rag_platform.answering import citations as citing
+from rag_platform.answering.citations import make_citation
 from rag_platform.config.settings import canonical_json
 from rag_platform.contract.markdown_views import counted, edited, format_place, shown_text
 from rag_platform.contract.schema import CitationPart, ErrorPart, QueryData, ResultPart
@@ -236,7 +236,7 @@ def _numbered(result: QueryResult) -> dict[str, Citation]:
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
     return known | {
-        hit.chunk_id: citing.citation(number + n, hit) for n, hit in enumerate(others, 1)
+        hit.chunk_id: make_citation(number + n, hit) for n, hit in enumerate(others, 1)
     }
 
 

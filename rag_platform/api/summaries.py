@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from rag_platform.answering.citations import without_foreign_markup
+from rag_platform.answering.citations import remove_foreign_markup
 from rag_platform.answering.groundedness import missing_numbers
 from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
@@ -259,7 +259,7 @@ def _written(
     messages = merge.messages(title=title, form=_FORMS[style], notes=groups[0])
     text = _all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
     source = "\n".join(part.text for part in parts)
-    text, removed = without_foreign_markup(text, source)
+    text, removed = remove_foreign_markup(text, source)
     if unknown := missing_numbers(
         text, f"{source}\n{' '.join(part.section_path for part in parts)}"
     ):

@@ -25,7 +25,6 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
-from rag_platform.answering.engine import MAX_TOP_K
 from rag_platform.api import documents, summaries
 from rag_platform.api.envelopes import envelope, failure, without_paths
 from rag_platform.api.status import status
@@ -44,6 +43,7 @@ from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.query.filters import Scope
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespace_search import MAX_TOP_K
 from rag_platform.server.worker_pool import Answer, SharedQuestions
 
 Absent = SkipJsonSchema[None]
