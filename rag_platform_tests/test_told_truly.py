@@ -157,9 +157,9 @@ def test_a_document_is_known_by_the_end_of_its_path(name: str, filled: Any) -> N
 def test_a_warning_that_the_text_holds_is_not_printed_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from rag_platform.cli.output import _show
+    from rag_platform.cli.output import print_envelope
 
-    _show(
+    print_envelope(
         {
             "ok": True,
             "data": {"markdown": "An answer.\n\nNote: one leg failed"},

@@ -69,7 +69,7 @@ _BRIEF = (_Sizes(0, _BRIEF_SNIPPET, _BRIEF_SNIPPET), _Sizes(0, 80, 80))
 # --- envelopes ----------------------------------------------------------------------------------
 
 
-def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Json:
+def envelope(data: Mapping[str, Any], trace_id: str = "", warnings: Sequence[str] = ()) -> Json:
     """The envelope (`contract.Envelope`) of a call that was done, each warning once; of a failed
     one where the data tell a `failure`.
     """
@@ -85,7 +85,7 @@ def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = (
 
 
 def failure(
-    error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()
+    error: BaseException, trace_id: str = "", *, local: bool = False, warnings: Sequence[str] = ()
 ) -> Json:
     """The envelope of a call that failed: code, message and details of a RagError, `internal_error`
     for anything else.
@@ -235,9 +235,7 @@ def _numbered(result: QueryResult) -> dict[str, Citation]:
     known = {citation.chunk_id: citation for citation in result.citations}
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
-    return known | {
-        hit.chunk_id: make_citation(number + n, hit) for n, hit in enumerate(others, 1)
-    }
+    return known | {hit.chunk_id: make_citation(number + n, hit) for n, hit in enumerate(others, 1)}
 
 
 def _query_data(
