@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from rag_platform.answering.citations import check_answer, list_passages
+from rag_platform.answering import citations
 from rag_platform.answering.constants import MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive
 from rag_platform.answering.question_context import OnText, Question
@@ -65,8 +65,10 @@ def compose(
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
-        text, citations = list_passages(kind, found[0].query.language, context or hits, reason)
-        return dataclasses.replace(written, text=text, citations=citations, degraded=degraded)
+        text, cited = citations.list_passages(
+            kind, found[0].query.language, context or hits, reason
+        )
+        return dataclasses.replace(written, text=text, citations=cited, degraded=degraded)
     q.flags["fallback_mode"] = "structured_response"
     return dataclasses.replace(written, text="", citations=(), degraded=True)
 
@@ -128,7 +130,7 @@ class _Composer:
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer
         written = answerer.answer(query, self.context, on_text=on_text)
-        checked = check_answer(written.text, self.context)
+        checked = citations.check_answer(written.text, self.context)
         cited = [self.context[number - 1] for number in checked.numbers]
         sure = confidence.confidence(
             query, cited, self.context, self.hits, legs=self.legs, borne_out=checked.agreement
