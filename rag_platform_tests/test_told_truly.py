@@ -84,7 +84,7 @@ def test_every_span_with_a_provider_has_its_version_and_profile(filled: Any) -> 
 def test_a_tool_call_names_its_request(filled: Any) -> None:
     from rag_platform.observability import tracing
 
-    with tracing.requested("req_7"):
+    with tracing.for_request("req_7"):
         found = answer(filled_library(filled), QueryRequest("What is the largest upload?"))
     assert show(filled.store.logs_dir, found.trace_id)["links"]["request_id"] == "req_7"
 

@@ -243,7 +243,7 @@ def _report_namespaces(q: Question, found: dict[str, Found], errors: dict[str, E
             q.warnings += [f"{name}: {warning}" for warning in found[name].warnings]
             continue
         q.warnings.append(
-            f"{name}: could not be asked ({faults.told(errors[name])}); the others answered"
+            f"{name}: could not be asked ({faults.describe(errors[name])}); the others answered"
         )
         fields = tracing.error_fields(errors[name])
         tracing.event("query.fallback", {"namespace": name, **fields})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rag_platform.answering.engine import answer
 from rag_platform.errors import RagError, ReleaseError
 from rag_platform.ir import Document, Hit, Json, QueryRequest
-from rag_platform.observability.trace_reader import asked_questions
+from rag_platform.observability.trace_reader import list_questions
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.records import to_json
@@ -108,7 +108,7 @@ def compare(
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         documents, unchanged, hidden, kept = _documents(library, old, new)
     asked, wordless = (
-        asked_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
+        list_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
     )
     chunks = {
         "added": sum(change.chunks_added for change in documents),

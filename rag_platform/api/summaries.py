@@ -125,7 +125,7 @@ class _Writing(faults.Attempt):
         super().give_up(error)
         tracing.event("summary.fallback", tracing.error_fields(error))
         self.told = (
-            f"the summary could not be written ({faults.told(error)}); it quotes the document"
+            f"the summary could not be written ({faults.describe(error)}); it quotes the document"
             " instead"
         )
 

@@ -105,7 +105,7 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
     except Exception as error:  # noqa: BLE001 (a program that reads the envelope finds one, a person the stack trace on stderr)
         if full := disk_full(error, context.store.home):
             return envelopes.failure(full, trace_id, local=True)
-        faults.seen(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
+        faults.report(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
         traceback.print_exc()
         return envelopes.failure(error, trace_id, local=True)
 

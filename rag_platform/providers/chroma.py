@@ -155,7 +155,7 @@ def _told() -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
-        faults.seen(error, "model.dense_index")
+        faults.report(error, "model.dense_index")
         raise ProviderError(
             f"the vector index cannot be read: {error}; rebuild the release with `rag rebuild`"
         ) from error

@@ -35,9 +35,9 @@ from rag_platform.server.tools import LibraryTool, tool_name, tools
 from rag_platform.server.worker_pool import SharedQuestions
 from rag_platform.storage.store import Store
 
-# After this time a thread that computes passes the interpreter on. The default of 5 ms, five times for
-# an answer, keeps the other processes waiting for their next question (2 cores, 8 clients: 1.5 times
-# the answers of one client; with 1 ms 1.8 times).
+# After this time a thread that computes passes the interpreter on. The default, 5 ms and five times
+# for an answer, keeps the other processes waiting for their next question (2 cores, 8 clients: 1.5
+# times the answers of one client; with 1 ms 1.8 times).
 SWITCH_SECONDS = 0.001
 
 INSTRUCTIONS = """The user's own document library. For questions about the user's documents, \

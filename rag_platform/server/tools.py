@@ -122,7 +122,7 @@ class LibraryTool:
         """The envelope of one call; never raises."""
         try:
             checked = self._check(arguments)
-            with tracing.requested(request_id):
+            with tracing.for_request(request_id):
                 data, trace_id, warnings = self._run(checked, request_id)
             return envelope(data, trace_id, without_paths(warnings))
         except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)

@@ -268,7 +268,7 @@ def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
         if task is None:
             warm(library, namespace, at_once=True)
             return True
-        with library.load.beside(task.running - 1), tracing.requested(task.request_id):
+        with library.load.beside(task.running - 1), tracing.for_request(task.request_id):
             return respond(library, task.request, task.detail), library.cache_figures()
 
     return run
