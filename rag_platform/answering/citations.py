@@ -24,7 +24,7 @@ from rag_platform.answering.groundedness import (
     says_something,
     support,
 )
-from rag_platform.contract.markdown_views import shown_text
+from rag_platform.contract.markdown_views import hit_text
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans
 from rag_platform.text.passages import units
@@ -370,7 +370,7 @@ def list_passages(
     for n, hit in shown:
         section = f" ({hit.section_path})" if hit.section_path else ""
         title = hit.doc_title or hit.filename
-        lines.append(f"- **{title}**{section}: {_snippet(shown_text(hit), SNIPPET_CHARS)} [{n}]")
+        lines.append(f"- **{title}**{section}: {_snippet(hit_text(hit), SNIPPET_CHARS)} [{n}]")
     return "\n".join(lines), tuple(make_citation(n, hit) for n, hit in shown)
 
 

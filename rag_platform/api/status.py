@@ -1,6 +1,4 @@
-"""The state of the installation and of each namespace, for `library.status` and pages; no absolute
-path, no secret.
-"""
+"""The state of the installation and of each namespace, without absolute paths and secrets."""
 
 from __future__ import annotations
 
@@ -29,11 +27,10 @@ _STARTED = time.monotonic()
 
 
 def status(library: Library, others: Sequence[Json] = (), *, serving: bool = True) -> StatusData:
-    """What every namespace publishes and how this program is set up; no absolute path, no secret.
+    """What every namespace publishes, and how this installation is set up.
 
     `others` are the `cache_figures` of the server's other processes, which are added to those of
-    the library. A program that is not `serving` questions has nothing to tell of caches and of
-    questions that run.
+    the library. Caches and running questions are only shown of a program that is `serving`.
     """
     caches: Json = {
         name: together([own, *(other[name] for other in others)])
@@ -101,16 +98,10 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
                 manifest, counts = lease.release.manifest, lease.release.catalog.counts()
             found["release_id"], found["published_at"] = manifest.release_id, manifest.created_at
             found["documents"], found["chunks"] = counts["documents"], counts["chunks"]
-            found["strategy"], found["strategy_config_id"] = (
-                manifest.strategy,
-                manifest.strategy_config_id,
-            )
-            found["encoding"] = manifest.encoding
-            found["embedder"] = (
-                f"{manifest.embedder.embedder_id} {manifest.embedder.version}"
-                if manifest.embedder
-                else "none"
-            )
+            found["strategy"] = manifest.strategy
+            found["strategy_config_id"] = manifest.strategy_config_id
+            found["encoding"], embedder = manifest.encoding, manifest.embedder
+            found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others
     except RagError as error:
         found["problem"] = error.message

@@ -68,7 +68,7 @@ def quoting(logs_dir: Path, names: Names) -> int:
 
 
 def erase(logs_dir: Path, names: Names) -> int:
-    """Rewrite the lines that quote the document, and return their number. Safe beside processes that
+    """Rewrite the lines that quote the document, and return their number. Safe beside others that
     append to the files.
     """
     files = [_File(path) for path in _files(logs_dir)]
