@@ -23,7 +23,7 @@ import numpy as np
 
 from rag_platform.answering import composition, context_builder
 from rag_platform.answering.composition import Answer
-from rag_platform.answering.constants import LOAD_SECONDS, MAX_FILTER_DEPTH
+from rag_platform.answering.constants import LOAD_SECONDS, MAX_FILTER_NESTING
 from rag_platform.answering.question_context import Leases, OnText, Question
 from rag_platform.config.settings import Strategy, canonical_json
 from rag_platform.errors import CancelledError, InputError, ProviderError, RagError
@@ -94,21 +94,17 @@ def answer(
 
 def _require_shallow(filters: object) -> None:
     """Raises InputError for filters nested more deeply than traces and caches can write them."""
-    level: list[object] = [filters]
-    for _ in range(MAX_FILTER_DEPTH):
-        level = [inner for outer in level for inner in _children(outer)]
-        if not level:
-            return
-    raise InputError(
-        f"the filter is nested more than {MAX_FILTER_DEPTH} levels deep; write it flatter",
-        code="invalid_filter",
-    )
+    if _is_deep(filters, MAX_FILTER_NESTING):
+        raise InputError(
+            f"the filter is nested more than {MAX_FILTER_NESTING} levels deep; write it flatter",
+            code="invalid_filter",
+        )
 
 
-def _children(value: object) -> Sequence[object]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else ()
+def _is_deep(value: object, levels: int) -> bool:
+    """True when a value is nested so many levels deep."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return levels == 0 or any(_is_deep(item, levels - 1) for item in inner)
 
 
 def _answer(q: Question) -> QueryResult:

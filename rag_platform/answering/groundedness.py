@@ -86,9 +86,9 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
     body = "\n".join(hit.chunk_text for hit in passages)
     headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     have = meaning(body) | meaning(headings)
-    asked = meaning(sentence)
-    total = sum(map(kind_weight, asked))
-    share = sum(kind_weight(term) for term in asked if term in have) / total if total else 1.0
+    words = meaning(sentence)
+    total = sum(map(kind_weight, words))
+    share = sum(kind_weight(term) for term in words if term in have) / total if total else 1.0
     known = _numbers(body) | _numbers(headings)
     lower = f"{body}\n{headings}".lower()
     return Support(
@@ -96,7 +96,7 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
         tuple(sorted(_numbers(sentence) - known)),
         tuple(
             sorted(
-                term for term in asked if _is_name(term) and term not in have and term not in lower
+                term for term in words if _is_name(term) and term not in have and term not in lower
             )
         ),
         words_count=is_wide(sentence) == is_wide(body),
@@ -107,13 +107,13 @@ def find_span(sentence: str, text: str) -> tuple[int, int] | None:
     """[start, end) of the sentence in `text`, else of the unit that shares most words with it."""
     if sentence and (at := text.find(sentence)) >= 0:
         return at, at + len(sentence)
-    asked = meaning(sentence) | _numbers(sentence)
+    words = meaning(sentence) | _numbers(sentence)
     best, span = 0.0, None
     for unit in units(text):
-        held = text[unit.start : unit.end]
-        own = meaning(held) | _numbers(held)
-        excess = max(0, len(own) - 2 * len(asked))
-        score = sum(map(kind_weight, asked & own)) / (1 + excess / SPAN_EXCESS_SCALE)
+        quote = text[unit.start : unit.end]
+        own = meaning(quote) | _numbers(quote)
+        excess = max(0, len(own) - 2 * len(words))
+        score = sum(map(kind_weight, words & own)) / (1 + excess / SPAN_EXCESS_SCALE)
         if score > best:
             best, span = score, (unit.start, unit.end)
     return span

@@ -46,7 +46,7 @@ def _markdown_form(
     lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
 ) -> tuple[DocumentPart, str]:
     """The facts with the recorded `asset://` edits, and no other."""
-    text = _edited_facts(lease, store, found.version, "asset").text
+    text = _read_facts(lease, store, found.version, "asset").text
     # the text is both in `markdown` and in `md_text`
     shown = _cut(text, max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
     part = _part(found, "md", len(text), len(shown), len(shown) < len(text))
@@ -54,7 +54,7 @@ def _markdown_form(
     return part, shown
 
 
-def _edited_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
+def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
     """The facts of a version with its recorded edits, or with those of one rule."""
     from rag_platform.documents.versions import load_facts
     from rag_platform.normalisation.edits import apply_edits
@@ -74,7 +74,7 @@ def _outline_form(
 def _sections_form(
     lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
 ) -> tuple[DocumentPart, str]:
-    text = _edited_facts(lease, store, found.version).text
+    text = _read_facts(lease, store, found.version).text
     half = None if max_tokens is None else max_tokens // 2
     return _sections(lease, found, text, _Allowance(max_chars, half))
 
@@ -134,7 +134,7 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
     profiles, version = lease.release.manifest.profiles, found.version
     facts = load_facts(store, version, profiles["facts"])
     chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
-    items = dropped_text(facts, _edited_facts(lease, store, version), chunks)
+    items = dropped_text(facts, _read_facts(lease, store, version), chunks)
     rows: list[DroppedText] = []
     for item in items:
         row: DroppedText = {"reason": item.reason, "text": item.text}

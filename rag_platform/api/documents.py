@@ -199,7 +199,7 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
     """Every document that the ledger knows. Raises IntegrityError for a data root with releases and
     without a ledger.
     """
-    chunks = _published_chunks(library, namespace)
+    chunks = _count_published_chunks(library, namespace)
     if not library.store.ledger_path.is_file():
         require(library.store.ledger_path)
         library.current(namespace)  # raises, naming the namespaces there are
@@ -251,7 +251,7 @@ def document_states(library: Library, namespace: str) -> Counter[str]:
     )
 
 
-def _published_chunks(library: Library, namespace: str) -> dict[str, int] | None:
+def _count_published_chunks(library: Library, namespace: str) -> dict[str, int] | None:
     """Chunks by version_id of the published release; None before the first one."""
     if not library.store.current_path(namespace).is_file():
         return None

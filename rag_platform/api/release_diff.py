@@ -104,7 +104,7 @@ def compare(
             )
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         documents, unchanged, hidden, kept = _documents(library, old, new)
-    asked, wordless = (
+    questions, wordless = (
         list_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
     )
     chunks = {
@@ -112,7 +112,7 @@ def compare(
         "removed": sum(change.chunks_removed for change in documents),
         "kept": kept + sum(change.chunks_kept for change in documents),
     }
-    compared = tuple(_query(library, namespace, request, before, after) for request in asked)
+    compared = tuple(_query(library, namespace, request, before, after) for request in questions)
     return ReleaseDiff(
         namespace, before, after, documents, unchanged, hidden, chunks, compared, wordless
     )
@@ -158,10 +158,12 @@ def _chunk_ids(lease: Lease, document: Document | None) -> set[str]:
     return set(lease.release.catalog.chunk_ids("version_id = ?", (document.live_version,)))
 
 
-def _query(library: Library, namespace: str, asked: Json, before: str, after: str) -> QueryChange:
+def _query(
+    library: Library, namespace: str, question: Json, before: str, after: str
+) -> QueryChange:
     """How the hits of one question differ."""
     request = QueryRequest(
-        **{key: value for key, value in asked.items() if key in _REQUEST_FIELDS},
+        **{key: value for key, value in question.items() if key in _REQUEST_FIELDS},
         namespace=namespace,
         top_k=TOP_K,
         answer=False,

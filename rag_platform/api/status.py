@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from importlib import metadata
 from typing import cast
 
 from rag_platform.api.documents import document_states
@@ -20,6 +19,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
+from rag_platform.observability.tracing import build_info
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
 
@@ -38,7 +38,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     }
     data: StatusData = {
         "markdown": "",
-        "app_version": app_version(),
+        "app_version": build_info()["app_version"],
         "default_namespace": library.settings.default_namespace,
         "default_strategy": library.settings.default_strategy,
         "strategies": strategy_names(library.settings),
@@ -57,14 +57,6 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
-
-
-def app_version() -> str:
-    """The installed version of this program."""
-    try:
-        return metadata.version("rag-platform")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _namespaces(library: Library) -> list[str]:

@@ -300,7 +300,11 @@ def _pieces(note: str, budget: int) -> Iterator[str]:
 
 
 def _ask_all(
-    llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, budget: Budget
+    llm: LLM,
+    requests: Sequence[tuple[Message, ...]],
+    max_tokens: int,
+    parallel: int,
+    budget: Budget,
 ) -> list[str]:
     """The model's answers in order, `parallel` calls at a time, before the budget's deadline."""
 
@@ -308,8 +312,8 @@ def _ask_all(
         return lambda: budget.ask(lambda: llm.generate(messages, max_tokens=max_tokens))
 
     texts: list[str] = []
-    for first in range(0, len(asked), parallel):
-        running = [limits.start(call(messages)) for messages in asked[first : first + parallel]]
+    for first in range(0, len(requests), parallel):
+        running = [limits.start(call(messages)) for messages in requests[first : first + parallel]]
         for future in running:
             completion = limits.wait(
                 future,

@@ -18,7 +18,7 @@ from rag_platform.ir import Json
 
 @click.group()
 def drafts() -> None:
-    """Chunks of a document edited by hand; readers see them once they are published."""
+    """Edit the chunks of a document by hand. Readers see the edits once they are published."""
 
 
 def _command(

@@ -56,7 +56,7 @@ def serve() -> None:
 @main.command()
 @answers(own_trace=True)
 def doctor(context: Context) -> Json:
-    """Check the installation, model weights, the data root and the config."""
+    """Check packages, weights, data root and config."""
     from rag_platform.cli.doctor import examine
 
     findings = [to_json(finding) for finding in examine(context.settings)]

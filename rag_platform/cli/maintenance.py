@@ -170,7 +170,7 @@ _log = logging.getLogger(__name__)
 def gc(
     context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
 ) -> Json:
-    """Remove what no document, release or draft needs any more, in all namespaces."""
+    """Remove unneeded data. That is what no document, release or draft of any namespace needs."""
     from rag_platform.assets.collecting import partition_keys
     from rag_platform.releases.deletion import prove
     from rag_platform.releases.garbage_collection import collect, start_gc

@@ -126,7 +126,7 @@ def query(
 @click.command()
 @answers()
 def status(context: Context) -> Json:
-    """What every namespace publishes, and how this installation is set up."""
+    """Show what every namespace publishes. Names the strategies there are."""
     from rag_platform.api.status import status as collect
 
     return envelopes.envelope(collect(context.library, serving=False))
@@ -243,7 +243,7 @@ def trace_show(context: Context, trace_id: str) -> Json:
 )
 @answers(own_trace=True)  # a trace would be kept
 def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
-    """Show how a file would be read and cut, without storing anything."""
+    """Show how a file would be read and cut. Nothing is stored."""
     from rag_platform.documents import previewing
 
     with progress_bar(context.json_output) as advance:

@@ -60,7 +60,7 @@ _LONG_SECONDS = 15.0
 @click.option(
     "--sync",
     is_flag=True,
-    help=("Retire documents whose file or page is gone; without inputs, of all known sources."),
+    help=("Retire documents whose file or page is gone; without inputs, sync all known sources."),
 )
 @click.option(
     "--on-gone",
@@ -77,7 +77,7 @@ _LONG_SECONDS = 15.0
     "--exclude",
     multiple=True,
     metavar="GLOB",
-    help="No files of the folder that match; repeatable.",
+    help="Skip files of the folder that match; repeatable.",
 )
 @wait_option
 @answers(own_trace=True)
@@ -91,7 +91,7 @@ def ingest(
     wait: float,
     **options: Any,
 ) -> Json:
-    """Ingest files, folders and URLs, and publish a release with them."""
+    """Ingest files, folders and URLs, and publish a release."""
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.discovery import Content, synced_inputs
     from rag_platform.intake.downloading import is_url
@@ -153,8 +153,8 @@ def rebuild(
     full: bool,
     wait: float,
 ) -> Json:
-    """Rebuild what a change of config made stale, and publish a release; the published one answers
-    until then.
+    """Rebuild what a change of config made stale. A release follows; until then the published one
+    answers.
     """
     from rag_platform.ingestion.job_start import start_rebuild
     from rag_platform.ingestion.rebuild_plan import plan

@@ -220,7 +220,7 @@ class Span:
         # a stage without a provider of its own is ours, and goes by the whole strategy
         if self.provider["provider_type"]:
             self.provider["provider_version"] = (
-                self.provider["provider_version"] or _build()["app_version"]
+                self.provider["provider_version"] or build_info()["app_version"]
             )
             self.provider["profile_id"] = (
                 self.provider["profile_id"] or self._trace.header["strategy_config_id"]
@@ -284,7 +284,7 @@ def trace(
         "started_at": _now(),
         "strategy_config_id": strategy_config_id,
         "namespace": namespace,
-        "build": _build(),
+        "build": build_info(),
         "runtime": {**logs.log_config().fields, "host": platform.node(), "pid": os.getpid()},
         "links": {
             "parent_trace_id": outer.trace_id if outer else None,
@@ -440,7 +440,8 @@ def error_fields(error: BaseException) -> dict[str, str]:
 
 
 @cache
-def _build() -> dict[str, str]:
+def build_info() -> dict[str, str]:
+    """`app_version` and `git_sha` of this program, for traces and the status."""
     from importlib import metadata
 
     try:

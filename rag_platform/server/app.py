@@ -23,7 +23,6 @@ from rag_platform.api import documents
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.envelopes import failure
-from rag_platform.api.status import app_version
 from rag_platform.config.settings import Settings
 from rag_platform.contract.markdown_views import format_place
 from rag_platform.errors import NotFoundError, RagError
@@ -95,7 +94,7 @@ def build_server(
         tools(library, settings.server, questions),
         title="Document library",
         instructions=INSTRUCTIONS.format(query=query, list=list_documents, read=get_document),
-        version=app_version(),
+        version=tracing.build_info()["app_version"],
         lifespan=lifespan,
         log_level="WARNING",
     )
