@@ -400,7 +400,7 @@ def main() -> int:
         tool = next(
             item
             for item in tools(library, settings.server, SharedQuestions(library, 1))
-            if item.name.endswith("query")
+            if item.definition.name.endswith("query")
         )
         answer(library, QueryRequest("warm up", NAMESPACE))
         return report(

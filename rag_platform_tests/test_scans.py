@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.settings import load_settings, load_strategy
-from rag_platform.contract.markdown_views import shown_text
+from rag_platform.contract.markdown_views import hit_text
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
@@ -128,9 +128,7 @@ def test_a_scan_in_strips_is_found_by_its_words_with_page_and_picture(
     assert [hit.page_range for hit in hits(shelves["on"], "bridge")] == [(3, 3)]
     asset = found[0].asset_ids[0]
     assert (found[0].chunk_text, found[0].picture_text) == ("", "The blue heron sleeps")
-    assert (
-        shown_text(found[0]) == f"(picture asset://{asset}) read by a model: The blue heron sleeps"
-    )
+    assert hit_text(found[0]) == f"(picture asset://{asset}) read by a model: The blue heron sleeps"
     meta = read_json(on.store.media_dir(asset) / "meta.json")
     assert (meta["mime"], meta["width"], meta["height"]) == ("image/png", 438, 417)
 

@@ -84,7 +84,7 @@ def test_every_span_with_a_provider_has_its_version_and_profile(filled: Any) -> 
 def test_a_tool_call_names_its_request(filled: Any) -> None:
     from rag_platform.observability import tracing
 
-    with tracing.requested("req_7"):
+    with tracing.for_request("req_7"):
         found = answer(filled_library(filled), QueryRequest("What is the largest upload?"))
     assert show(filled.store.logs_dir, found.trace_id)["links"]["request_id"] == "req_7"
 
@@ -157,9 +157,9 @@ def test_a_document_is_known_by_the_end_of_its_path(name: str, filled: Any) -> N
 def test_a_warning_that_the_text_holds_is_not_printed_again(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from rag_platform.cli.output import _show
+    from rag_platform.cli.output import print_envelope
 
-    _show(
+    print_envelope(
         {
             "ok": True,
             "data": {"markdown": "An answer.\n\nNote: one leg failed"},

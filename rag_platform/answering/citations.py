@@ -1,36 +1,36 @@
-"""From evidence and an answerer's text to what the caller reads: marks, citations, and plain words
-when there is no answer.
+"""Citations: an answerer's text is checked against the evidence, and what stands in place of an
+answer.
 
-A mark [n] outside of code points at evidence[n-1]. What an answer must not do is decided here and
-not by a model: marks that point nowhere, links and pictures that the evidence does not hold, and
-markup that loads or runs something are taken out of the text.
+A mark [n] outside of code points at evidence[n-1]. The rules do not depend on a model's good will:
+marks that point nowhere, links and pictures that are not in the evidence, and active markup are
+removed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
+from rag_platform.answering.constants import CLEAR_SHARE, CLOSEST_PASSAGES, SNIPPET_CHARS
 from rag_platform.answering.groundedness import (
-    CLEAR_SHARE,
-    best_span,
-    merged,
-    quoted,
+    find_span,
+    is_quoted,
+    merge_spans,
     says_something,
     support,
 )
-from rag_platform.contract.markdown_views import shown_text
+from rag_platform.contract.markdown_views import hit_text
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans
 from rag_platform.text.passages import units
 
-_CLOSEST = 3
-_SNIPPET = 240
-_WORDS = {
+# By kind, in English and in Chinese.
+_STATEMENTS = {
     "nothing": (
         "Nothing in the library matches this question.",
         "资料库中没有与该问题匹配的内容。",
@@ -67,7 +67,7 @@ _ACTIVE_TAG = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
-    """A sentence of an answer that the cited passages do not bear out."""
+    """A sentence of an answer that the cited passages do not support."""
 
     sentence: str
     reason: str
@@ -79,96 +79,106 @@ class Cited:
 
     text: str
     citations: tuple[Citation, ...]
-    # what was removed or added, and what is not supported, for whoever asked
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # of what was removed, added or is not supported
     unsupported: tuple[Unsupported, ...] = ()
-    # of the cited passages in the evidence, in the order of the citations
-    numbers: tuple[int, ...] = ()
-    # mean over the sentences that say something of how far the passages they cite agree with them
-    agreement: float = 1.0
+    numbers: tuple[int, ...] = ()  # of the cited passages in the evidence, in citation order
+    agreement: float = 1.0  # mean over the sentences that can be checked, 0 to 1
 
 
 # --- checking an answer -------------------------------------------------------------------------
 
 
-def checked(text: str, evidence: Sequence[Hit]) -> Cited:
-    """The answer with its marks checked against the evidence, their citations with spans, and what
-    is not supported.
+def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
+    """The answer with its marks checked, its citations with spans, and its unsupported sentences.
 
-    Links, pictures and active markup that the evidence does not hold are removed, and marks that
-    point nowhere; a sentence without a mark is given that of the passage which clearly bears it
-    out. Each is said in `warnings`. `Citation.spans` are slices of its text: the sentences
-    themselves where they are quoted, else the unit nearest to them.
+    Marks that point nowhere and foreign links, pictures and active markup are removed; a sentence
+    without a mark gets that of the passage which clearly supports it. `warnings` tells of each.
+    `Citation.spans` are slices of the citation's text: quoted sentences, else the unit nearest to
+    the sentence.
     """
-    text, nowhere = _valid_marks(text, len(evidence))
-    text, warnings = without_foreign_links(text, evidence)
+    text, nowhere = _normalise_marks(text, len(evidence))
+    text, warnings = remove_foreign_links(text, evidence)
     if nowhere:
         shown = ", ".join(f"[{number}]" for number in nowhere)
         warnings.append(
             f"the answer's mark{'s' if len(nowhere) > 1 else ''} {shown} pointed at no passage and"
             f" {_was(nowhere)} removed"
         )
-    text, spans, unsupported, agreement = _supported(text, evidence, warnings)
+    claims = _find_claims(text)
+    text = _cite_sources(text, claims, evidence, warnings)
+    agreements: list[float] = []
+    spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    unsupported: list[Unsupported] = []
+    for claim in claims:
+        agreement, reason = _check_claim(claim, evidence)
+        if agreement is not None:
+            agreements.append(agreement)
+        elif not any(map(str.isalnum, claim.text)):  # what stands between two marks
+            continue
+        if reason:
+            unsupported.append(Unsupported(claim.text, reason))
+        for number in claim.marks:
+            if (span := find_span(claim.text, evidence[number - 1].chunk_text)) is not None:
+                spans[number].append(span)
     if unsupported:
         first = unsupported[0]
         warnings.append(
-            f"{len(unsupported)} sentence{'s' if len(unsupported) > 1 else ''} of the answer"
-            f" {_was(unsupported)} not borne out "
-            f'by the passages: "{_snippet(first.sentence, 80)}" ({first.reason})'
+            f"{_sentences(unsupported)} of the answer {_was(unsupported)} not supported by the"
+            f' passages: "{_snippet(first.sentence, 80)}" ({first.reason})'
         )
-    numbers = {old: new for new, old in enumerate(cited_numbers(text, len(evidence)), 1)}
+    numbers = {old: new for new, old in enumerate(find_cited(text, len(evidence)), 1)}
     citations = tuple(
-        dataclasses.replace(citation(new, evidence[old - 1]), spans=merged(spans.get(old, ())))
+        dataclasses.replace(make_citation(new, evidence[old - 1]), spans=merge_spans(spans[old]))
         for old, new in numbers.items()
     )
     return Cited(
-        renumbered_marks(text, numbers),
+        renumber_marks(text, numbers),
         citations,
         tuple(warnings),
         tuple(unsupported),
         tuple(numbers),
-        agreement,
+        fmean(agreements) if agreements else 1.0,
     )
 
 
-def presentable(text: str, evidence: Sequence[Hit]) -> str:
-    """A part of an answer that is still being written, without what `checked` would remove; marks
-    keep the numbers of the evidence.
+def clean_part(text: str, evidence: Sequence[Hit]) -> str:
+    """Part of an answer that is still being written, without what `check_answer` would remove; its
+    marks keep the numbers of the evidence.
     """
-    return without_foreign_links(_valid_marks(text, len(evidence))[0], evidence)[0]
+    return remove_foreign_links(_normalise_marks(text, len(evidence))[0], evidence)[0]
 
 
-def without_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[str]]:
-    """The text without links, pictures and active markup that do not stand in the evidence, and a
+def remove_foreign_links(text: str, evidence: Sequence[Hit]) -> tuple[str, list[str]]:
+    """The text without links, pictures and active markup that are not in the evidence, and a
     warning when there were any.
 
-    A link keeps its words, a picture its description. Code is left as it is: nothing in it is
+    A link keeps its words, a picture its description. Code stays as it is: nothing in it is
     followed.
     """
     assets = [f"asset://{asset}" for hit in evidence for asset in hit.asset_ids]
-    return without_foreign_markup(text, "\n".join(hit.chunk_text for hit in evidence), assets)
+    return remove_foreign_markup(text, "\n".join(hit.chunk_text for hit in evidence), assets)
 
 
-def without_foreign_markup(
+def remove_foreign_markup(
     text: str, source: str, allowed: Sequence[str] = ()
 ) -> tuple[str, list[str]]:
-    """The same against one source text and the targets that are allowed besides."""
+    """As `remove_foreign_links`, against one source text and targets that are allowed besides."""
     removed: list[str] = []
 
     @cache
-    def known() -> set[str]:
+    def targets() -> set[str]:
         plain = {match.rstrip(".,;:") for match in _PLAIN_URL.findall(source)}
         return plain | {match[3] for match in _LINK.finditer(source)} | set(allowed)
 
     def link(match: re.Match[str]) -> str:
-        if match[3] in known():
+        if match[3] in targets():
             return match[0]
         removed.append(match[3])
         return match[2]
 
     def url(match: re.Match[str]) -> str:
         bare = match[0].rstrip(".,;:")
-        if bare in known():
+        if bare in targets():
             return match[0]
         removed.append(bare)
         return match[0][len(bare) :]
@@ -180,8 +190,7 @@ def without_foreign_markup(
         return ""
 
     def clean(prose: str) -> str:
-        prose = _ACTIVE_TAG.sub(markup, prose)
-        prose = _DEFINITION.sub(markup, prose)
+        prose = _DEFINITION.sub(markup, _ACTIVE_TAG.sub(markup, prose))
         return _PLAIN_URL.sub(url, _LINK.sub(link, prose))
 
     text = _outside_code(text, clean)
@@ -191,30 +200,26 @@ def without_foreign_markup(
     return text, [f"links or markup that the sources do not hold were removed: {shown}"]
 
 
-def _valid_marks(text: str, available: int) -> tuple[str, list[int]]:
-    """(the text with every mark written [n] and those above `available` left out, the numbers left
-    out).
+def _normalise_marks(text: str, available: int) -> tuple[str, list[int]]:
+    """(the text with every mark written [n], without those outside of 1 to `available`; the numbers
+    of these).
     """
-    nowhere: list[int] = []
+    nowhere: dict[int, None] = {}
 
     def mark(match: re.Match[str]) -> str:
-        numbers = [int(number) for number in re.findall(r"\d+", match[1])]
-        nowhere.extend(number for number in numbers if not 1 <= number <= available)
-        return "".join(
-            f"[{number}]" for number in dict.fromkeys(numbers) if 1 <= number <= available
-        )
+        numbers = dict.fromkeys(int(number) for number in re.findall(r"\d+", match[1]))
+        nowhere.update({n: None for n in numbers if not 1 <= n <= available})
+        return "".join(f"[{n}]" for n in numbers if n not in nowhere)
 
     text = _outside_code(text, lambda prose: _LOOSE_MARK.sub(mark, prose))
-    return (re.sub(r"[ \t]+(?=[.。,，;；\n]|\Z)", "", text) if nowhere else text), list(
-        dict.fromkeys(nowhere)
-    )
+    if nowhere:
+        text = re.sub(r"[ \t]+(?=[.。,，;；\n]|\Z)", "", text)
+    return text, list(nowhere)
 
 
 @dataclass(slots=True)
 class _Claim:
-    """A sentence, list item, row or code block of the answer, and the marks that stand in it or
-    after it.
-    """
+    """A sentence, list item, row or code block of an answer, and the marks in it or after it."""
 
     kind: str
     end: int  # where a mark of its own would go
@@ -222,7 +227,7 @@ class _Claim:
     marks: list[int]
 
 
-def _claims(text: str) -> list[_Claim]:
+def _find_claims(text: str) -> list[_Claim]:
     """The claims of an answer in order. Marks at the beginning of one, or alone in a paragraph,
     belong to what stands before them.
     """
@@ -231,75 +236,69 @@ def _claims(text: str) -> list[_Claim]:
         own = text[unit.start : unit.end]
         lead = _MARKS.match(own) if unit.kind in ("sentence", "item") else None
         if lead and found:
-            numbers = [int(number) for number in _MARK.findall(lead.group())]
-            following = found[-1]
-            for claim in reversed(found):  # a mark below a table or list belongs to all of its rows
-                if (
-                    claim.marks
-                    or claim.kind != following.kind
-                    or (claim.kind == "sentence" and claim is not following)
-                ):
-                    break
-                claim.marks += numbers
+            _add_marks(found, _find_marks(lead.group()))
             own = own[lead.end() :]
         if own.strip():
-            prose = (
-                _outside_code(own, lambda part: _MARK.sub("", part)) if unit.kind != "code" else own
-            )
-            numbers = _marks(own) if unit.kind != "code" else []
-            found.append(_Claim(unit.kind, unit.end, unescaped(prose).strip(), numbers))
+            code = unit.kind == "code"
+            prose = own if code else _outside_code(own, lambda part: _MARK.sub("", part))
+            marks = [] if code else _find_marks(own)
+            found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
     return found
 
 
-def _supported(
-    text: str, evidence: Sequence[Hit], warnings: list[str]
-) -> tuple[str, dict[int, list[tuple[int, int]]], list[Unsupported], float]:
-    """(the text with marks added, the spans by number of the passage, the sentences that are not
-    borne out, how far passages agree).
+def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
+    """Give marks to the claims they follow: to all rows of a table or items of a list, else to the
+    last sentence.
     """
-    agreements: list[float] = []
-    spans: dict[int, list[tuple[int, int]]] = {}
-    unsupported: list[Unsupported] = []
-    added: list[tuple[int, int]] = []
-    for claim in _claims(text):
-        if not claim.marks:
-            if not says_something(claim.text):
-                continue
-            source = _source(claim.text, evidence)
-            if source is None:
-                unsupported.append(
-                    Unsupported(claim.text, "it cites nothing, and no passage clearly bears it out")
-                )
-                agreements.append(0.0)
-                continue
+    last = claims[-1]
+    for claim in reversed(claims):
+        other = claim.kind != last.kind or (claim.kind == "sentence" and claim is not last)
+        if claim.marks or other:
+            break
+        claim.marks += numbers
+
+
+def _cite_sources(
+    text: str, claims: Sequence[_Claim], evidence: Sequence[Hit], warnings: list[str]
+) -> str:
+    """The text, and its claims, with a mark for each claim that has none and clearly rests on one
+    passage.
+    """
+    added: list[_Claim] = []
+    for claim in claims:
+        if claim.marks or not says_something(claim.text):
+            continue
+        if (source := _find_source(claim.text, evidence)) is not None:
             claim.marks.append(source)
             if claim.kind != "code":
-                added.append((claim.end, source))
-        cited = [evidence[number - 1] for number in claim.marks]
-        if any(quoted(claim.text, hit.chunk_text) for hit in cited):
-            agreements.append(1.0)
-        elif says_something(claim.text):
-            found = support(claim.text, cited)
-            agreements.append(found.agreement)
-            if not found.enough:
-                unsupported.append(Unsupported(claim.text, found.reason))
-        elif not any(map(str.isalnum, claim.text)):  # what stands between two marks
-            continue
-        for number in claim.marks:
-            if (span := best_span(claim.text, evidence[number - 1].chunk_text)) is not None:
-                spans.setdefault(number, []).append(span)
-    for end, number in reversed(added):
-        text = f"{text[:end]} [{number}]{text[end:]}"
+                added.append(claim)
+    for claim in reversed(added):
+        text = f"{text[: claim.end]} [{claim.marks[0]}]{text[claim.end :]}"
     if added:
         warnings.append(
-            f"{len(added)} sentence{'s' if len(added) > 1 else ''} without a mark {_was(added)}"
-            " given that of the passage it rests on"
+            f"{_sentences(added)} without a mark {_was(added)} given that of the passage it rests"
+            " on"
         )
-    return text, spans, unsupported, fmean(agreements) if agreements else 1.0
+    return text
 
 
-def _source(sentence: str, evidence: Sequence[Hit]) -> int | None:
-    """The number of the passage that clearly bears a sentence out, None without one."""
+def _check_claim(claim: _Claim, evidence: Sequence[Hit]) -> tuple[float | None, str]:
+    """(how far the cited passages agree with a claim, 0 to 1, None where there is nothing to check;
+    why they do not support it, empty where they do).
+    """
+    cited = [evidence[number - 1] for number in claim.marks]
+    if any(is_quoted(claim.text, hit.chunk_text) for hit in cited):
+        return 1.0, ""
+    if not says_something(claim.text):
+        return None, ""
+    if not cited:
+        return 0.0, "it cites nothing, and no passage clearly supports it"
+    found = support(claim.text, cited)
+    return found.agreement, "" if found.enough else found.reason
+
+
+def _find_source(sentence: str, evidence: Sequence[Hit]) -> int | None:
+    """The number of the passage that clearly supports a sentence, None without one."""
     found = [(support(sentence, [hit]), number) for number, hit in enumerate(evidence, 1)]
     clear = [
         (-item.share, number)
@@ -312,14 +311,14 @@ def _source(sentence: str, evidence: Sequence[Hit]) -> int | None:
 # --- marks and citations ------------------------------------------------------------------------
 
 
-def cited_numbers(answer: str, available: int) -> list[int]:
-    """The distinct n of the [n] marks that point at evidence, in order of appearance; brackets in
+def find_cited(answer: str, available: int) -> list[int]:
+    """The distinct n of the [n] marks within 1 to `available`, in order of appearance; brackets in
     code are none.
     """
-    return list(dict.fromkeys(number for number in _marks(answer) if 1 <= number <= available))
+    return list(dict.fromkeys(n for n in _find_marks(answer) if 1 <= n <= available))
 
 
-def renumbered_marks(answer: str, numbers: Mapping[int, int]) -> str:
+def renumber_marks(answer: str, numbers: Mapping[int, int]) -> str:
     """The answer with the marks [old] rewritten to [new]; other brackets stay."""
     return _outside_code(
         answer,
@@ -329,17 +328,17 @@ def renumbered_marks(answer: str, numbers: Mapping[int, int]) -> str:
     )
 
 
-def escaped(quote: str) -> str:
+def escape_marks(quote: str) -> str:
     """A quote whose own [n] cannot be taken for marks; Markdown shows it as it was."""
     return _outside_code(quote, lambda prose: re.sub(r"(?<!\\)\[(\d{1,3})\]", r"\\[\1\\]", prose))
 
 
-def unescaped(text: str) -> str:
-    """The text as `escaped` was given it."""
+def unescape_marks(text: str) -> str:
+    """The inverse of `escape_marks`."""
     return re.sub(r"\\\[(\d{1,3})\\\]", r"[\1]", text)
 
 
-def citation(number: int, hit: Hit) -> Citation:
+def make_citation(number: int, hit: Hit) -> Citation:
     """The citation [number] of a hit."""
     return Citation(
         id=number,
@@ -358,31 +357,30 @@ def citation(number: int, hit: Hit) -> Citation:
     )
 
 
-def passages(
+def list_passages(
     kind: str, language: str, hits: Sequence[Hit], reason: str = ""
 ) -> tuple[str, tuple[Citation, ...]]:
-    """A plain statement in the question's language (Chinese or English), and the closest passages
-    with their citations.
+    """A plain statement in the question's language (Chinese or English) and the closest passages,
+    with their citations; `kind` is nothing, no_answer, failed or unreachable.
     """
-    statement = _WORDS[kind][1 if language == "zh" else 0].format(reason=reason)
-    shown = hits[:_CLOSEST]
-    lines = [
-        f"- {_place(hit)}: {_snippet(shown_text(hit))} [{n}]" for n, hit in enumerate(shown, 1)
-    ]
-    return "\n".join([statement, *([""] if lines else []), *lines]), tuple(
-        citation(n, hit) for n, hit in enumerate(shown, 1)
-    )
+    lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
+    shown = list(enumerate(hits[:CLOSEST_PASSAGES], 1))
+    if shown:
+        lines.append("")
+    for n, hit in shown:
+        section = f" ({hit.section_path})" if hit.section_path else ""
+        title = hit.doc_title or hit.filename
+        lines.append(f"- **{title}**{section}: {_snippet(hit_text(hit), SNIPPET_CHARS)} [{n}]")
+    return "\n".join(lines), tuple(make_citation(n, hit) for n, hit in shown)
 
 
-def _place(hit: Hit) -> str:
-    return f"**{hit.doc_title or hit.filename}**" + (
-        f" ({hit.section_path})" if hit.section_path else ""
-    )
-
-
-def _snippet(text: str, most: int = _SNIPPET) -> str:
+def _snippet(text: str, most: int) -> str:
     flat = " ".join(text.split())
     return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+
+
+def _sentences(items: Sequence[object]) -> str:
+    return f"{len(items)} sentence{'s' if len(items) > 1 else ''}"
 
 
 def _was(items: Sequence[object]) -> str:
@@ -394,7 +392,7 @@ def _outside_code(text: str, change: Callable[[str], str]) -> str:
     return "".join(part if is_code else change(part) for part, is_code in _parts(text))
 
 
-def _marks(text: str) -> list[int]:
+def _find_marks(text: str) -> list[int]:
     """The numbers of the marks outside of code."""
     return [
         int(number)

@@ -1,14 +1,8 @@
-"""What the answerer gets to read: the hits, their parents or neighbours, no text twice, within a
-budget of tokens.
+"""The context: which passages the answerer reads, how a passage too long for the budget is cut, and
+how a prompt quotes them.
 
-Every piece of evidence is a chunk of its own with its own provenance, so that whatever an answer
-takes from it can be cited and proved.
-
-
-The longest beginning of a text that fits, ended where a reader would end it; table rows and code
-fences are not cut.
-
-Evidence as a prompt quotes it: numbered blocks that no text inside them can end or forge.
+Every passage is a chunk with its own provenance, so that whatever an answer takes from it can be
+cited and verified.
 """
 
 from __future__ import annotations
@@ -21,10 +15,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 
+from rag_platform.answering.constants import MIN_CUT_SHARE, MIN_OVERLAP_CHARS
 from rag_platform.config.query import ContextConfig
-from rag_platform.contract.markdown_views import edited, format_place
+from rag_platform.contract.markdown_views import format_edited, format_place
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.ir import Chunk, Hit
+from rag_platform.ir import Hit
+from rag_platform.observability import faults
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval import hydration
 from rag_platform.retrieval.fusion import min_max
@@ -41,14 +37,12 @@ _NONE: Catalogs = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The hits of the context in the order of their numbers, the tokens of it as a prompt shows it,
-    and what was left out or cut.
-    """
+    """The hits of the context in the order of their numbers, and what was left out or cut."""
 
     hits: tuple[Hit, ...]
-    tokens: int
-    repeated: int = 0  # hits whose text another hit already has
-    dropped: int = 0  # hits that no longer fitted, or of which their document has enough
+    tokens: int  # as `render_passages` shows them
+    repeated: int = 0  # hits without a text of their own
+    dropped: int = 0  # hits that did not fit, or whose document has enough
     warnings: tuple[str, ...] = ()
 
 
@@ -60,34 +54,30 @@ def select(
     *,
     count: Callable[[str], int] | None = None,
 ) -> Evidence:
-    """The evidence within `config.max_tokens` and `config.max_chunks`; catalogs by namespace lend
-    parents and neighbours.
+    """The evidence within `config.max_tokens` and `config.max_chunks`; `catalogs`, by namespace,
+    provide parents and neighbours.
 
-    Hits are taken best first: a child as its parent where that fits, else as itself; one that does
-    not fit is left out and a later, shorter one may still come in. Only where nothing was taken yet
-    a hit too long for the budget is cut, see `cutting.beginning`. Neighbours come from the same
-    section, nearest first, with the tokens that are left. Tokens are those of `rendered`,
-    numbers and headings included, counted by `count` or `config.tokenizer`. `vectors` gives unit
-    rows; where it is given, likeness is told by them as well.
+    Hits are taken best first: a child as its parent where that fits, else as itself. One that does
+    not fit is left out, and a later, shorter one may still come in; only while nothing was taken a
+    hit too long for the budget is cut (`cut_to_fit`). Neighbours come from the same section,
+    nearest first, with the tokens that are left. Tokens are those of `render_passages`, counted by
+    `count` or `config.tokenizer`. `vectors`, where given, returns unit rows, by which similar hits
+    are found too.
 
     The numbers follow the order of the hits, or with `order: document` that of the documents;
-    `group_by` keeps what belongs together side by side, the group with the best hit first.
+    `group_by` keeps hits of a group side by side, the group with the best hit first.
     """
     counted = count or counter(config.tokenizer)
 
     @cache
     def size(hit: Hit, number: int, since: int) -> int:
-        return counted(block(hit, number, config.format, since=since) + "\n\n")
+        return counted(render_block(hit, number, config.format, since=since) + "\n\n")
 
-    def whole(hits: Sequence[Hit]) -> int:
-        if counted is estimate_tokens:  # adds up over blanks, so that no text is counted twice
-            return sum(
-                [
-                    size(hit, n, overlap(hits[n - 2], hit) if n > 1 else 0)
-                    for n, hit in enumerate(hits, 1)
-                ]
-            )
-        return counted(rendered(hits, config.format))
+    def total(places: Sequence[_Place]) -> int:
+        hits = [place.hit for place in places]
+        if counted is estimate_tokens:  # additive over blanks, and `size` is cached
+            return sum(size(hit, n, _overlap_before(hits, n)) for n, hit in enumerate(hits, 1))
+        return counted(render_passages(hits, config.format))
 
     context = _Context(config, size)
     texts = [hit for hit in hits if hit.chunk_text.strip()]
@@ -99,17 +89,34 @@ def select(
     if config.mode == "neighbours":
         for place in list(context.places):
             context.surround(place, catalogs)
-    ordered = context.ordered()
-    tokens = whole([place.hit for place in ordered])
+    places = context.sort_places()
     # a tokenizer may count more for the whole than for its parts
-    while ordered and tokens > config.max_tokens:
-        ordered.remove(max(ordered, key=lambda place: (place.anchor, place.hit.chunk_index)))
+    while (tokens := total(places)) > config.max_tokens and places:
+        places.remove(max(places, key=lambda place: (place.anchor, place.hit.chunk_index)))
         context.dropped += 1
-        tokens = whole([place.hit for place in ordered])
-    found = tuple(place.hit for place in ordered)
     return Evidence(
-        found, tokens if found else 0, context.repeated, context.dropped, tuple(context.warnings)
+        tuple(place.hit for place in places),
+        tokens if places else 0,
+        context.repeated,
+        context.dropped,
+        tuple(context.warnings),
     )
+
+
+def select_plainly(hits: Sequence[Hit], config: ContextConfig) -> Evidence:
+    """The evidence without parents, neighbours and a tokenizer; the first hits as they are where
+    even that fails.
+    """
+    with faults.Attempt("stage.context"):
+        return select(hits, config.model_copy(update={"mode": "chunk", "tokenizer": "estimate"}))
+    chosen: list[Hit] = []
+    tokens = 0
+    for hit in hits[: config.max_chunks]:
+        tokens += estimate_tokens(hit.chunk_text)
+        if chosen and tokens > config.max_tokens:
+            break
+        chosen.append(hit)
+    return Evidence(tuple(chosen), tokens)
 
 
 def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iterable[int]:
@@ -127,8 +134,8 @@ def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iter
 
 
 def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
-    """Child chunk_id to its parent as a hit, where the parent's text holds that of the child: an
-    edited child stands for itself.
+    """Child chunk_id to its parent as a hit, for children whose text is in their parent's: edited
+    children are not.
     """
     found: dict[str, Hit] = {}
     for namespace in {hit.namespace for hit in hits if hit.parent_id and hit.namespace in catalogs}:
@@ -146,7 +153,7 @@ def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
 
 @dataclass(slots=True)
 class _Place:
-    """A piece of evidence; `anchor` is the position of the hit that it came with."""
+    """A passage taken; `anchor` is the position of the hit that it came with."""
 
     hit: Hit
     anchor: int
@@ -158,7 +165,7 @@ class _Context:
     """What was taken so far."""
 
     config: ContextConfig
-    size: Callable[[Hit, int, int], int]  # as a block of that number, from that character on
+    size: Callable[[Hit, int, int], int]  # tokens of a hit's block: its number, first character
     places: list[_Place] = field(default_factory=list)
     texts: set[str] = field(default_factory=set)
     tokens: int = 0
@@ -200,7 +207,12 @@ class _Context:
             key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index),
         ):
             neighbour = of_chunk(centre.hit, chunk)
-            if _lends(chunk, section) and not self._repeats(neighbour, None):
+            if (
+                chunk.section_id == section
+                and chunk.chunk_type != "parent"
+                and chunk.chunk_text.strip()
+                and not self._repeats(neighbour, None)
+            ):
                 self._fits(neighbour, None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
@@ -237,25 +249,25 @@ class _Context:
 
     def _cut(self, hit: Hit, row: Vectors | None) -> bool:
         whole = self.size(hit, 1, 0)
-        kept = beginning(
+        kept = cut_to_fit(
             hit.chunk_text,
             lambda text: (
                 self.size(dataclasses.replace(hit, chunk_text=text), 1, 0) <= self.config.max_tokens
             ),
         )
-        told = f"from {whole} to at most {self.config.max_tokens} tokens (context.max_tokens)"
+        change = f"from {whole} to at most {self.config.max_tokens} tokens (context.max_tokens)"
         if not kept.strip():
             self.warnings.append(
-                f"{hit.chunk_id} was left out: nothing of it could be cut {told} without cutting a"
-                " table row or code fence"
+                f"{hit.chunk_id} was left out: nothing of it could be cut {change} without cutting"
+                " a table row or code fence"
             )
             return False
-        self.warnings.append(f"{hit.chunk_id} was cut {told}")
+        self.warnings.append(f"{hit.chunk_id} was cut {change}")
         return self._fits(dataclasses.replace(hit, chunk_text=kept), row)
 
     # --- order
 
-    def ordered(self) -> list[_Place]:
+    def sort_places(self) -> list[_Place]:
         """The places in the order of their numbers."""
         self._join_runs()
         document: dict[tuple[str, ...], int] = {}
@@ -266,17 +278,20 @@ class _Context:
 
         def order(place: _Place) -> tuple[int, int, int, str]:
             of_document, of_section = document[_document(place.hit)], section[_section(place.hit)]
-            group = {"none": 0, "document": of_document, "section": of_section}[
-                self.config.group_by
-            ]
+            groups = {"none": 0, "document": of_document, "section": of_section}
             within = of_document if self.config.order == "document" else place.anchor
-            return group, within, place.hit.chunk_index, place.hit.chunk_id
+            return (
+                groups[self.config.group_by],
+                within,
+                place.hit.chunk_index,
+                place.hit.chunk_id,
+            )
 
         return sorted(self.places, key=order)
 
     def _join_runs(self) -> None:
-        """Neighbours that follow each other without a gap are read from first to last, at the place
-        of the best hit among them.
+        """Give neighbours that follow each other without a gap the anchor of the best hit among
+        them, so that they are read from first to last.
         """
         if self.config.mode != "neighbours":
             return
@@ -299,14 +314,6 @@ class _Context:
                 place.anchor = anchor
 
 
-def _lends(chunk: Chunk, section_id: str) -> bool:
-    return (
-        chunk.section_id == section_id
-        and chunk.chunk_type != "parent"
-        and bool(chunk.chunk_text.strip())
-    )
-
-
 def _document(hit: Hit) -> tuple[str, ...]:
     return hit.namespace, hit.doc_id
 
@@ -315,38 +322,39 @@ def _section(hit: Hit) -> tuple[str, ...]:
     return hit.namespace, hit.doc_id, hit.section_path
 
 
+# --- cutting ------------------------------------------------------------------------------------
+
 Fits = Callable[[str], bool]
 _BLANK = re.compile(r"\s+")
 
 
-def beginning(text: str, fits: Fits) -> str:
+def cut_to_fit(text: str, fits: Fits) -> str:
     """The longest verbatim beginning that fits, empty when there is none.
 
-    It ends at a line end, else at a sentence end, else between words, else between characters: at
-    the first of these that keeps half of what would fit. A table is cut behind a row, so its header
-    stays. A fence is kept whole or left out; one that nothing but headings precedes is cut at a
-    line end, for else nothing would be left. A row that does not fit is left out.
+    It ends at a line, else a sentence, else a word, else a character: at the first of these that
+    keeps half of what would fit. Tables are cut behind a row, and so keep their header. A fence is
+    kept whole or left out, except that one with nothing but headings before it is cut at a line
+    end, since nothing would be left otherwise. A row that does not fit is left out.
     """
     if fits(text):
         return text
     runs = structure(text)
     most = bisect_right(range(1, len(text)), 0, key=lambda end: 0 if fits(text[:end]) else 1)
+    lines, blanks = list(_line_ends(text)), [match.start() for match in _BLANK.finditer(text)]
     best = 0
-    for ends in (_line_ends(text), _sentence_ends(text), _word_ends(text), range(1, len(text))):
+    for ends in (lines, [*lines, *sentence_ends(text)], blanks, range(1, len(text))):
         falling = (end for end in sorted(set(ends), reverse=True) if best < end <= most)
         best = next(
             (end for end in falling if _may_end(text, end, runs) and fits(text[:end])), best
         )
         # where a row or a fence comes next, no finer cut gets nearer to it
-        if best * 2 >= most or _inside(runs, most):
+        if best >= most * MIN_CUT_SHARE or _inside(runs, most):
             break
-    return text[:best].rstrip() or _opened(text, runs, fits)
+    return text[:best].rstrip() or _cut_fence(text, runs, fits)
 
 
 def _may_end(text: str, end: int, runs: list[Guarded]) -> bool:
-    """True when a cut tears no run and no character, and leaves no heading, or a part of one,
-    behind.
-    """
+    """True when a cut splits no run and no character, and does not end in a heading."""
     last_line = text.rfind("\n", 0, len(text[:end].rstrip())) + 1
     return (
         not _inside(runs, end)
@@ -364,10 +372,8 @@ def _headings_only(text: str) -> bool:
     return all(not line.strip() or HEADING.match(line) for line in text.splitlines())
 
 
-def _opened(text: str, runs: list[Guarded], fits: Fits) -> str:
-    """The beginning of a fence that starts the text, cut at a line end; at least one line of
-    code.
-    """
+def _cut_fence(text: str, runs: list[Guarded], fits: Fits) -> str:
+    """The beginning of a fence that starts the text, cut behind a line of code; empty without."""
     first = runs[0] if runs else None
     if first is None or first.kind != "fence" or not _headings_only(text[: first.start]):
         return ""
@@ -382,62 +388,57 @@ def _line_ends(text: str) -> Iterator[int]:
         at = text.find("\n", at + 1)
 
 
-def _sentence_ends(text: str) -> Iterator[int]:
-    yield from _line_ends(text)
-    yield from sentence_ends(text)
-
-
-def _word_ends(text: str) -> Iterator[int]:
-    yield from (match.start() for match in _BLANK.finditer(text) if match.start())
-
+# --- rendering ----------------------------------------------------------------------------------
 
 FORMATS = ("markdown", "xml", "plain")
 _TAG = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)
-_LEAST_OVERLAP = 16  # characters; shorter ones are chance
 
 
-def rendered(hits: Sequence[Hit], format: str = "markdown") -> str:
-    """The hits as blocks numbered 1, 2, 3, ...; what a chunk repeats of the one before it is left
-    out of its block.
+def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
+    """The hits as blocks numbered 1, 2, 3, ..., each without what it repeats of the one before.
 
     markdown and plain: `[n] source, heading, place` and the text, every line of it behind `> ` or
-    four blanks, so that a line that looks like the head of a block is none. xml: `<passage n=
-    source= section= place=>`. In all of them a tag of that name inside is escaped, and a code fence
-    that a text leaves open is closed.
+    four blanks, so that no line can be mistaken for the head of a block. xml: `<passage n= source=
+    section= place=>`. Tags of that name inside of a text are escaped in all of them, and a code
+    fence that a text leaves open is closed.
     """
     return "\n\n".join(
-        block(hit, n, format, since=overlap(hits[n - 2], hit) if n > 1 else 0)
+        render_block(hit, n, format, since=_overlap_before(hits, n))
         for n, hit in enumerate(hits, 1)
     )
 
 
-def block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
+def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
     """The block of one hit, its text from the character `since` on."""
     text = _TAG.sub("&lt;", hit.chunk_text[since:].strip("\n"))
     if fence := open_fence(text):
         text = f"{text}\n{fence}"
-    where = [
-        hit.source_uri,
-        hit.section_path,
-        format_place(hit.page_range, hit.line_range, hit.locator),
-        edited(hit.edited_from),
-    ]
-    source, section, spot, note = (_TAG.sub("&lt;", " ".join(part.split())) for part in where)
+    fields = {
+        "source": hit.source_uri,
+        "section": hit.section_path,
+        "place": format_place(hit.page_range, hit.line_range, hit.locator),
+        "note": format_edited(hit.edited_from),
+    }
+    shown = {
+        name: line
+        for name, value in fields.items()
+        if (line := _TAG.sub("&lt;", " ".join(value.split())))
+    }
     if format == "xml":
-        named = {"source": source, "section": section, "place": spot, "note": note}
-        attributes = "".join(
-            f' {name}="{_attribute(value)}"' for name, value in named.items() if value
-        )
+        attributes = "".join(f' {name}="{_attribute(value)}"' for name, value in shown.items())
         return f'<passage n="{number}"{attributes}>\n{text}\n</passage>'
-    head = (
-        f"[{number}] {', '.join(part for part in (source, section, spot, note) if part)}".rstrip()
-    )
+    head = f"[{number}] {', '.join(shown.values())}".rstrip()
     margin = "> " if format == "markdown" else "    "
     return "\n".join([head, *(f"{margin}{line}".rstrip() for line in text.splitlines())])
 
 
+def _overlap_before(hits: Sequence[Hit], number: int) -> int:
+    """The overlap of the hit with that number, counted from 1, and the one before it."""
+    return overlap(hits[number - 2], hits[number - 1]) if number > 1 else 0
+
+
 def overlap(before: Hit, hit: Hit) -> int:
-    """How many characters at the beginning of a hit are the end of the one before it, a chunk of
+    """How many characters at the beginning of a hit repeat the end of the one before it, a chunk of
     the same section; 0 for others.
     """
     same = (before.namespace, before.version_id, before.section_path) == (
@@ -447,8 +448,8 @@ def overlap(before: Hit, hit: Hit) -> int:
     )
     if not same or hit.chunk_index <= before.chunk_index:
         return 0
-    opening = hit.chunk_text[:_LEAST_OVERLAP]
-    at = before.chunk_text.find(opening) if len(opening) == _LEAST_OVERLAP else -1
+    opening = hit.chunk_text[:MIN_OVERLAP_CHARS]
+    at = before.chunk_text.find(opening) if len(opening) == MIN_OVERLAP_CHARS else -1
     while at >= 0:
         shared = len(before.chunk_text) - at
         if hit.chunk_text.startswith(before.chunk_text[at:]):

@@ -1,9 +1,9 @@
-"""An answer that only quotes: the sentences, list items and table rows of the evidence that best
-match the question.
+"""Extractive answers: verbatim sentences, list items and table rows of the evidence that best match
+the question.
 
-Words are compared by the analysis of the word index, so Chinese is segmented and identifiers count
-whole and in parts. A word weighs by how few units of the evidence hold it; identifiers weigh most,
-function words nothing. Every quote is a verbatim slice of its chunk followed by its mark [n].
+Words are compared as the word index reads them, so Chinese is segmented and identifiers count whole
+and in parts. A word weighs the more the fewer units of the evidence contain it; identifiers weigh
+most, function words nothing. Every quote is a slice of its chunk, followed by its mark [n].
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import ClassVar
 
-from rag_platform.answering.citations import escaped
+from rag_platform.answering import constants
+from rag_platform.answering.citations import escape_marks
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
@@ -38,25 +39,20 @@ from rag_platform.text.terms import terms
 from rag_platform.traits import Traits
 
 _DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
-CONTEXT_WEIGHT = 0.4  # a word that stands only in the heading, header or sentence above the unit
-FAR_WEIGHT = 0.2  # and one that stands only in the section path or the title
-_COMPARED = 3  # units whose coverage decides whether there is an answer
-_ROUNDING = 1e-8  # above that of the scores that are compared
+_ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
 @dataclass(frozen=True)
 class Extractive:
-    """Quotes the units of the evidence that hold the words of the question; empty when too few of
+    """Quotes the units of the evidence that contain the question's words; empty where too few of
     them do.
     """
 
     VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(quick=True)
-    max_quotes: int = 3
-    # of the question's words by weight: mean of what the best quote with its headings and the best
-    # passage hold
-    min_coverage: float = 0.42
-    keep_ratio: float = 0.7  # a further quote needs this share of the best one's score
+    max_quotes: int = constants.MAX_QUOTES
+    min_coverage: float = constants.MIN_COVERAGE
+    keep_ratio: float = constants.KEEP_RATIO
 
     def answer(
         self,
@@ -65,35 +61,32 @@ class Extractive:
         *,
         on_text: Callable[[str], None] | None = None,
     ) -> Written:
-        """Markdown whose [n] marks point at evidence[n-1]; empty when no unit says enough about the
-        question.
+        """Markdown whose [n] marks point at evidence[n-1]; empty where no unit says enough about
+        the question.
         """
-        question = question_text(query)
-        scored = _scored(question, evidence, self.keep_ratio)
-        if not scored or _covered(query, scored, evidence) < self.min_coverage:
+        scored = _score_units(question_text(query), evidence, self.keep_ratio)
+        if not scored:
             return Written("")
-        text = _rendered(self._chosen(scored, evidence), evidence)
+        best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
+        if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
+            return Written("")
+        text = _render_quotes(self._choose(scored, evidence), evidence)
         if on_text is not None:
             on_text(text)
         return Written(text)
 
-    def _chosen(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
+    def _choose(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
+        """The best units, none of whose texts contains another's."""
         chosen: list[_Scored] = []
-        seen: set[str] = set()
+        texts: set[str] = set()
         for item in scored:
-            text = " ".join(_quote(item, evidence).split())
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
-            if not any(text in other or other in text for other in seen):
-                seen.add(text)
+            text = " ".join(_quote(item, evidence).split())
+            if not any(text in other or other in text for other in texts):
+                texts.add(text)
                 chosen.append(item)
         return chosen
-
-
-def _covered(query: QueryIR, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> float:
-    return (
-        max(item.coverage for item in scored[:_COMPARED]) + words_held(query, evidence, evidence)
-    ) / 2
 
 
 # --- scoring ------------------------------------------------------------------------------------
@@ -107,16 +100,16 @@ class _Scored:
     unit: Unit
 
 
-def _scored(question: str, evidence: Sequence[Hit], keep_ratio: float) -> list[_Scored]:
-    """Units that hold a word of the question, or stand right below a heading that does, best first;
-    ties in reading order.
+def _score_units(question: str, evidence: Sequence[Hit], keep_ratio: float) -> list[_Scored]:
+    """Units that contain a word of the question, or follow a heading that does, best first; ties in
+    reading order.
 
-    All those are among them that are one of the three best or have that share of the best one's
-    score.
+    The three best and all with at least `keep_ratio` of the best score are among them; others may
+    be missing.
     """
     words = question_words(question)
     said = cache(asked(question).held)
-    read = [_quotable(hit.chunk_text) for hit in evidence]
+    read = [_find_quotable(hit.chunk_text) for hit in evidence]
     held = [
         [said(hit.chunk_text[unit.start : unit.end]) for unit in items]
         for hit, items in zip(evidence, read, strict=True)
@@ -143,34 +136,39 @@ def _scored(question: str, evidence: Sequence[Hit], keep_ratio: float) -> list[_
             if own and unit.header is not None:  # what a row says, it says of its columns
                 own = weight(inside | said(hit.chunk_text[slice(*unit.header)]))
             all_round = weight(close | titles)
-            score = own + CONTEXT_WEIGHT * (near - own) + FAR_WEIGHT * (all_round - near)
-            likely.append(
-                (score * asks.most / (1 + 0.1 * n), _Scored(score, all_round / total, n, unit))
-            )
+            score = own + constants.CONTEXT_WEIGHT * (near - own)
+            score += constants.FAR_WEIGHT * (all_round - near)
+            most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
+            likely.append((most, _Scored(score, all_round / total, n, unit)))
     scored: list[_Scored] = []
     for most, item in sorted(likely, key=lambda pair: -pair[0]):
-        best = heapq.nlargest(_COMPARED, [item.score for item in scored])
-        if len(best) == _COMPARED and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING:
+        best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
+        if (
+            len(best) == constants.COMPARED_UNITS
+            and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING
+        ):
             break
         text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
-        scored.append(
-            dataclasses.replace(item, score=_of_form(item, text, asks, asked(question).terms))
-        )
+        score = _weigh_form(item, text, asks, asked(question).terms)
+        scored.append(dataclasses.replace(item, score=score))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
 
 
-def _of_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
-    """The score of a unit's words, times how well its form and its place fit."""
+def _weigh_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
+    """The score of a unit's words, weighed by its form, its place and its length."""
     held = frozenset(terms(text))
     score = item.score * asks.factor(text, item.unit.kind)
-    # it only repeats the question
-    score *= 0.4 if item.unit.kind in ("sentence", "code") and len(held - asked) < 2 else 1.0
-    score /= 1 + 0.1 * item.hit  # the search's own order holds what words cannot tell
-    return score / (1 + max(0, len(held) - 40) / 80)  # a very long unit holds many words by chance
+    if item.unit.kind in ("sentence", "code") and len(held - asked) < constants.MIN_NEW_TERMS:
+        score *= constants.REPETITION_FACTOR
+    # the search's own order knows what words cannot tell
+    score /= 1 + constants.PLACE_PENALTY * item.hit
+    return score / (1 + max(0, len(held) - constants.LONG_UNIT_TERMS) / constants.LONG_UNIT_SCALE)
 
 
 def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[frozenset[str]], float]:
-    """What the words that stand among some terms weigh together; many units hold the same ones."""
+    """A function that gives the weight of the words found among some terms; many units hold the
+    same ones.
+    """
     pairs = list(zip(words, weights, strict=True))
 
     @cache
@@ -182,7 +180,7 @@ def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[froz
 
 @dataclass(frozen=True, slots=True)
 class _Asks:
-    """What kind of answer a question wants, as far as its words tell."""
+    """What kind of answer a question wants, judged by its words."""
 
     digit: bool
     meaning: bool
@@ -192,36 +190,42 @@ class _Asks:
     @classmethod
     def of(cls, question: str) -> _Asks:
         lower = question.lower()
-        digit, meaning, code = (
-            bool(pattern.search(lower)) for pattern in (ASKS_NUMBER, ASKS_MEANING, ASKS_CODE)
+        return cls(
+            digit=ASKS_NUMBER.search(lower) is not None,
+            meaning=ASKS_MEANING.search(lower) is not None,
+            code=ASKS_CODE.search(lower) is not None,
+            wide=is_wide(question),
         )
-        return cls(digit, meaning, code, is_wide(question))
 
     @property
-    def most(self) -> float:
-        """No less than any `factor`."""
-        return (1.2 if self.digit else 1.0) * (1.25 if self.meaning else 1.0)
+    def max_factor(self) -> float:
+        """The upper bound of `factor`."""
+        factor = constants.NUMBER_FACTOR if self.digit else 1.0
+        return factor * (constants.MEANING_FACTOR if self.meaning else 1.0)
 
     def factor(self, text: str, kind: str) -> float:
         """How well the form of a unit fits: a number, a definition, code, the language of the
         question, and no question itself.
         """
-        fits = 1.2 if self.digit and DIGIT.search(text) else 1.0
-        fits *= 1.25 if self.meaning and MEANS.search(text) else 1.0
+        fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
+        if self.meaning and MEANS.search(text):
+            fits *= constants.MEANING_FACTOR
         if kind == "code":
-            fits *= 0.6 if text[0] in "`~" and not self.code else 1.0
+            if text[0] in "`~" and not self.code:
+                fits *= constants.UNASKED_CODE_FACTOR
         elif is_wide(text) != self.wide:
-            fits *= 0.7
-        fits *= 0.6 if POINTS.search(text) else 1.0  # it says where the answer stands
-        return fits * (0.5 if text.rstrip().endswith(("?", "？")) else 1.0)
+            fits *= constants.OTHER_LANGUAGE_FACTOR
+        if POINTS.search(text):
+            fits *= constants.POINTER_FACTOR
+        if text.rstrip().endswith(("?", "？")):
+            fits *= constants.QUESTION_FACTOR
+        return fits
 
 
 @lru_cache(maxsize=512)
-def _quotable(text: str) -> tuple[Unit, ...]:
-    """The units of a chunk that may answer: an introduction with the code that it introduces, and
-    nothing that a tool replaces.
-
-    Texts that answer one question often answer the next.
+def _find_quotable(text: str) -> tuple[Unit, ...]:
+    """The units of a chunk that may answer: an introduction together with the code it introduces,
+    and no directive that a documentation tool replaces.
     """
     found: list[Unit] = []
     intro: Unit | None = None
@@ -243,40 +247,37 @@ def _quotable(text: str) -> tuple[Unit, ...]:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _rendered(chosen: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
-    """Quotes as paragraphs, several items as a list, rows as tables under their header; each
-    followed by its mark.
+def _render_quotes(chosen: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
+    """Quotes as paragraphs, list items as items, the rows of a table as one table under its header;
+    each followed by its mark.
     """
-    parts: list[str] = []
-    tables: dict[tuple[int, tuple[int, int] | None], list[_Scored]] = {}
+    groups: dict[object, list[_Scored]] = {}
     for item in chosen:
-        key = (item.hit, item.unit.header)
-        if item.unit.kind == "row":
-            tables.setdefault(key, []).append(item)
-            if len(tables[key]) > 1:
-                continue
-            parts.append("")  # filled below, when all rows of the table are known
-        elif item.unit.kind == "code":
-            parts.append(f"{_quote(item, evidence)}\n\n[{item.hit + 1}]")
+        row = item.unit.kind == "row"
+        groups.setdefault((item.hit, item.unit.header) if row else item, []).append(item)
+    parts: list[str] = []
+    for items in groups.values():
+        first, mark = items[0], f"[{items[0].hit + 1}]"
+        if first.unit.kind == "row":
+            rows = sorted(items, key=lambda item: item.unit.start)
+            parts.append(f"{_render_table(rows, evidence)}\n\n{mark}")
+        elif first.unit.kind == "code":
+            parts.append(f"{_quote(first, evidence)}\n\n{mark}")
         else:
-            bullet = "- " if item.unit.kind == "item" else ""
-            parts.append(f"{bullet}{_quote(item, evidence)} [{item.hit + 1}]")
-    for rows in tables.values():
-        parts[parts.index("")] = _table(sorted(rows, key=lambda item: item.unit.start), evidence)
+            bullet = "- " if first.unit.kind == "item" else ""
+            parts.append(f"{bullet}{_quote(first, evidence)} {mark}")
     return "\n\n".join(parts)
 
 
-def _table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
-    text, header = evidence[rows[0].hit].chunk_text, rows[0].unit.header
-    lines: list[str] = []
-    if header:
-        head = text[slice(*header)].strip()
-        lines = [head, "|" + " --- |" * max(1, len(re.findall(r"(?<!\\)\|", head.strip("|"))) + 1)]
-    return (
-        "\n".join([*lines, *(_quote(item, evidence) for item in rows)]) + f"\n\n[{rows[0].hit + 1}]"
-    )
+def _render_table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
+    lines = [_quote(item, evidence) for item in rows]
+    if header := rows[0].unit.header:
+        head = evidence[rows[0].hit].chunk_text[slice(*header)].strip()
+        columns = len(re.findall(r"(?<!\\)\|", head.strip("|"))) + 1
+        lines = [head, "|" + " --- |" * columns, *lines]
+    return "\n".join(lines)
 
 
 def _quote(item: _Scored, evidence: Sequence[Hit]) -> str:
     text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
-    return text if item.unit.kind == "code" else escaped(text)
+    return text if item.unit.kind == "code" else escape_marks(text)

@@ -1,5 +1,5 @@
-"""Answers written by a language model from numbered passages; what it writes is material to check,
-in `citations.checked`.
+"""Answers written by a language model from numbered passages; `citations.check_answer` checks what
+it writes.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from rag_platform.answering.citations import presentable
-from rag_platform.answering.context_builder import rendered
+from rag_platform.answering.citations import clean_part
+from rag_platform.answering.context_builder import render_passages
 from rag_platform.config import prompts
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
@@ -29,8 +29,8 @@ _BOUNDARY = re.compile(r"\n|[。！？]|[.!?](?=\s)")
 
 @dataclass(frozen=True)
 class Generative:
-    """Asks the strategy's language model, with the prompt file `prompt`; where the passages are too
-    long for it, with fewer of them.
+    """Asks the strategy's language model with the prompt file `prompt`, and again with half of the
+    passages while they are too long for it.
     """
 
     VERSION: ClassVar[str] = "1"
@@ -39,7 +39,7 @@ class Generative:
     llm: LLM | None = field(default=None, repr=False)
     prompt: str = "retrieval/answer"
     max_tokens: int = 1000
-    format: str = "xml"  # of the passages, as quoting.rendered knows them
+    format: str = "xml"  # of the passages: xml, markdown or plain
 
     def answer(
         self,
@@ -48,11 +48,11 @@ class Generative:
         *,
         on_text: Callable[[str], None] | None = None,
     ) -> Written:
-        """What the model wrote, its marks pointing at the evidence; empty text where it says that
-        the passages hold no answer.
+        """What the model wrote, with marks that point at the evidence; empty where it says that the
+        passages do not answer the question.
 
-        `on_text` is given whole sentences without links that no passage holds; the text that counts
-        is the one returned. Raises what the model raises; `too_large` only when even one passage
+        `on_text` gets whole sentences, without links that are in no passage; the returned text is
+        the one that counts. Raises what the model raises, `too_large` only when even one passage
         does not fit.
         """
         if self.llm is None:
@@ -67,7 +67,7 @@ class Generative:
         shown = list(evidence)
         while True:
             messages = prompt.messages(
-                query=query.original_query, context=rendered(shown, self.format)
+                query=query.original_query, context=render_passages(shown, self.format)
             )
             tracing.event(
                 "generation.prompt",
@@ -112,9 +112,7 @@ class Generative:
 
 
 def _overflows(error: ProviderError) -> bool:
-    """True when the model refused because of the length of what it was asked, before it said
-    anything.
-    """
+    """True when the model refused an input that is too long before it wrote anything."""
     if error.details.get("text"):
         return False
     return error.code == "too_large" or (
@@ -123,39 +121,37 @@ def _overflows(error: ProviderError) -> bool:
 
 
 class _Relay:
-    """Hands a stream on in whole sentences, so that no half link and no half sentinel is ever
-    shown.
-    """
+    """Passes a stream on in whole sentences, so that no half link and no half sentinel is shown."""
 
     def __init__(self, evidence: Sequence[Hit], on_text: Callable[[str], None]) -> None:
         self._evidence, self._on_text = evidence, on_text
-        self._held = ""
-        self._spoke = self._silent = False
+        self._buffer = ""
+        self._started = self._silent = False
 
     def add(self, part: str) -> None:
-        """Takes the next part of the stream."""
-        self._held += part
-        begun = self._held.lstrip()
-        if not self._spoke and (
+        """Take the next part of the stream."""
+        self._buffer += part
+        begun = self._buffer.lstrip()
+        if not self._started and (
             self._silent or SENTINEL.startswith(begun) or begun.startswith(SENTINEL)
         ):
             self._silent = self._silent or begun.startswith(SENTINEL)
             return
-        ends = [match.end() for match in _BOUNDARY.finditer(self._held)]
-        end = next((end for end in reversed(ends) if _is_whole(self._held[:end])), 0)
+        ends = [match.end() for match in _BOUNDARY.finditer(self._buffer)]
+        end = next((end for end in reversed(ends) if _is_whole(self._buffer[:end])), 0)
         if end:
-            self._say(self._held[:end])
-            self._held = self._held[end:]
+            self._emit(self._buffer[:end])
+            self._buffer = self._buffer[end:]
 
     def finish(self) -> None:
-        """Hands on what is left."""
-        if self._held and not self._silent:
-            self._say(self._held)
-        self._held = ""
+        """Pass on what is left."""
+        if self._buffer and not self._silent:
+            self._emit(self._buffer)
+        self._buffer = ""
 
-    def _say(self, text: str) -> None:
-        self._spoke = True
-        if shown := presentable(text.replace(SENTINEL, ""), self._evidence):
+    def _emit(self, text: str) -> None:
+        self._started = True
+        if shown := clean_part(text.replace(SENTINEL, ""), self._evidence):
             self._on_text(shown)
 
 

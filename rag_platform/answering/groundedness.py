@@ -1,9 +1,9 @@
-"""Whether the passages that a sentence cites bear it out, told from words, numbers and identifiers,
-without a model.
+"""Groundedness without a model: whether cited passages support a sentence, judged by its words,
+numbers and identifiers.
 
-A sentence is borne out when its numbers and identifiers all stand in the cited passages, and at
-least half of its words by weight. A sentence in another language than the passages is held to its
-numbers and identifiers alone.
+A sentence is supported when all its numbers and identifiers and at least half of its words, by
+weight, stand in the passages. Where it is in another language than they are, only numbers and
+identifiers count.
 """
 
 from __future__ import annotations
@@ -12,27 +12,24 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, SPAN_EXCESS_SCALE
 from rag_platform.ir import Hit
 from rag_platform.text.passages import units
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.terms import kind_weight, meaning
 
-MIN_SHARE = 0.5  # of a sentence's words that the passages it cites must hold
-CLEAR_SHARE = 0.75  # of a sentence without a mark that a passage must hold to be its source
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """How far passages hold a sentence: the share of its words, and what they lack of its numbers
-    and identifiers.
-    """
+    """The share of a sentence's words in the passages, and the numbers and names they lack."""
 
     share: float
     numbers: tuple[str, ...] = ()
     identifiers: tuple[str, ...] = ()
-    words_count: bool = True  # False: another language, so that words say nothing
+    words_count: bool = True  # False where the languages differ
 
     @property
     def exact(self) -> bool:
@@ -41,13 +38,13 @@ class Support:
 
     @property
     def enough(self) -> bool:
-        """True when the passages bear the sentence out."""
+        """True when the passages support the sentence."""
         return self.exact and (self.share >= MIN_SHARE or not self.words_count)
 
     @property
     def agreement(self) -> float:
-        """0 to 1: none where a number or identifier is missing, else how near the share of its
-        words comes to what is enough.
+        """0 where a number or identifier is missing, else the share of words over MIN_SHARE, at
+        most 1.
         """
         if not self.exact:
             return 0.0
@@ -55,7 +52,7 @@ class Support:
 
     @property
     def reason(self) -> str:
-        """Why it is not enough, in plain words."""
+        """Why it is not enough, for people."""
         missing = [
             f"{name} that the cited text does not hold: {', '.join(items[:5])}"
             for name, items in (("numbers", self.numbers), ("identifiers", self.identifiers))
@@ -65,40 +62,33 @@ class Support:
 
 
 def says_something(sentence: str) -> bool:
-    """False for a sentence with nothing to check: a bare yes, an introduction that ends with a
-    colon.
-    """
+    """False for a sentence with nothing to check: a bare yes, an introduction ending in a colon."""
     return not sentence.rstrip().endswith((":", "：")) and (
-        len(meaning(sentence)) >= 2 or bool(_numbers(sentence))
+        len(meaning(sentence)) >= MIN_TERMS or bool(_numbers(sentence))
     )
 
 
-def quoted(sentence: str, text: str) -> bool:
-    """True when the sentence stands in the text as it is and no word of the text reaches into it:
-    then the text bears it out.
-    """
+def is_quoted(sentence: str, text: str) -> bool:
+    """True when the text has the sentence verbatim, beginning and ending between words."""
     at = text.find(sentence)
     if not sentence or at < 0:
         return False
     end = at + len(sentence)
-    return (at == 0 or _apart(text[at - 1], text[at])) and (
-        end == len(text) or _apart(text[end - 1], text[end])
+    return all(
+        edge in (0, len(text))
+        or any(char.isspace() or char in "。！？" for char in text[edge - 1 : edge + 1])
+        for edge in (at, end)
     )
 
 
-def _apart(left: str, right: str) -> bool:
-    """True where no word and no number can hold both of two neighbouring characters."""
-    return any(one.isspace() or one in "。！？" for one in (left, right))
-
-
 def support(sentence: str, passages: Sequence[Hit]) -> Support:
-    """How far the passages together hold the sentence, with their headings and titles."""
+    """How far the passages together, with their headings and titles, support the sentence."""
     body = "\n".join(hit.chunk_text for hit in passages)
     headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
     have = meaning(body) | meaning(headings)
-    asked = meaning(sentence)
-    total = sum(map(kind_weight, asked))
-    share = sum(kind_weight(term) for term in asked if term in have) / total if total else 1.0
+    words = meaning(sentence)
+    total = sum(map(kind_weight, words))
+    share = sum(kind_weight(term) for term in words if term in have) / total if total else 1.0
     known = _numbers(body) | _numbers(headings)
     lower = f"{body}\n{headings}".lower()
     return Support(
@@ -106,37 +96,36 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
         tuple(sorted(_numbers(sentence) - known)),
         tuple(
             sorted(
-                term for term in asked if _is_name(term) and term not in have and term not in lower
+                term for term in words if _is_name(term) and term not in have and term not in lower
             )
         ),
         words_count=is_wide(sentence) == is_wide(body),
     )
 
 
-def best_span(sentence: str, text: str) -> tuple[int, int] | None:
-    """The span of `text` that the sentence rests on: the sentence itself where it is quoted, else
-    the unit that holds most of it.
-    """
+def find_span(sentence: str, text: str) -> tuple[int, int] | None:
+    """[start, end) of the sentence in `text`, else of the unit that shares most words with it."""
     if sentence and (at := text.find(sentence)) >= 0:
         return at, at + len(sentence)
-    asked = meaning(sentence) | _numbers(sentence)
+    words = meaning(sentence) | _numbers(sentence)
     best, span = 0.0, None
     for unit in units(text):
-        held = text[unit.start : unit.end]
-        own = meaning(held) | _numbers(held)
-        score = sum(map(kind_weight, asked & own)) / (1 + max(0, len(own) - 2 * len(asked)) / 40)
+        quote = text[unit.start : unit.end]
+        own = meaning(quote) | _numbers(quote)
+        excess = max(0, len(own) - 2 * len(words))
+        score = sum(map(kind_weight, words & own)) / (1 + excess / SPAN_EXCESS_SCALE)
         if score > best:
             best, span = score, (unit.start, unit.end)
     return span
 
 
 def missing_numbers(text: str, source: str) -> list[str]:
-    """The numbers of a text that its source does not hold, sorted."""
+    """The numbers of a text that are not in its source, sorted."""
     return sorted(_numbers(text) - _numbers(source))
 
 
-def merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """The spans in order, those that overlap or touch made one."""
+def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """The spans in order, with those that overlap or touch joined."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(set(spans)):
         if joined and start <= joined[-1][1]:
@@ -147,14 +136,12 @@ def merged(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
 
 
 def _numbers(text: str) -> set[str]:
-    """Numbers as written, without thousands separators; parts of identifiers as well, so that none
-    is missed.
-    """
+    """Numbers without thousands separators, those inside of identifiers too."""
     return {match.replace(",", "").rstrip(".") for match in _NUMBER.findall(text)}
 
 
 def _is_name(term: str) -> bool:
-    """An identifier, but not a path or a pair of words that a sentence joins by a stroke."""
+    """True for an identifier, but not for words joined by a slash (`and/or`)."""
     return is_identifier(term) and not (
         "/" in term and all(part.isalpha() for part in term.split("/") if part)
     )

@@ -1,12 +1,14 @@
-"""The forms in which a document can be read: its text, its sections, its chunks, its outline; each
-within an allowance of text.
+"""The forms in which a document can be read: its text, its sections, its chunks, its outline, each
+cut to a budget of text.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from math import inf
+from typing import TYPE_CHECKING, NamedTuple
 
 from rag_platform.contract.markdown_views import (
     chunks_markdown,
@@ -25,7 +27,9 @@ from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.tokens import estimate_tokens
 
-Format = Literal["md", "sections", "chunks", "outline"]
+if TYPE_CHECKING:
+    from rag_platform.normalisation.edits import Normalised
+
 _FRAME_TOKENS = 300  # what ids, names and braces around the text cost
 _ROW_TOKENS = 80  # the same for one section or chunk, its path apart
 
@@ -41,58 +45,44 @@ class Found(NamedTuple):
 def _markdown_form(
     lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
 ) -> tuple[DocumentPart, str]:
-    text = _rewritten(lease, store, found.version)
-    # the text stands in `markdown` and in `md_text`
+    """The facts with the recorded `asset://` edits, and no other."""
+    text = _read_facts(lease, store, found.version, "asset").text
+    # the text is both in `markdown` and in `md_text`
     shown = _cut(text, max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
     part = _part(found, "md", len(text), len(shown), len(shown) < len(text))
     part["md_text"] = shown
     return part, shown
 
 
-def _rewritten(lease: Lease, store: Store, version: Version) -> str:
-    """The facts with the recorded `asset://` edits, and no other."""
+def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
+    """The facts of a version with its recorded edits, or with those of one rule."""
     from rag_platform.documents.versions import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
     profiles = lease.release.manifest.profiles
+    edits = read_records(store.version_path(version, "edits", profiles["sections"]), Edit)
     facts = load_facts(store, version, profiles["facts"])
-    edits = [edit for edit in _edits(lease, store, version) if edit.rule == "asset"]
-    return apply_edits(facts.text, edits).text
-
-
-def _edits(lease: Lease, store: Store, version: Version) -> list[Edit]:
-    return read_records(
-        store.version_path(version, "edits", lease.release.manifest.profiles["sections"]), Edit
-    )
+    return apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
 
 
 def _outline_form(
     lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
 ) -> tuple[DocumentPart, str]:
-    return _sections(lease, found, None, "outline", _Allowance(None, max_tokens))
+    return _sections(lease, found, None, _Allowance(None, max_tokens))
 
 
 def _sections_form(
     lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
 ) -> tuple[DocumentPart, str]:
-    from rag_platform.documents.versions import load_facts
-    from rag_platform.normalisation.edits import apply_edits
-
-    facts = load_facts(store, found.version, lease.release.manifest.profiles["facts"])
-    text = apply_edits(facts.text, _edits(lease, store, found.version)).text
-    return _sections(
-        lease,
-        found,
-        text,
-        "sections",
-        _Allowance(max_chars, None if max_tokens is None else max_tokens // 2),
-    )
+    text = _read_facts(lease, store, found.version).text
+    half = None if max_tokens is None else max_tokens // 2
+    return _sections(lease, found, text, _Allowance(max_chars, half))
 
 
 def _sections(
-    lease: Lease, found: Found, text: str | None, format: Format, left: _Allowance
+    lease: Lease, found: Found, text: str | None, left: _Allowance
 ) -> tuple[DocumentPart, str]:
-    """The sections in order, with their slice of the normalised `text` where that is given."""
+    """The sections in order, each with its slice of the normalised `text`, or an outline."""
     reader = lease.release.catalog
     sections = reader.sections(found.document.doc_id)
     counts = Counter(
@@ -113,9 +103,8 @@ def _sections(
             row["text"] = left.take(text[section.norm_start : section.norm_end])
         rows.append(row)
     total = sum(section.norm_end - section.norm_start for section in sections)
-    part = _part(
-        found, format, total, total if text is None else left.shown, len(rows) < len(sections)
-    )
+    form, shown = ("outline", total) if text is None else ("sections", left.shown)
+    part = _part(found, form, total, shown, len(rows) < len(sections))
     part["sections"] = rows
     return part, sections_markdown(part, rows)
 
@@ -127,13 +116,8 @@ def _chunks_form(
     left = _Allowance(max_chars, None if max_tokens is None else max_tokens // 2)
     rows: list[ChunkPart] = []
     for chunk in chunks:
-        if (
-            not (
-                left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path))
-                and left.holds(chunk.chunk_text)
-            )
-            and rows
-        ):
+        opens = left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path))
+        if rows and not (opens and left.holds(chunk.chunk_text)):
             break
         rows.append(chunk_part(chunk, left.take(chunk.chunk_text)))
     total = sum(len(chunk.chunk_text) for chunk in chunks)
@@ -143,17 +127,14 @@ def _chunks_form(
 
 
 def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
-    """What of a document's text stands in no chunk, from its stored facts, edits and chunks as they
-    were cut.
-    """
+    """The text of a document that is in none of the chunks made of it, from what is stored."""
     from rag_platform.documents.kept_text import find_dropped, word_counts
     from rag_platform.documents.versions import load_facts
-    from rag_platform.normalisation.edits import apply_edits
 
     profiles, version = lease.release.manifest.profiles, found.version
     facts = load_facts(store, version, profiles["facts"])
     chunks = read_records(store.version_path(version, "chunks", profiles["chunks"]), Chunk)
-    items = find_dropped(facts, apply_edits(facts.text, _edits(lease, store, version)), chunks)
+    items = find_dropped(facts, _read_facts(lease, store, version), chunks)
     rows: list[DroppedText] = []
     for item in items:
         row: DroppedText = {"reason": item.reason, "text": item.text}
@@ -164,10 +145,9 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
         rows.append(row)
     kept_path = store.version_path(version, "kept", profiles["chunks"])
     pages = read_records(kept_path, PageKept) if kept_path.is_file() else []
-    words, arrived = sum(page.words for page in pages), sum(page.found for page in pages)
     kept = {
-        "words": words,
-        "found": arrived,
+        "words": sum(page.words for page in pages),
+        "found": sum(page.found for page in pages),
         "short_pages": {str(p.page): round(p.share, 3) for p in pages if p.found < p.words},
     }
     data: DroppedData = {
@@ -211,7 +191,7 @@ def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
     return part
 
 
-def _part(found: Found, format: Format, total: int, shown: int, truncated: bool) -> DocumentPart:
+def _part(found: Found, form: str, total: int, shown: int, truncated: bool) -> DocumentPart:
     document, version = found.document, found.version
     return {
         "doc_id": document.doc_id,
@@ -225,7 +205,7 @@ def _part(found: Found, format: Format, total: int, shown: int, truncated: bool)
         "content_type": version.content_type,
         "updated_at": document.updated_at,
         "asset_ids": found.asset_ids,
-        "format": format,
+        "format": form,
         "total_chars": total,
         "shown_chars": shown,
         "truncated": truncated or shown < total,
@@ -233,60 +213,44 @@ def _part(found: Found, format: Format, total: int, shown: int, truncated: bool)
 
 
 class _Allowance:
-    """Hands out text until the characters or the tokens are used up; explicit characters win over
-    tokens.
+    """Text is taken until the characters or the tokens are used up; with `max_chars` tokens do not
+    count.
     """
 
     def __init__(self, max_chars: int | None, max_tokens: int | None) -> None:
-        self._chars = max_chars
-        self._tokens = (
-            max_tokens - _FRAME_TOKENS // 2
-            if max_chars is None and max_tokens is not None
-            else None
-        )
+        bounded = max_chars is None and max_tokens is not None
+        self._chars = inf if max_chars is None else max_chars
+        self._tokens = (max_tokens or 0) - _FRAME_TOKENS // 2 if bounded else inf
         self.shown = 0
 
     def opens(self, tokens: int) -> bool:
-        """True when another row may begin; what stands around its text costs `tokens`."""
-        if self._tokens is not None:
-            self._tokens -= tokens
-        return (self._tokens is None or self._tokens > 0) and (
-            self._chars is None or self._chars > 0
-        )
+        """True when another row may begin, whose frame costs `tokens`."""
+        self._tokens -= tokens
+        return self._tokens > 0 and self._chars > 0
 
     def holds(self, text: str) -> bool:
-        """True when nothing of the text would be cut."""
-        within = self._tokens is None or estimate_tokens(text) <= self._tokens
-        return within and (self._chars is None or len(text) <= self._chars)
+        """True when the text would not be cut."""
+        return estimate_tokens(text) <= self._tokens and len(text) <= self._chars
 
     def take(self, text: str) -> str:
-        """The part of the text that is still allowed."""
+        """The beginning of the text that still fits."""
         part = _cut(text, self._chars, self._tokens)
         self.shown += len(part)
-        if self._chars is not None:
-            self._chars -= len(part)
-        if self._tokens is not None:
-            self._tokens -= estimate_tokens(part)
+        self._chars -= len(part)
+        self._tokens -= estimate_tokens(part)
         return part
 
 
-def _cut(text: str, max_chars: int | None, max_tokens: int | None) -> str:
+def _cut(text: str, max_chars: float | None, max_tokens: float | None) -> str:
     """The beginning of the text within `max_chars`, else within `max_tokens`, ended at a line end
     where there is one late enough.
     """
-    if max_chars is not None:
-        end = max(0, min(max_chars, len(text)))
-    elif max_tokens is None or estimate_tokens(text) <= max_tokens:
-        end = len(text)
-    else:
-        end, high = 0, len(text)
-        while end < high:
-            middle = (end + high + 1) // 2
-            end, high = (
-                (middle, high)
-                if estimate_tokens(text[:middle]) <= max_tokens
-                else (end, middle - 1)
-            )
+    end = len(text)
+    if max_chars is not None and max_chars < inf:
+        end = max(0, min(int(max_chars), end))
+    elif max_tokens is not None and estimate_tokens(text) > max_tokens:
+        fitting = range(1, len(text) + 1)
+        end = bisect_right(fitting, max_tokens, key=lambda n: estimate_tokens(text[:n]))
     if end == len(text):
         return text
     line_end = text.rfind("\n", end // 2, end)

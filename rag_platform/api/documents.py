@@ -8,13 +8,13 @@ import base64
 import difflib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from rag_platform.api.document_views import FORMS, Found, dropped_data
-from rag_platform.contract.markdown_views import documents_markdown, listed_line
+from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
     DocumentData,
     DocumentGroup,
@@ -46,10 +46,22 @@ _BAD = ("failed", "dead")
 
 
 class _Row(NamedTuple):
-    """A listed document with what only grouping reads."""
+    """A listed document, with the categories that only grouping reads."""
 
     listed: ListedDocument
     categories: tuple[str, ...]
+
+
+class _Place(NamedTuple):
+    """A document in a group; a document with two tags has two places."""
+
+    group: str
+    listed: ListedDocument
+
+    @property
+    def order(self) -> tuple[bool, str, str]:
+        """Sorts places by group and source_uri; documents without a group come last."""
+        return self.group == "", self.group, self.listed["source_uri"]
 
 
 def list_documents(
@@ -63,12 +75,12 @@ def list_documents(
     include_deleted: bool = False,
     max_tokens: int | None = None,
 ) -> DocumentsData:
-    """One page of a namespace's documents, by group and then by source_uri; a document with two
-    tags stands in two groups.
+    """One page of a namespace's documents by group and source_uri; a document with two tags is in
+    two groups.
 
     `filter` takes `tags`, `source` and `status`, each a value or a list of which one must match. A
-    page ends after `limit` rows or earlier, before it would exceed `max_tokens`; `next_cursor` goes
-    on there even when documents came or went meanwhile. Retired and deleted documents are left out
+    page has at most `limit` rows, fewer where it would exceed `max_tokens`; `next_cursor` continues
+    there, even when documents came or went meanwhile. Retired and deleted documents are left out
     unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
     `unknown_namespace`.
     """
@@ -79,25 +91,20 @@ def list_documents(
         )
     if not 1 <= limit <= MAX_LIMIT:
         raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
-    wanted = _checked_filter(filter or {})
+    wanted = _parse_filter(filter or {})
     rows = [
         row for row in _rows(library, namespace) if _matches(row.listed, wanted, include_deleted)
     ]
-    places = sorted(
-        (
-            (key, row.listed["source_uri"], row.listed)
-            for row in rows
-            for key in _keys(row, group_by)
-        ),
-        key=_place,
+    places = [_Place(group, row.listed) for row in rows for group in _groups(row, group_by)]
+    places.sort(key=lambda place: place.order)
+    page, next_cursor = _page(
+        places[_position(cursor, group_by, places) :], limit, max_tokens, group_by
     )
-    start = _position(cursor, group_by, places)
-    page, next_cursor = _page(places[start:], limit, max_tokens, group_by)
-    counts = Counter(key for key, _, _ in places)
+    counts = Counter(place.group for place in places)
     groups: list[DocumentGroup] = []
-    for key, _, listed in page:
-        if not groups or groups[-1]["key"] != key:
-            groups.append({"key": key, "count": counts[key], "documents": []})
+    for group, listed in page:
+        if not groups or groups[-1]["key"] != group:
+            groups.append({"key": group, "count": counts[group], "documents": []})
         groups[-1]["documents"].append(listed)
     data: DocumentsData = {
         "markdown": "",
@@ -111,7 +118,8 @@ def list_documents(
     return data
 
 
-def _checked_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
+def _parse_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
+    """The values that each key may have. Raises InputError."""
     wanted: dict[str, set[str]] = {}
     for key, value in given.items():
         if key not in FILTER_KEYS:
@@ -119,9 +127,7 @@ def _checked_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
                 f"unknown filter {key!r}; known: {', '.join(FILTER_KEYS)}", code="unknown_filter"
             )
         values = [value] if isinstance(value, str) else value
-        if not isinstance(values, (list, tuple)) or not all(
-            isinstance(item, str) for item in values
-        ):
+        if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
             raise InputError(
                 f"filter {key!r} takes a text or a list of texts, not {value!r}", code="bad_filter"
             )
@@ -134,17 +140,14 @@ def _checked_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
 
 
 def _matches(listed: ListedDocument, wanted: dict[str, set[str]], include_deleted: bool) -> bool:
-    if (
-        listed["status"] in _GONE
-        and not include_deleted
-        and listed["status"] not in wanted.get("status", set())
-    ):
+    status = listed["status"]
+    if status in _GONE and not include_deleted and status not in wanted.get("status", set()):
         return False
-    own = {"tags": set(listed["tags"]), "source": {listed["source"]}, "status": {listed["status"]}}
+    own = {"tags": set(listed["tags"]), "source": {listed["source"]}, "status": {status}}
     return all(values & own[key] for key, values in wanted.items())
 
 
-def _keys(row: _Row, group_by: str | None) -> Sequence[str]:
+def _groups(row: _Row, group_by: str | None) -> Sequence[str]:
     if group_by is None:
         return ("",)
     if group_by == "source":
@@ -152,20 +155,13 @@ def _keys(row: _Row, group_by: str | None) -> Sequence[str]:
     return (row.listed["tags"] if group_by == "tags" else row.categories) or ("",)
 
 
-def _place(item: tuple[str, str, ListedDocument]) -> tuple[bool, str, str]:
-    """The order of rows: documents without a tag come last."""
-    return (item[0] == "", item[0], item[1])
-
-
-def _position(
-    cursor: str | None, group_by: str | None, places: Sequence[tuple[str, str, ListedDocument]]
-) -> int:
-    """Index of the first row after the one the cursor names."""
+def _position(cursor: str | None, group_by: str | None, places: Sequence[_Place]) -> int:
+    """Index of the first place behind the one that the cursor names."""
     if cursor is None:
         return 0
     try:
-        grouping, key, source_uri = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        after = (key == "", str(key), str(source_uri))
+        grouping, group, source_uri = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        last = (group == "", str(group), str(source_uri))
     except (ValueError, TypeError) as error:
         raise InputError(
             f"cursor {cursor[:40]!r} was not given out by a list; pass next_cursor of the page"
@@ -177,149 +173,109 @@ def _position(
             f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by",
             code="bad_cursor",
         )
-    return next((index for index, item in enumerate(places) if _place(item) > after), len(places))
+    return next((n for n, place in enumerate(places) if place.order > last), len(places))
 
 
 def _page(
-    places: Sequence[tuple[str, str, ListedDocument]],
-    limit: int,
-    max_tokens: int | None,
-    group_by: str | None,
-) -> tuple[Sequence[tuple[str, str, ListedDocument]], str | None]:
-    """(rows of this page, cursor of the next one)."""
-    length = min(limit, len(places))
+    places: Sequence[_Place], limit: int, max_tokens: int | None, group_by: str | None
+) -> tuple[Sequence[_Place], str | None]:
+    """(places of this page, cursor of the next one)."""
+    page = places[:limit]
     if max_tokens is not None:
-        spent = 0
-        for index, (_, _, listed) in enumerate(places[:length]):
-            spent += estimate_tokens(json.dumps(listed, ensure_ascii=False)) + estimate_tokens(
-                listed_line(listed)
-            )
-            if spent > max_tokens - 200 and index:
-                length = index
+        left = max_tokens - 200
+        for n, (_, listed) in enumerate(page):
+            left -= estimate_tokens(json.dumps(listed, ensure_ascii=False))
+            left -= estimate_tokens(document_line(listed))
+            if left < 0 and n:
+                page = page[:n]
                 break
-    page = places[:length]
-    if length == len(places):
+    if len(page) == len(places):
         return page, None
-    key, source_uri, _ = page[-1]
-    return (
-        page,
-        base64.urlsafe_b64encode(
-            json.dumps([group_by, key, source_uri], ensure_ascii=False).encode()
-        ).decode(),
-    )
+    last = [group_by, page[-1].group, page[-1].listed["source_uri"]]
+    return page, base64.urlsafe_b64encode(json.dumps(last, ensure_ascii=False).encode()).decode()
 
 
 def _rows(library: Library, namespace: str) -> list[_Row]:
-    """Every document the ledger knows, with the published chunks. Raises IntegrityError for a data
-    root with releases and no ledger.
+    """Every document that the ledger knows. Raises IntegrityError for a data root with releases and
+    without a ledger.
     """
-    published, counts = _published(library, namespace)
+    chunks = _count_published_chunks(library, namespace)
     if not library.store.ledger_path.is_file():
         require(library.store.ledger_path)
         library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
-        if (
-            namespace not in ledger.namespaces()
-            and published is None
-            and namespace != library.settings.default_namespace
-        ):
-            known = sorted({*ledger.namespaces(), *library.namespaces()})
+        known = {*ledger.namespaces(), library.settings.default_namespace}
+        if namespace not in known and chunks is None:
+            known = {*ledger.namespaces(), *library.namespaces()}
             raise NotFoundError(
-                f"unknown namespace {namespace!r}; known: {', '.join(known) or 'none'}",
+                f"unknown namespace {namespace!r}; known: {', '.join(sorted(known)) or 'none'}",
                 code="unknown_namespace",
             )
         versions = ledger.versions(namespace)
-        newest, by_id = (
-            {version.doc_id: version for version in versions},
-            {version.version_id: version for version in versions},
-        )
-        hidden = {
-            stone.doc_id for stone in ledger.tombstones(namespace) if stone.version_id is None
-        }
+        tombstones = ledger.tombstones(namespace)
         documents = ledger.documents(namespace)
+    newest = {version.doc_id: version for version in versions}
+    by_id = {version.version_id: version for version in versions}
+    hidden = {stone.doc_id for stone in tombstones if stone.version_id is None}
     rows: list[_Row] = []
     for document in documents:
         last = newest.get(document.doc_id)
         version_id = document.live_version or (last.version_id if last else "")
-        # with the words of its file, as filters see it
+        status = "deleted" if document.doc_id in hidden else _status(document, last, chunks or {})
+        # with what its file says of itself, as filters see it
         shown = with_file_metadata(document, by_id[version_id]) if version_id in by_id else document
-        status = _status(document, last, hidden, counts)
-        rows.append(
-            _row(
-                shown,
-                version_id,
-                counts.get(version_id, 0),
-                status,
-                _problem(document, last) if status not in _GONE else "",
-            )
-        )
+        listed: ListedDocument = {
+            "doc_id": shown.doc_id,
+            "filename": shown.filename,
+            "title": shown.title,
+            "tags": list(shown.tags),
+            "source": shown.source,
+            "source_uri": shown.source_uri,
+            "version_id": version_id,
+            "chunks": (chunks or {}).get(version_id, 0),
+            "status": status,
+            "problem": _problem(document, last) if status not in _GONE else "",
+            "updated_at": shown.updated_at,
+        }
+        rows.append(_Row(listed, shown.categories))
     return rows
 
 
 def document_states(library: Library, namespace: str) -> Counter[str]:
-    """How many documents of a namespace are in each status; also `problem`: those whose newest
-    version failed, whatever is still live.
+    """How many documents of a namespace have each status; `problem` counts those whose newest
+    version failed, even where an earlier one is live.
     """
     listed = [row.listed for row in _rows(library, namespace)]
-    return Counter(
-        [*(row["status"] for row in listed), *("problem" for row in listed if row["problem"])]
+    return Counter(row["status"] for row in listed) + Counter(
+        "problem" for row in listed if row["problem"]
     )
 
 
-def _published(library: Library, namespace: str) -> tuple[list[Document] | None, dict[str, int]]:
-    """(documents of the published release, chunks by version_id); (None, {}) before the first
-    release.
-    """
+def _count_published_chunks(library: Library, namespace: str) -> dict[str, int] | None:
+    """Chunks by version_id of the published release; None before the first one."""
     if not library.store.current_path(namespace).is_file():
-        return None, {}
+        return None
     with library.lease(namespace) as lease:
-        return lease.release.catalog.documents(), lease.release.catalog.chunk_counts()
+        return lease.release.catalog.chunk_counts()
 
 
-def _status(
-    document: Document, newest: Version | None, hidden: Iterable[str], published: Mapping[str, int]
-) -> str:
-    if document.doc_id in hidden:
-        return "deleted"
+def _status(document: Document, newest: Version | None, published: Mapping[str, int]) -> str:
     if document.status != "active":
         return document.status
     if document.live_version in published:
         return "active"
-    return (
-        "failed"
-        if document.live_version is None and newest is not None and newest.status in _BAD
-        else "pending"
-    )
+    failed = newest is not None and newest.status in _BAD
+    return "failed" if document.live_version is None and failed else "pending"
 
 
 def _problem(document: Document, newest: Version | None) -> str:
-    """Why the newest version of a document is not what readers see, empty when it did not fail or
-    its source holds another by now.
+    """Why the newest version of a document failed; empty when it did not, or when the source has
+    another one by now.
     """
-    if (
-        newest is None
-        or newest.status not in _BAD
-        or document.wanted_version not in (None, newest.version_id)
-    ):
+    if newest is None or newest.status not in _BAD:
         return ""
-    return f"[{newest.code}] {newest.reason}"
-
-
-def _row(document: Document, version_id: str, chunks: int, status: str, problem: str = "") -> _Row:
-    listed: ListedDocument = {
-        "doc_id": document.doc_id,
-        "filename": document.filename,
-        "title": document.title,
-        "tags": list(document.tags),
-        "source": document.source,
-        "source_uri": document.source_uri,
-        "version_id": version_id,
-        "chunks": chunks,
-        "status": status,
-        "problem": problem,
-        "updated_at": document.updated_at,
-    }
-    return _Row(listed, document.categories)
+    wanted = document.wanted_version in (None, newest.version_id)
+    return f"[{newest.code}] {newest.reason}" if wanted else ""
 
 
 # --- one document -------------------------------------------------------------------------------
@@ -335,14 +291,13 @@ def get_document(
     max_chars: int | None = None,
     max_tokens: int | None = None,
 ) -> DocumentData:
-    """A document of the published release: its text, its sections or chunks with their text, or its
-    outline.
+    """A document of the published release: its text, its sections or chunks, or its outline.
 
-    `md` is the facts text with the recorded `asset://` targets and nothing else. At most
-    `max_chars` characters of text are shown; without it the text is cut where the data would exceed
-    `max_tokens`. A cut is said in `warnings`, `truncated` and `total_chars`. Raises NotFoundError
-    for an unknown document (naming near ones), for one that was deleted (saying when), and for a
-    version that is not live (naming the live one); IntegrityError when its files are lost.
+    `md` is the facts' text with the recorded `asset://` targets. At most `max_chars` characters of
+    text are shown; without it the text is cut where the data would exceed `max_tokens`.
+    `warnings`, `truncated` and `total_chars` tell of a cut. Raises NotFoundError for an unknown
+    document (naming similar ones), a deleted one (saying when), and a version that is not live
+    (naming the live one); IntegrityError when its files are lost.
     """
     if format not in FORMS:
         raise InputError(
@@ -350,13 +305,11 @@ def get_document(
         )
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
-    part, markdown = _read(
-        library,
-        namespace,
-        doc_id,
-        version_id,
-        lambda lease, found: FORMS[format](lease, library.store, found, max_chars, max_tokens),
-    )
+
+    def read(lease: Lease, found: Found) -> tuple[DocumentPart, str]:
+        return FORMS[format](lease, library.store, found, max_chars, max_tokens)
+
+    part, markdown = _read(library, namespace, doc_id, version_id, read)
     data: DocumentData = {"markdown": markdown, "document": part}
     if part["truncated"]:
         data["warnings"] = [_cut_notice(part, max_chars)]
@@ -366,18 +319,14 @@ def get_document(
 def list_dropped(
     library: Library, namespace: str, doc_id: str, *, version_id: str | None = None
 ) -> DroppedData:
-    """What of a document's text stands in no chunk, with its place and reason, from what is stored;
-    and how much a second reader found.
-
-    Raises as `get_document` does.
+    """The text of a document that is in no chunk, with its place and reason, and how much a second
+    reader found. Raises what `get_document` raises.
     """
-    return _read(
-        library,
-        namespace,
-        doc_id,
-        version_id,
-        lambda lease, found: dropped_data(lease, library.store, found),
-    )
+
+    def read(lease: Lease, found: Found) -> DroppedData:
+        return dropped_data(lease, library.store, found)
+
+    return _read(library, namespace, doc_id, version_id, read)
 
 
 def _read(
@@ -387,8 +336,8 @@ def _read(
     version_id: str | None,
     read: Callable[[Lease, Found], ReadT],
 ) -> ReadT:
-    """What is read of a document, of the newest release when the one it was begun with was replaced
-    and its data removed meanwhile.
+    """What `read` returns, of the newest release where another one replaced it and removed its data
+    meanwhile.
     """
     while True:
         with library.lease(namespace) as lease:
@@ -397,10 +346,8 @@ def _read(
             try:
                 return read(lease, found)
             except FileNotFoundError as error:
-                if (
-                    library.current(namespace) == lease.release_id
-                    and library.hidden_names(lease) == hidden
-                ):
+                current = library.current(namespace)
+                if current == lease.release_id and library.hidden_names(lease) == hidden:
                     raise IntegrityError(
                         f"{Path(str(error.filename)).name} of {found.version.version_id} is gone"
                         " from disk; process the document anew with `rag rebuild`",
@@ -409,9 +356,6 @@ def _read(
 
 
 def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:
-    shown = (
-        f"only the beginning is shown ({part['shown_chars']} of {part['total_chars']} characters)"
-    )
     if part["format"] == "outline":
         return (
             "only the first sections of the outline are shown; query with filters {doc_id,"
@@ -419,8 +363,9 @@ def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:
         )
     bound = "the result budget" if max_chars is None else f"max_chars {max_chars}"
     return (
-        f"{shown}: {bound} is used up; raise max_chars, or take format=outline and query with"
-        " filters {doc_id, section_path}"
+        f"only the beginning is shown ({part['shown_chars']} of {part['total_chars']} characters):"
+        f" {bound} is used up; raise max_chars, or take format=outline and query with filters"
+        " {doc_id, section_path}"
     )
 
 
@@ -430,7 +375,7 @@ def _find(
     reader = lease.release.catalog
     document = reader.document(doc_id)
     if document is None or document.doc_id in hidden or document.live_version in hidden:
-        if deleted := _deleted(store, lease.namespace, doc_id):
+        if deleted := _deletion_date(store, lease.namespace, doc_id):
             raise NotFoundError(
                 f"document {doc_id!r} was deleted on {deleted}",
                 code="document_deleted",
@@ -455,21 +400,13 @@ def _find(
     return Found(document, version, list(assets))
 
 
-def _deleted(store: Store, namespace: str, doc_id: str) -> str:
-    """When a document, or the version of it that was live, was deleted; empty when it was not, or
-    is there again.
-    """
+def _deletion_date(store: Store, namespace: str, doc_id: str) -> str:
+    """When a document, or its live version, was deleted; empty when it was not."""
     if not store.ledger_path.is_file():
         return ""
     with closing(Ledger(store.ledger_path)) as ledger:
-        return next(
-            (
-                stone.created_at
-                for stone in reversed(ledger.tombstones(namespace))
-                if stone.doc_id == doc_id
-            ),
-            "",
-        )
+        stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == doc_id]
+    return stones[-1].created_at if stones else ""
 
 
 def _unknown_document(
@@ -493,10 +430,10 @@ def _unknown_document(
 
 
 def hidden_by_ledger(store: Store) -> Hidden:
-    """The function that a Library asks for the doc_ids and version_ids which tombstones hide.
+    """The function that tells a Library which doc_ids and version_ids tombstones hide.
 
-    It raises IntegrityError `no_ledger` where the ledger is gone, or is none that knows of the
-    release: what was deleted is not known then.
+    It raises IntegrityError `no_ledger` where the ledger is gone or older than the release, for
+    then nobody knows what was deleted.
     """
     # kept open: opening costs more than asking, and every query asks
     opened: list[tuple[tuple[int, int], Ledger]] = []

@@ -1,5 +1,5 @@
-"""Turns results and errors into the public contract: envelopes, query answers, exit codes. Pure
-functions, shared by server and CLI.
+"""Turns results and errors into the public contract: envelopes, query answers, exit codes; pure
+functions that server and command line share.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ import dataclasses
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from rag_platform.answering import citations as citing
+from rag_platform.answering.citations import make_citation
 from rag_platform.config.settings import canonical_json
-from rag_platform.contract.markdown_views import counted, edited, format_place, shown_text
+from rag_platform.contract.markdown_views import format_edited, format_place, hit_text, pluralise
 from rag_platform.contract.schema import CitationPart, ErrorPart, QueryData, ResultPart
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
@@ -24,18 +23,15 @@ from rag_platform.text.tokens import estimate_tokens
 DETAILS = ("full", "brief")
 DONE, NOTHING_DONE, USAGE, PARTLY_DONE = 0, 1, 2, 3
 
-_BRIEF_SNIPPET = 160
-# An absolute path that is no part of a URL or of a relative path; only its last name may leave the
-# machine.
+# An absolute path outside of a URL or a relative path; only its last name leaves the machine.
 _PATH = re.compile(
     r"(?<![\w/:.~-])(?:[A-Za-z]:[\\/]|~?/)(?:[^\s'\"/\\:*?<>|]+[\\/])+([^\s'\"/\\:*?<>|]*)"
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
-    """How many characters of a chunk stand in the passage of `markdown`, in a citation's text and
-    in a snippet; 0 leaves passages out.
+class _Sizes(NamedTuple):
+    """Characters of a chunk in the passage of `markdown`, in a citation's text and in a snippet; no
+    passages with 0.
     """
 
     passage: int
@@ -44,14 +40,13 @@ class _Sizes:
 
 
 class _Unsearched(QueryData):
-    """The answer where no index could be searched: it says so, and the envelope has to."""
+    """The data of a question that could not be searched."""
 
     failure: ErrorPart
 
 
 _WHOLE = 10**9
-# Tried in this order until the data fits its budget; the passages, which are what a reader reads,
-# shrink last.
+# Tried in this order until the data fits its budget; the passages, which people read, shrink last.
 _FULL = (
     _Sizes(_WHOLE, _WHOLE, 320),
     _Sizes(_WHOLE, 480, 200),
@@ -63,15 +58,15 @@ _FULL = (
     _Sizes(240, 100, 60),
     _Sizes(160, 80, 60),
 )
-_BRIEF = (_Sizes(0, _BRIEF_SNIPPET, _BRIEF_SNIPPET), _Sizes(0, 80, 80))
+_BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
 
 
 # --- envelopes ----------------------------------------------------------------------------------
 
 
-def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = ()) -> Json:
-    """The envelope (`contract.Envelope`) of a call that was done, each warning once; of a failed
-    one where the data tell a `failure`.
+def envelope(data: Mapping[str, Any], trace_id: str = "", warnings: Sequence[str] = ()) -> Json:
+    """The envelope (`contract.schema.Envelope`) of a call, each warning once; that of a failed call
+    where the data has a `failure`.
     """
     shown = to_json(dict(data))
     failed = shown.pop("failure", None)
@@ -85,14 +80,13 @@ def envelope(data: Mapping[str, Any], trace_id: str, warnings: Sequence[str] = (
 
 
 def failure(
-    error: BaseException, trace_id: str, *, local: bool = False, warnings: Sequence[str] = ()
+    error: BaseException, trace_id: str = "", *, local: bool = False, warnings: Sequence[str] = ()
 ) -> Json:
     """The envelope of a call that failed: code, message and details of a RagError, `internal_error`
     for anything else.
 
     `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else
-    `failed`. Absolute paths in them are cut to their last name unless `local`: the command line
-    talks to the owner of the machine, a server may not.
+    `failed`. Absolute paths are cut to their last name unless `local`, as for the command line.
     """
     if isinstance(error, RagError):
         code, message, details = error.code, error.message, to_json(error.details)
@@ -115,7 +109,7 @@ def failure(
 
 
 def public(result: QueryResult) -> QueryResult:
-    """The result as it may leave the machine: absolute paths in what it says of failures are cut to
+    """The result as it may leave the machine: absolute paths in its warnings and errors are cut to
     their last name.
     """
     if not result.warnings:
@@ -130,19 +124,20 @@ def public(result: QueryResult) -> QueryResult:
 
 
 def exit_code(outcome: Mapping[str, Any]) -> int:
-    """The exit code of a command: 0 done, 1 nothing done, 2 usage (a wrong argument), 3 done but
-    some documents failed.
+    """The exit code of a command: DONE, NOTHING_DONE, USAGE (a wrong argument), or PARTLY_DONE
+    where some documents failed.
     """
     if not outcome["ok"]:
         error = outcome["error"]
         return USAGE if error and error["details"].get("kind") == "usage" else NOTHING_DONE
     data = outcome["data"] or {}
     achieved = [data[key] for key in ("new", "new_versions", "continued", "skipped") if key in data]
-    if not data.get("failed"):
-        # files were there, and none of them could be taken
-        left_out = data.get("ignored") and not data.get("retired") and not data.get("kept")
-        return NOTHING_DONE if left_out and achieved and not sum(achieved) else DONE
-    return NOTHING_DONE if achieved and not sum(achieved) else PARTLY_DONE
+    nothing = achieved and not sum(achieved)
+    if data.get("failed"):
+        return NOTHING_DONE if nothing else PARTLY_DONE
+    # there were files, and none of them could be taken
+    ignored = data.get("ignored") and not data.get("retired") and not data.get("kept")
+    return NOTHING_DONE if ignored and nothing else DONE
 
 
 def _kind(error: BaseException) -> str:
@@ -152,9 +147,7 @@ def _kind(error: BaseException) -> str:
 
 
 def without_paths(value: Any) -> Any:
-    """Text, or JSON data of texts, with absolute paths cut to their last name; tuples become
-    lists.
-    """
+    """A text, or JSON data, with absolute paths cut to their last name; tuples become lists."""
     if isinstance(value, str):
         return _PATH.sub(r"\1", value)
     if isinstance(value, dict):
@@ -163,7 +156,7 @@ def without_paths(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """JSON data of whatever an error carried."""
+    """An error's details as JSON data."""
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -179,65 +172,59 @@ def _plain(value: Any) -> Any:
 def fit_query(
     result: QueryResult, detail: str = "full", max_tokens: int = 8000
 ) -> tuple[QueryData, list[str]]:
-    """(data, warnings) of a query; the warnings are the engine's own and what had to be cut for
-    `max_tokens`. `markdown` notes them too.
+    """(data, warnings) of a query, the engine's warnings and those of cuts to fit `max_tokens`;
+    `markdown` has them as notes.
 
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
-    citation: those of the answer keep their number, the others follow. A cut text is a verbatim
-    beginning of its chunk; only when that is not enough, the last results go.
+    citation: those of the answer keep their number, the others follow. Texts are cut to a verbatim
+    beginning of their chunk; the last results are left out only where that does not suffice.
     """
     if detail not in DETAILS:
         raise InputError(
             f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
         )
-    numbered = _numbered(result)
+    numbered = _number_citations(result)
+    everything = len(result.hits)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
     levels = _FULL if detail == "full" else _BRIEF
-    cut = (
-        f"texts were cut to fit {max_tokens} tokens (those of citations to %d characters); ask for"
-        " fewer with top_k, or read a source in "
-    )
 
     @cache
-    def built(level: int, count: int) -> tuple[QueryData, list[str]]:
+    def build(level: int, count: int) -> tuple[QueryData, list[str]]:
         notes = list(result.warnings)
         if detail == "full" and levels[level].text < longest:
-            notes.append(cut % levels[level].text + "full with get_document")
-        if count < len(result.hits):
             notes.append(
-                f"{len(result.hits) - count} of {len(result.hits)} results were left out to fit"
+                f"texts were cut to fit {max_tokens} tokens (those of citations to"
+                f" {levels[level].text} characters); ask for fewer with top_k, or read a source in"
+                " full with get_document"
+            )
+        if count < everything:
+            notes.append(
+                f"{everything - count} of {everything} results were left out to fit"
                 f" {max_tokens} tokens"
             )
         return _query_data(result, numbered, levels[level], count, notes), notes
 
-    def small(data: QueryData) -> bool:
-        return estimate_tokens(canonical_json(data)) <= max_tokens
-
     def fits(level: int, count: int) -> bool:
-        return small(built(level, count)[0])
+        return estimate_tokens(canonical_json(build(level, count)[0])) <= max_tokens
 
-    everything = len(result.hits)
-    whole = built(0, everything)
-    if small(whole[0]):
-        return whole
+    if fits(0, everything):
+        return build(0, everything)
     last = len(levels) - 1
     level = bisect_left(range(last), True, lo=1, key=lambda number: fits(number, everything))
     if level < last or fits(last, everything):
-        return built(level, everything)
+        return build(level, everything)
     fewer = bisect_left(
         range(everything - 1), True, key=lambda dropped: fits(last, everything - dropped)
     )
-    return built(last, max(everything - fewer, 1))
+    return build(last, max(everything - fewer, 1))
 
 
-def _numbered(result: QueryResult) -> dict[str, Citation]:
-    """A citation for every hit, by chunk_id: the answer's, then the others, numbered on."""
+def _number_citations(result: QueryResult) -> dict[str, Citation]:
+    """A citation for every hit by chunk_id: those of the answer, then the others, numbered on."""
     known = {citation.chunk_id: citation for citation in result.citations}
     number = max((citation.id for citation in result.citations), default=0)
     others = [hit for hit in result.hits if hit.chunk_id not in known]
-    return known | {
-        hit.chunk_id: citing.citation(number + n, hit) for n, hit in enumerate(others, 1)
-    }
+    return known | {hit.chunk_id: make_citation(number + n, hit) for n, hit in enumerate(others, 1)}
 
 
 def _query_data(
@@ -274,12 +261,12 @@ def _query_data(
         data["unsupported"] = list(result.flags["unsupported"])
     if result.usage:
         data["usage"] = dict(result.usage)
-    if (told := result.flags.get("error")) is None:
+    if (error := result.flags.get("error")) is None:
         return data
-    message = f"the library could not be searched: {without_paths(told['message'])}"
-    details = {"kind": "failed", "causes": told.get("causes", [])}
+    message = f"the library could not be searched: {without_paths(error['message'])}"
+    details = {"kind": "failed", "causes": error.get("causes", [])}
     return _Unsearched(
-        **data, failure={"code": told["code"], "message": message, "details": details}
+        **data, failure={"code": error["code"], "message": message, "details": details}
     )
 
 
@@ -289,7 +276,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "chunk_id": hit.chunk_id,
         "score": hit.score,
         "source": hit.source,
-        "text_snippet": snippet(shown_text(hit), sizes.snippet),
+        "text_snippet": snippet(hit_text(hit), sizes.snippet),
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [f"asset://{asset_id}" for asset_id in hit.asset_ids],
@@ -299,8 +286,8 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
 def citation_part(
     citation: Citation, max_chars: int = _WHOLE, *, named: bool = False
 ) -> CitationPart:
-    """The public form of a citation; its text is the chunk's own, at most its first `max_chars`
-    characters; `named` tells its namespace.
+    """The public form of a citation, with at most `max_chars` characters of the chunk's text, and
+    with its namespace where `named`.
     """
     part: CitationPart = {
         "id": citation.id,
@@ -338,38 +325,31 @@ def snippet(text: str, max_chars: int) -> str:
 
 
 def source_line(citation: Citation) -> str:
-    """`file, heading, page or lines`: how a citation reads in a list of sources; edited text says
-    so.
-    """
-    where = [
-        citation.source_uri,
-        citation.section_path,
-        format_place(citation.page_range, citation.line_range, citation.locator),
-    ]
-    where.append(edited(citation.edited_from))
-    return ", ".join(part for part in where if part)
+    """`file, heading, page or lines`, and whether the text was edited, for a list of sources."""
+    place = format_place(citation.page_range, citation.line_range, citation.locator)
+    parts = [citation.source_uri, citation.section_path, place, format_edited(citation.edited_from)]
+    return ", ".join(filter(None, parts))
 
 
 def _query_markdown(
     result: QueryResult, uncited: Sequence[Citation], sizes: _Sizes, notes: Sequence[str]
 ) -> str:
-    """Answer, its sources, what else was found, and what to know about the run: a client that shows
-    only text needs nothing else.
+    """The answer, its sources, what else was found and how: all that a client of text needs.
 
-    The marks [n] are those of the answer's citations; what was only found has a plain number, so
-    that no mark points at nothing.
+    Marks [n] are those of the answer's citations; passages that were only found have a plain number
+    (n), so that no mark points at nothing.
     """
     parts = [result.answer_markdown.strip() or "No passage of this library answers the question."]
     if result.citations:
-        parts += ["**Sources**", _listed([(f"[{c.id}]", c) for c in result.citations], sizes)]
+        parts += ["**Sources**", _list_sources([(f"[{c.id}]", c) for c in result.citations], sizes)]
     if uncited and sizes.passage:
-        parts += ["**Also found**", _listed([(f"({c.id})", c) for c in uncited], sizes)]
+        parts += ["**Also found**", _list_sources([(f"({c.id})", c) for c in uncited], sizes)]
     parts += [f"Note: {note}" for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
-    several = ", ".join(
-        f"{namespace} {release_id}" for namespace, release_id in result.releases.items()
-    )
-    release = f"releases {several}" if len(result.releases) > 1 else f"release {result.release_id}"
+    releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
+    release = f"release {result.release_id}"
+    if len(releases) > 1:
+        release = f"releases {', '.join(releases)}"
     facts = [
         f"mode {result.effective_mode}",
         f"confidence {result.confidence:.2f}",
@@ -377,23 +357,23 @@ def _query_markdown(
         result.trace_id,
     ]
     if images:
-        facts.insert(0, f"{counted(images, 'image')} in these sources")
+        facts.insert(0, f"{pluralise(images, 'image')} in these sources")
     if result.matched_count is not None:
-        facts.insert(0, f"filters leave {counted(result.matched_count, 'chunk')}")
-    parts.append("*" + " · ".join(fact for fact in facts if fact) + "*")
+        facts.insert(0, f"filters leave {pluralise(result.matched_count, 'chunk')}")
+    parts.append(f"*{' · '.join(filter(None, facts))}*")
     return "\n\n".join(parts)
 
 
-def _listed(citations: Sequence[tuple[str, Citation]], sizes: _Sizes) -> str:
+def _list_sources(citations: Sequence[tuple[str, Citation]], sizes: _Sizes) -> str:
     if not sizes.passage:
         return "\n".join(f"- {mark} {source_line(citation)}" for mark, citation in citations)
     return "\n\n".join(
-        f"{mark} {source_line(citation)}\n\n{_quoted(citation.text, sizes.passage)}"
+        f"{mark} {source_line(citation)}\n\n{_quote(citation.text, sizes.passage)}"
         for mark, citation in citations
     )
 
 
-def _quoted(text: str, max_chars: int) -> str:
+def _quote(text: str, max_chars: int) -> str:
     shown = text.strip()
     shown = shown if len(shown) <= max_chars else shown[:max_chars].rstrip() + " …"
     return "\n".join(f"> {line}".rstrip() for line in shown.splitlines())

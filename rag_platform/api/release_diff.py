@@ -1,6 +1,4 @@
-"""Two releases of a namespace side by side: documents, chunks, and what the questions asked lately
-would find in each.
-"""
+"""Compares two releases of a namespace: documents, chunks, and the hits of the latest questions."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from rag_platform.answering.engine import answer
 from rag_platform.errors import RagError, ReleaseError
 from rag_platform.ir import Document, Hit, Json, QueryRequest
-from rag_platform.observability.trace_reader import asked_questions
+from rag_platform.observability.trace_reader import list_questions
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.records import to_json
@@ -24,7 +22,7 @@ _REQUEST_FIELDS = frozenset(field.name for field in dataclasses.fields(QueryRequ
 
 @dataclass(frozen=True, slots=True)
 class DocumentChange:
-    """What became of one document, and of its chunks by id."""
+    """How one document differs, with its chunks compared by id."""
 
     doc_id: str
     source_uri: str
@@ -65,7 +63,7 @@ class QueryChange:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseDiff:
-    """What `after` has otherwise than `before`; deleted documents are counted and not shown."""
+    """How release `after` differs from `before`; deleted documents are counted, not shown."""
 
     namespace: str
     before: str
@@ -75,10 +73,10 @@ class ReleaseDiff:
     hidden: int
     chunks: Mapping[str, int]  # added, removed, kept
     queries: tuple[QueryChange, ...]
-    wordless: int  # traces of questions whose words are not stored
+    wordless: int  # traces of questions without their words
 
     def data(self) -> Json:
-        """The difference as data, with `markdown` that says it in words."""
+        """The difference as data, with `markdown`."""
         queries = [{**to_json(query), "same": query.same} for query in self.queries]
         return {"markdown": _markdown(self), **to_json(self), "queries": queries}
 
@@ -91,11 +89,10 @@ def compare(
     *,
     queries: int = 20,
 ) -> ReleaseDiff:
-    """The difference of two kept releases: of the published one against its parent, unless others
-    are named.
+    """The difference between two kept releases, by default the published one and its parent.
 
-    At most `queries` of the questions asked lately are put to both. Raises NotFoundError for a
-    release that is not kept, ReleaseError `no_parent` when there is none to compare with.
+    At most `queries` of the latest questions are asked of both. Raises NotFoundError for a release
+    that is not kept, ReleaseError `no_parent` when there is none to compare with.
     """
     after = after or library.current(namespace)
     if before is None:
@@ -107,15 +104,15 @@ def compare(
             )
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         documents, unchanged, hidden, kept = _documents(library, old, new)
-    asked, wordless = (
-        asked_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
+    questions, wordless = (
+        list_questions(library.store.logs_dir, namespace, queries) if queries else ([], 0)
     )
     chunks = {
         "added": sum(change.chunks_added for change in documents),
         "removed": sum(change.chunks_removed for change in documents),
         "kept": kept + sum(change.chunks_kept for change in documents),
     }
-    compared = tuple(_query(library, namespace, request, before, after) for request in asked)
+    compared = tuple(_query(library, namespace, request, before, after) for request in questions)
     return ReleaseDiff(
         namespace, before, after, documents, unchanged, hidden, chunks, compared, wordless
     )
@@ -124,21 +121,18 @@ def compare(
 def _documents(
     library: Library, old: Lease, new: Lease
 ) -> tuple[tuple[DocumentChange, ...], int, int, int]:
-    """(documents that differ, how many do not, how many are hidden, chunks of those that do not
-    differ).
-    """
+    """(documents that differ, how many do not, how many are hidden, chunks of the unchanged)."""
     hidden = library.hidden_names(old) | library.hidden_names(new)
-    left, right = _held(old), _held(new)
+    left, right = _documents_by_id(old), _documents_by_id(new)
     ids = sorted(left.keys() | right.keys())
-    gone = {
-        i
-        for i in ids
-        if i in hidden or any(side[i].live_version in hidden for side in (left, right) if i in side)
-    }
     changes: list[DocumentChange] = []
-    unchanged = kept = 0
-    for doc_id in (i for i in ids if i not in gone):
+    unchanged = gone = kept = 0
+    for doc_id in ids:
         document = right.get(doc_id) or left[doc_id]
+        sides = [side[doc_id].live_version for side in (left, right) if doc_id in side]
+        if not hidden.isdisjoint([doc_id, *sides]):
+            gone += 1
+            continue
         one, other = _chunk_ids(old, left.get(doc_id)), _chunk_ids(new, right.get(doc_id))
         before, after = _version(left.get(doc_id)), _version(right.get(doc_id))
         if before == after and one == other:
@@ -147,10 +141,10 @@ def _documents(
         change = "added" if not before else "removed" if not after else "changed"
         counts = len(other - one), len(one - other), len(one & other)
         changes.append(DocumentChange(doc_id, document.source_uri, change, before, after, *counts))
-    return tuple(changes), unchanged, len(gone), kept
+    return tuple(changes), unchanged, gone, kept
 
 
-def _held(lease: Lease) -> dict[str, Document]:
+def _documents_by_id(lease: Lease) -> dict[str, Document]:
     return {document.doc_id: document for document in lease.release.catalog.documents()}
 
 
@@ -159,17 +153,17 @@ def _version(document: Document | None) -> str:
 
 
 def _chunk_ids(lease: Lease, document: Document | None) -> set[str]:
-    return (
-        set(lease.release.catalog.chunk_ids("version_id = ?", (document.live_version,)))
-        if document
-        else set()
-    )
+    if document is None:
+        return set()
+    return set(lease.release.catalog.chunk_ids("version_id = ?", (document.live_version,)))
 
 
-def _query(library: Library, namespace: str, asked: Json, before: str, after: str) -> QueryChange:
+def _query(
+    library: Library, namespace: str, question: Json, before: str, after: str
+) -> QueryChange:
     """How the hits of one question differ."""
     request = QueryRequest(
-        **{key: value for key, value in asked.items() if key in _REQUEST_FIELDS},
+        **{key: value for key, value in question.items() if key in _REQUEST_FIELDS},
         namespace=namespace,
         top_k=TOP_K,
         answer=False,
@@ -195,7 +189,7 @@ def _query(library: Library, namespace: str, asked: Json, before: str, after: st
 
 
 def _places(one: Sequence[Hit], other: Sequence[Hit]) -> list[Place]:
-    """Every chunk of both lists with its ranks, the new order first."""
+    """Every chunk of both lists with its ranks, in the new order, then the old."""
     ranks, now = {hit.chunk_id: hit.rank for hit in one}, {hit.chunk_id: hit.rank for hit in other}
     hits = {hit.chunk_id: hit for hit in (*other, *one)}
     return [
@@ -207,12 +201,10 @@ def _places(one: Sequence[Hit], other: Sequence[Hit]) -> list[Place]:
 def _markdown(diff: ReleaseDiff) -> str:
     kinds = ("added", "removed", "changed")
     counts = [f"{sum(change.change == kind for change in diff.documents)} {kind}" for kind in kinds]
+    deleted = f", {diff.hidden} deleted ones not shown" if diff.hidden else ""
     lines = [
         f"{diff.before} → {diff.after}",
-        (
-            f"Documents: {', '.join(counts)}, {diff.unchanged}"
-            f" unchanged{f', {diff.hidden} deleted ones not shown' if diff.hidden else ''}."
-        ),
+        f"Documents: {', '.join(counts)}, {diff.unchanged} unchanged{deleted}.",
         f"Chunks: {', '.join(f'{count} {kind}' for kind, count in diff.chunks.items())}.",
     ]
     lines += [

@@ -1,13 +1,10 @@
-"""The state of the installation and of each namespace, for `library.status` and pages; no absolute
-path, no secret.
-"""
+"""The state of the installation and of each namespace, without absolute paths and secrets."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
 from contextlib import closing
-from importlib import metadata
 from typing import cast
 
 from rag_platform.api.documents import document_states
@@ -22,6 +19,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
+from rag_platform.observability.tracing import build_info
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
 
@@ -29,11 +27,10 @@ _STARTED = time.monotonic()
 
 
 def status(library: Library, others: Sequence[Json] = (), *, serving: bool = True) -> StatusData:
-    """What every namespace publishes and how this program is set up; no absolute path, no secret.
+    """What every namespace publishes, and how this installation is set up.
 
     `others` are the `cache_figures` of the server's other processes, which are added to those of
-    the library. A program that is not `serving` questions has nothing to tell of caches and of
-    questions that run.
+    the library. Caches and running questions are only shown of a program that is `serving`.
     """
     caches: Json = {
         name: together([own, *(other[name] for other in others)])
@@ -41,7 +38,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     }
     data: StatusData = {
         "markdown": "",
-        "app_version": app_version(),
+        "app_version": build_info()["app_version"],
         "default_namespace": library.settings.default_namespace,
         "default_strategy": library.settings.default_strategy,
         "strategies": strategy_names(library.settings),
@@ -60,14 +57,6 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
-
-
-def app_version() -> str:
-    """The installed version of this program."""
-    try:
-        return metadata.version("rag-platform")
-    except metadata.PackageNotFoundError:
-        return "unknown"
 
 
 def _namespaces(library: Library) -> list[str]:
@@ -101,16 +90,10 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
                 manifest, counts = lease.release.manifest, lease.release.catalog.counts()
             found["release_id"], found["published_at"] = manifest.release_id, manifest.created_at
             found["documents"], found["chunks"] = counts["documents"], counts["chunks"]
-            found["strategy"], found["strategy_config_id"] = (
-                manifest.strategy,
-                manifest.strategy_config_id,
-            )
-            found["encoding"] = manifest.encoding
-            found["embedder"] = (
-                f"{manifest.embedder.embedder_id} {manifest.embedder.version}"
-                if manifest.embedder
-                else "none"
-            )
+            found["strategy"] = manifest.strategy
+            found["strategy_config_id"] = manifest.strategy_config_id
+            found["encoding"], embedder = manifest.encoding, manifest.embedder
+            found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others
     except RagError as error:
         found["problem"] = error.message

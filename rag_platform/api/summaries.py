@@ -1,5 +1,5 @@
-"""Summaries of a document: a language model over its sections where one is configured, else its
-most central sentences, verbatim.
+"""Summaries of a document: by a language model where one is configured, else its most central
+sentences, verbatim.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
-from rag_platform.answering.citations import without_foreign_markup
+from rag_platform.answering.citations import remove_foreign_markup
 from rag_platform.answering.groundedness import missing_numbers
 from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
@@ -77,11 +77,11 @@ def summarise(
     *,
     title: str = "",
 ) -> Summary:
-    """The summary of a document's sections: by the model where `config.method` allows and there is
-    one, else of quoted sentences.
+    """The summary of a document's sections: by the model where there is one and `config.method`
+    allows it, else of quoted sentences.
 
-    A model that fails is said in the warnings, and the sentences stand in for it. Where the method
-    is `llm`, ConfigError is raised: `no_model` without a model, and what is wrong with its prompts.
+    Where the model fails, sentences stand in and a warning says so. Raises ConfigError where the
+    method is `llm`: `no_model` without a model, and what is wrong with its prompts.
     """
     if config.method == "llm" and llm is None:
         raise ConfigError(
@@ -93,39 +93,35 @@ def summarise(
     warnings: tuple[str, ...] = ()
     if len(read) > config.max_sections:
         warnings = (
-            (
-                f"only the first {config.max_sections} of {len(read)} sections were read"
-                " (summary.max_sections)"
-            ),
+            f"only the first {config.max_sections} of {len(read)} sections were read"
+            " (summary.max_sections)",
         )
         read = read[: config.max_sections]
-    if llm is not None and config.method != "textrank" and read:
-        budget = Budget(Deadline.after(config.timeout_ms / 1000))
-        with _Writing(config) as writing:
-            return _written(read, config, style, llm, title, warnings, budget)
-        return replace(_quoted(read, style, (*warnings, writing.told)), usage=_usage(budget))
-    return _quoted(read, style, warnings)
+    if llm is None or config.method == "textrank" or not read:
+        return _quote(read, style, warnings)
+    budget = Budget(Deadline.after(config.timeout_ms / 1000))
+    with _Attempt(config) as attempt:
+        return _write(read, config, style, llm, title, warnings, budget)
+    return replace(_quote(read, style, (*warnings, attempt.warning)), usage=_usage(budget))
 
 
-class _Writing(faults.Attempt):
-    """Work of a language model: where it fails, `told` is the warning that quotes stand in for it.
+class _Attempt(faults.Attempt):
+    """Work of a language model: where it fails, `warning` says that quotes stand in for it.
 
-    Errors of a wrong configuration leave the block where `method: llm` asks for the model, and so
-    does that nobody waits.
+    Cancellation leaves the block, and wrong configuration where `method: llm` asks for the model.
     """
 
+    warning = ""
+
     def __init__(self, config: SummaryConfig) -> None:
-        super().__init__(
-            "stage.summary",
-            passing=(CancelledError, ConfigError) if config.method == "llm" else (CancelledError,),
-        )
-        self.told = ""
+        passing = (CancelledError, ConfigError) if config.method == "llm" else (CancelledError,)
+        super().__init__("stage.summary", passing=passing)
 
     def give_up(self, error: Exception) -> None:
         super().give_up(error)
         tracing.event("summary.fallback", tracing.error_fields(error))
-        self.told = (
-            f"the summary could not be written ({faults.told(error)}); it quotes the document"
+        self.warning = (
+            f"the summary could not be written ({faults.describe(error)}); it quotes the document"
             " instead"
         )
 
@@ -140,11 +136,11 @@ def summarize_document(
     llm: LLM | None = None,
     config: SummaryConfig | None = None,
 ) -> SummaryData:
-    """The summary of a document of the published release, as the public contract has it.
+    """The summary of a document of the published release, in the form of the public contract.
 
-    The model is by default that of the strategy's `summary`; one that cannot be had is a warning,
-    unless `method: llm` asks for it. Raises InputError `unknown_style`, and what reading the
-    document raises, for a `version_id` that is not live too.
+    The model is by default that of the strategy's `summary`; a warning says where it cannot be
+    built, unless `method: llm` asks for it. Raises InputError `unknown_style`, and what
+    `get_document` raises.
     """
     known = {name: name for name in STYLES}
     if style not in known:
@@ -163,7 +159,7 @@ def summarize_document(
                 code="release_changed",
             )
         model = llm
-        with _Writing(config) as writing:
+        with _Attempt(config) as attempt:
             if model is None and config.method != "textrank":
                 model = library.models.llm(config.llm, strategy)
         parts = [
@@ -183,7 +179,7 @@ def summarize_document(
         "usage": summary.usage,
         "release_id": lease.release_id,
     }
-    if warnings := [told for told in (writing.told, *summary.warnings) if told]:
+    if warnings := list(filter(None, (attempt.warning, *summary.warnings))):
         data["warnings"] = warnings
     return data
 
@@ -191,8 +187,8 @@ def summarize_document(
 # --- quoted sentences ---------------------------------------------------------------------------
 
 
-def _quoted(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
-    """The most central sentences as they stand, each with its section."""
+def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
+    """The most central sentences, verbatim, each with its section."""
     sentences = textrank.ranked([part.text for part in parts])
     if style == "detailed":
         best = [
@@ -226,7 +222,7 @@ def _quoted(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> S
 # --- by a language model ------------------------------------------------------------------------
 
 
-def _written(
+def _write(
     parts: Sequence[Part],
     config: SummaryConfig,
     style: Style,
@@ -235,16 +231,14 @@ def _written(
     warnings: tuple[str, ...],
     budget: Budget,
 ) -> Summary:
-    """Notes on groups of sections, merged until they fit one call, then the summary; a short
-    document is summarised at once.
+    """Notes on groups of sections until they fit one call, then the summary; a short document is
+    summarised at once.
     """
-    note, merge = (
-        prompts.load("summary/section", ("title", "text")),
-        prompts.load("summary/merge", ("title", "form", "notes")),
-    )
+    note = prompts.load("summary/section", ("title", "text"))
+    merge = prompts.load("summary/merge", ("title", "form", "notes"))
     notes = [f"{part.section_path}\n{part.text.strip()}" for part in parts]
     while len(groups := list(_groups(notes, config.call_tokens))) > 1:
-        made = _all(
+        made = _ask_all(
             llm,
             [note.messages(title=title, text=group) for group in groups],
             _NOTE_TOKENS,
@@ -257,9 +251,9 @@ def _written(
             )
         notes = made
     messages = merge.messages(title=title, form=_FORMS[style], notes=groups[0])
-    text = _all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
+    text = _ask_all(llm, [messages], _MAX_TOKENS[style], 1, budget)[0].strip()
     source = "\n".join(part.text for part in parts)
-    text, removed = without_foreign_markup(text, source)
+    text, removed = remove_foreign_markup(text, source)
     if unknown := missing_numbers(
         text, f"{source}\n{' '.join(part.section_path for part in parts)}"
     ):
@@ -279,19 +273,17 @@ def _written(
 
 
 def _groups(notes: Sequence[str], budget: int) -> Iterator[str]:
-    """Neighbouring notes joined within the budget; one that alone exceeds it is cut at line
-    ends.
-    """
-    held: list[str] = []
+    """Neighbouring notes joined within the budget; a longer one is cut at line ends."""
+    group: list[str] = []
     size = 0
     for note in (piece for whole in notes for piece in _pieces(whole, budget)):
         tokens = estimate_tokens(note)
-        if held and size + tokens > budget:
-            yield "\n\n".join(held)
-            held, size = [], 0
-        held.append(note)
+        if group and size + tokens > budget:
+            yield "\n\n".join(group)
+            group, size = [], 0
+        group.append(note)
         size += tokens
-    yield "\n\n".join(held)
+    yield "\n\n".join(group)
 
 
 def _pieces(note: str, budget: int) -> Iterator[str]:
@@ -299,44 +291,42 @@ def _pieces(note: str, budget: int) -> Iterator[str]:
         yield note
         return
     lines = note.splitlines()
-    if len(lines) == 1:
-        half = len(note) // 2
-        yield from _pieces(note[:half], budget)
-        yield from _pieces(note[half:], budget)
-        return
     middle = len(lines) // 2
-    yield from _pieces("\n".join(lines[:middle]), budget)
-    yield from _pieces("\n".join(lines[middle:]), budget)
+    halves = ["\n".join(lines[:middle]), "\n".join(lines[middle:])]
+    if len(lines) == 1:
+        halves = [note[: len(note) // 2], note[len(note) // 2 :]]
+    for half in halves:
+        yield from _pieces(half, budget)
 
 
-def _all(
-    llm: LLM, asked: Sequence[tuple[Message, ...]], max_tokens: int, parallel: int, budget: Budget
+def _ask_all(
+    llm: LLM,
+    requests: Sequence[tuple[Message, ...]],
+    max_tokens: int,
+    parallel: int,
+    budget: Budget,
 ) -> list[str]:
-    """The texts of the calls in order, `parallel` of them at a time, before the budget's
-    deadline.
-    """
+    """The model's answers in order, `parallel` calls at a time, before the budget's deadline."""
 
     def call(messages: tuple[Message, ...]) -> Callable[[], Completion]:
         return lambda: budget.ask(lambda: llm.generate(messages, max_tokens=max_tokens))
 
     texts: list[str] = []
-    for first in range(0, len(asked), parallel):
-        running = [limits.start(call(messages)) for messages in asked[first : first + parallel]]
+    for first in range(0, len(requests), parallel):
+        running = [limits.start(call(messages)) for messages in requests[first : first + parallel]]
         for future in running:
-            left = budget.deadline.left()
-            texts.append(
-                limits.wait(
-                    future,
-                    left,
-                    "stage.summarise",
-                    Deadline.after(inf),
-                    setting="summary.timeout_ms",
-                ).text
+            completion = limits.wait(
+                future,
+                budget.deadline.left(),
+                "stage.summarise",
+                Deadline.after(inf),
+                setting="summary.timeout_ms",
             )
+            texts.append(completion.text)
     return texts
 
 
 def _usage(budget: Budget) -> Json:
-    """What the calls came to; `cost` is there without prices too."""
+    """What the calls used; `cost` is None without prices."""
     usage = budget.usage()
     return {"cost": None, **usage} if usage else {}

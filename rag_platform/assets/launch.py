@@ -137,7 +137,7 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
     except RagError as error:
         return "failed", error.message
     except Exception as error:  # noqa: BLE001 (the ledger is told whatever ended the job)
-        faults.seen(error, f"job.{job.kind}", logs_dir=store.logs_dir)
+        faults.report(error, f"job.{job.kind}", logs_dir=store.logs_dir)
         traceback.print_exc()
         full = disk_full(error, store.home)
         return "failed", (

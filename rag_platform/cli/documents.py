@@ -9,10 +9,22 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, awaited, namespace_option, pairs
+from rag_platform.cli.output import (
+    Context,
+    answers,
+    job_envelope,
+    namespace_option,
+    parse_pairs,
+    wait_for_job,
+)
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
+
+_document_argument = click.argument("doc", metavar="DOC")
+_version_option = click.option(
+    "--version", "version_id", help="A version_id, which must be that of the live version."
+)
 
 
 @click.group()
@@ -25,8 +37,10 @@ def docs() -> None:
 @click.option("--group-by", type=click.Choice(["tags", "source", "none"]), default="none")
 @click.option("--filter", "filters", multiple=True, metavar="K=V", help="tags, source or status.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100)
-@click.option("--cursor", help="Go on where the last page ended.")
-@click.option("--all", "include_deleted", is_flag=True, help="Retired and deleted ones too.")
+@click.option("--cursor", help="Continue where the last page ended.")
+@click.option(
+    "--all", "include_deleted", is_flag=True, help="Include retired and deleted documents."
+)
 @answers()
 def docs_list(
     context: Context,
@@ -37,7 +51,7 @@ def docs_list(
     cursor: str | None,
     include_deleted: bool,
 ) -> Json:
-    """Documents, grouped if asked."""
+    """Documents of a namespace."""
     from rag_platform.api.documents import list_documents
 
     grouped = None if group_by == "none" else group_by
@@ -45,30 +59,33 @@ def docs_list(
         context.library,
         context.namespace(namespace),
         group_by=grouped,
-        filter=pairs(filters, "--filter"),
+        filter=parse_pairs(filters, "--filter"),
         limit=limit,
         cursor=cursor,
         include_deleted=include_deleted,
     )
-    return envelopes.envelope(data, "")
+    return envelopes.envelope(data)
 
 
 @docs.command("show")
-@click.argument("doc", metavar="DOC")
+@_document_argument
 @namespace_option
-@click.option("--version", "version_id", help="A version_id, which must be the live one.")
+@_version_option
 @click.option(
     "--format",
     "form",
     type=click.Choice(["md", "sections", "chunks", "outline"]),
     default="outline",
 )
-@click.option("--max-chars", type=click.IntRange(1), help="Cut the text after so many characters.")
+@click.option(
+    "--max-chars", type=click.IntRange(1), help="Cut the text after this many characters."
+)
 @click.option(
     "--dropped",
     is_flag=True,
     help=(
-        "What of its text stands in no chunk, where, and why: repeated headers, hidden text, noise."
+        "Show the text that is in no chunk, with its place and reason: repeated headers, hidden"
+        " text, noise."
     ),
 )
 @answers()
@@ -84,40 +101,31 @@ def docs_show(
     """One document: its outline, sections, chunks or whole text, or what was dropped of it."""
     from rag_platform.api.documents import get_document, list_dropped
 
+    name, doc_id = context.namespace(namespace), _doc_id(context, namespace, doc)
     if dropped:
-        given = list_dropped(
-            context.library,
-            context.namespace(namespace),
-            _doc_id(context, namespace, doc),
-            version_id=version_id,
-        )
-        return envelopes.envelope(given, "")
+        found = list_dropped(context.library, name, doc_id, version_id=version_id)
+        return envelopes.envelope(found)
     data = get_document(
-        context.library,
-        context.namespace(namespace),
-        _doc_id(context, namespace, doc),
-        version_id=version_id,
-        format=form,
-        max_chars=max_chars,
+        context.library, name, doc_id, version_id=version_id, format=form, max_chars=max_chars
     )
     return envelopes.envelope(data, "", data.pop("warnings", ()))
 
 
 @docs.command("summary")
-@click.argument("doc", metavar="DOC")
+@_document_argument
 @namespace_option
-@click.option("--version", "version_id", help="A version_id, which must be the live one.")
+@_version_option
 @click.option(
     "--style",
     type=click.Choice(["short", "bullet", "detailed"]),
     default="short",
-    help="How long, and in what form.",
+    help="Length and form.",
 )
 @answers()
 def docs_summary(
     context: Context, doc: str, namespace: str | None, version_id: str | None, style: str
 ) -> Json:
-    """What a document says, in short; without a language model in its own sentences."""
+    """Summarise a document; without a language model in its own sentences."""
     from rag_platform.api.summaries import summarize_document
 
     name = context.namespace(namespace)
@@ -128,22 +136,21 @@ def docs_summary(
 
 
 @docs.command("history")
-@click.argument("doc", metavar="DOC")
+@_document_argument
 @namespace_option
 @answers()
 def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
-    """Every version of a document: when it came, what became of it, how its chunks drifted, which
-    releases hold it.
+    """Every version of a document: when it came, its state, how its chunks drifted, and the
+    releases that contain it.
     """
     from rag_platform.releases.version_history import history
 
-    return envelopes.envelope(
-        history(_named(context, namespace, doc), store=context.store, ledger=context.ledger), ""
-    )
+    document = _find_document(context, namespace, doc)
+    return envelopes.envelope(history(document, store=context.store, ledger=context.ledger))
 
 
 @docs.command("diff")
-@click.argument("doc", metavar="DOC")
+@_document_argument
 @click.argument("before", metavar="[V1]", required=False)
 @click.argument("after", metavar="[V2]", required=False)
 @namespace_option
@@ -151,17 +158,17 @@ def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
 def docs_diff(
     context: Context, doc: str, before: str | None, after: str | None, namespace: str | None
 ) -> Json:
-    """Sections and chunks added, removed and changed between two versions: the live one and the one
-    before if none is named.
+    """Sections and chunks added, removed and changed between two versions, by default the live one
+    and the one before.
     """
     from rag_platform.releases.version_history import difference
 
-    document = _named(context, namespace, doc)
-    return envelopes.envelope(difference(document, before, after, **_parts(context, document)), "")
+    document = _find_document(context, namespace, doc)
+    return envelopes.envelope(difference(document, before, after, **_parts(context, document)))
 
 
 @docs.command("live")
-@click.argument("doc", metavar="DOC")
+@_document_argument
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--unpin", is_flag=True, help="Let the document follow its source again.")
 @namespace_option
@@ -169,82 +176,70 @@ def docs_diff(
 def docs_live(
     context: Context, doc: str, version: str | None, unpin: bool, namespace: str | None
 ) -> Json:
-    """Make a version live and keep it whatever the source holds, until --unpin; a release
-    follows.
-    """
+    """Make a version live, and keep it whatever the source has until --unpin; a release follows."""
     from rag_platform.releases.release_store import current
     from rag_platform.releases.revising import live_data, start_live
 
     if unpin == bool(version):
         raise InputError("name the VERSION to pin, or give --unpin", code="usage")
-    document = _named(context, namespace, doc)
-    job = awaited(
-        context,
-        *start_live(document, version, settings=context.settings, **_parts(context, document)),
-    )
-    held = context.ledger.document(document.namespace, document.doc_id)
-    data = live_data(job, held, current(context.store, document.namespace))
-    if job.state == "failed":
-        return envelopes.failure(
-            RagError(job.reason, code="live_failed", **data), job.trace_id, local=True
-        )
-    return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+    document = _find_document(context, namespace, doc)
+    launched = start_live(document, version, settings=context.settings, **_parts(context, document))
+    job = wait_for_job(context, *launched)
+    changed = context.ledger.document(document.namespace, document.doc_id)
+    data = live_data(job, changed, current(context.store, document.namespace))
+    return job_envelope(job, data, "live_failed")
 
 
 @docs.command("edit")
-@click.argument("doc", metavar="DOC")
+@_document_argument
 @click.option(
     "--title",
-    help="A title that stays when the file changes; an empty one goes back to the file's own.",
+    help="A title that stays when the file changes; an empty one restores the file's own.",
 )
 @click.option("--tag", "tags", multiple=True, help="Add a tag; repeatable.")
-@click.option("--untag", multiple=True, help="Take a tag away; repeatable.")
+@click.option("--untag", multiple=True, help="Remove a tag; repeatable.")
 @click.option("--category", "categories", multiple=True, help="Add a category; repeatable.")
-@click.option("--uncategory", multiple=True, help="Take a category away; repeatable.")
+@click.option("--uncategory", multiple=True, help="Remove a category; repeatable.")
 @click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Set metadata; repeatable.")
-@click.option("--unmeta", multiple=True, metavar="K", help="Drop metadata; repeatable.")
+@click.option("--unmeta", multiple=True, metavar="K", help="Remove metadata; repeatable.")
 @namespace_option
 @answers(own_trace=True)
 def docs_edit(
     context: Context, doc: str, namespace: str | None, metadata: tuple[str, ...], **changes: Any
 ) -> Json:
-    """Change title, tags, categories and metadata of a document; a release follows."""
+    """Change the title, tags, categories and metadata of a document; a release follows."""
     from rag_platform.releases.revising import Edits, edit_data, start_edit
 
-    edits = Edits(metadata=pairs(metadata, "--meta"), **changes)
+    edits = Edits(metadata=parse_pairs(metadata, "--meta"), **changes)
     if edits == Edits():
         raise InputError(
             "name what to change: --title, --tag, --untag, --category, --uncategory, --meta,"
             " --unmeta",
             code="usage",
         )
-    document = _named(context, namespace, doc)
+    document = _find_document(context, namespace, doc)
     launched = start_edit(document, edits, settings=context.settings, **_parts(context, document))
-    job = awaited(context, *launched) if launched else None
+    job = wait_for_job(context, *launched) if launched else None
     data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
-    if job and job.state == "failed":
-        return envelopes.failure(
-            RagError(job.reason, code="edit_failed", **data), job.trace_id, local=True
-        )
-    return envelopes.envelope(data, job.trace_id if job else "")
+    if job is None:
+        return envelopes.envelope(data)
+    return job_envelope(job, data, "edit_failed")
 
 
 @docs.command("delete")
-@click.argument("doc", metavar="DOC")
-@click.option(
-    "--version", metavar="VERSION", help="One version only; the whole document if not given."
-)
+@_document_argument
+@click.option("--version", metavar="VERSION", help="Only this version, not the whole document.")
 @click.option(
     "--mode",
     type=click.Choice(["soft", "hard"]),
     default="soft",
-    help="soft keeps data until retention ends, hard purges it.",
+    help="soft keeps the data until retention ends, hard purges it.",
 )
 @click.option(
-    "--force", is_flag=True, help="With --mode hard: drop pinned releases that hold it, too."
+    "--force", is_flag=True, help="With --mode hard: drop pinned releases that contain it, too."
 )
 @click.option(
-    "--yes", is_flag=True, help="Do not ask; needed where there is no terminal, and with --json."
+    "--yes", is_flag=True, help="Do not ask; required without a terminal and with --json."
 )
 @namespace_option
 @answers(own_trace=True)
@@ -257,8 +252,8 @@ def docs_delete(
     yes: bool,
     namespace: str | None,
 ) -> Json:
-    """Hide a document or a version from every reader at once, and release without it; what goes is
-    said first, and asked about.
+    """Hide a document or a version from every reader at once, and publish a release without it,
+    after showing what goes and asking.
     """
     from rag_platform.releases.deletion import delete_data, plan_delete, start_delete
 
@@ -271,20 +266,16 @@ def docs_delete(
     }
     if not yes:
         planned = plan_delete(context.namespace(namespace), doc, version, **parts).data()
-        _agree(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
+        _confirm(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
     started = start_delete(context.namespace(namespace), doc, version, **parts)
-    job = awaited(context, started.job, started.process)
+    job = wait_for_job(context, started.job, started.process)
     data = delete_data(job, store=context.store)
-    if job.state == "failed":
-        return envelopes.failure(
-            RagError(job.reason, code="delete_failed", **data), job.trace_id, local=True
-        )
-    return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+    return job_envelope(job, data, "delete_failed")
 
 
-def _agree(planned: Json, needs: str, *, ask: bool) -> None:
-    """Say what will be done and ask whether it may. Raises InputError `needs_yes` where nobody can
-    be asked, RagError for a no.
+def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
+    """Show what will be deleted and ask for consent. Raises InputError `needs_yes` where nobody can
+    be asked, RagError `not_confirmed` for a no.
     """
     if not (ask and sys.stdin.isatty() and sys.stderr.isatty()):
         raise InputError(
@@ -298,16 +289,16 @@ def _agree(planned: Json, needs: str, *, ask: bool) -> None:
 
 
 def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
-    """The doc_id of a document however it is named; what the ledger does not know is asked of the
-    release as it is.
+    """The doc_id of a document by whatever name; a name that the ledger does not know as it is, for
+    the release to look up.
     """
     if context.store.ledger_path.is_file():
         with suppress(NotFoundError):
-            return _named(context, namespace, doc).doc_id
+            return _find_document(context, namespace, doc).doc_id
     return doc
 
 
-def _named(context: Context, namespace: str | None, doc: str) -> Document:
+def _find_document(context: Context, namespace: str | None, doc: str) -> Document:
     from rag_platform.documents.lookup import find_document
 
     return find_document(context.ledger, context.namespace(namespace), doc)

@@ -1,8 +1,8 @@
 """The command line: each command translates its arguments, calls one function, and prints what it
-returned.
+returns.
 
 With `--json` a command prints the envelope of the public contract and nothing else. Exit codes: 0
-done, 1 nothing done, 2 usage, 3 done but some documents failed.
+done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import json
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli import documents, maintenance, reading, writing
-from rag_platform.cli import drafts as cli_drafts
-from rag_platform.cli import releases as cli_releases
+from rag_platform.cli import documents, drafts, maintenance, reading, releases, writing
 from rag_platform.cli.output import Context, answers
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
@@ -32,12 +30,12 @@ for command in (
     writing.ingest,
     writing.rebuild,
     maintenance.jobs,
-    cli_releases.releases,
-    cli_releases.namespaces,
+    releases.releases,
+    releases.namespaces,
     documents.docs,
     reading.sources,
     maintenance.gc,
-    cli_drafts.drafts,
+    drafts.drafts,
     reading.preview,
     reading.query,
     reading.verify,
@@ -58,7 +56,7 @@ def serve() -> None:
 @main.command()
 @answers(own_trace=True)
 def doctor(context: Context) -> Json:
-    """Check the installation, the weights, the data root and the config."""
+    """Check packages, weights, data root and config."""
     from rag_platform.cli.doctor import examine
 
     findings = [to_json(finding) for finding in examine(context.settings)]
@@ -70,11 +68,9 @@ def doctor(context: Context) -> Json:
         "config": config,
     }
     if any(f["level"] == "error" for f in findings):
-        return {
-            **envelopes.failure(RagError(str(data["markdown"]), code="unhealthy"), ""),
-            "data": data,
-        }
-    return envelopes.envelope(data, "")
+        error = RagError(str(data["markdown"]), code="unhealthy")
+        return {**envelopes.failure(error), "data": data}
+    return envelopes.envelope(data)
 
 
 if __name__ == "__main__":

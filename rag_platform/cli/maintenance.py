@@ -1,6 +1,4 @@
-"""Commands about jobs and about the data that is kept: cancelling, retrying, collecting garbage,
-proving a deletion.
-"""
+"""Commands about jobs, and about collecting garbage and proving a deletion."""
 
 from __future__ import annotations
 
@@ -15,9 +13,10 @@ from rag_platform.api import envelopes
 from rag_platform.cli.output import (
     Context,
     answers,
-    awaited,
-    finished,
+    finish_job,
+    job_envelope,
     namespace_option,
+    wait_for_job,
     wait_option,
 )
 from rag_platform.errors import InputError, RagError, read_only
@@ -35,13 +34,11 @@ def jobs() -> None:
 
 @jobs.command("list")
 @namespace_option
-@click.option(
-    "--all", "everywhere", is_flag=True, help="Jobs of every namespace, not of the one alone."
-)
+@click.option("--all", "everywhere", is_flag=True, help="Jobs of all namespaces.")
 @click.option(
     "--state",
     type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "dead"]),
-    help="Only jobs in this state; dead: jobs that gave a document up.",
+    help="Only jobs in this state; dead: jobs that gave up on a document.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
 @answers()
@@ -65,7 +62,7 @@ def jobs_list(
     ]
     lines = [
         f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']} "
-        f" {row['namespace']}  {_going(row)}{row['reason']}"
+        f" {row['namespace']}  {_format_progress(row)}{row['reason']}"
         for row in rows
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
@@ -75,13 +72,12 @@ def jobs_list(
             f"Of namespace {where!r} alone; `rag jobs list --all` lists those of every namespace."
         )
     return envelopes.envelope(
-        {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows},
-        "",
+        {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}
     )
 
 
-def _going(row: Json) -> str:
-    """How far a job is that runs."""
+def _format_progress(row: Json) -> str:
+    """How far a running job is, empty for others."""
     progress = row["progress"]
     if row["state"] != "running" or not progress:
         return ""
@@ -93,10 +89,10 @@ def _going(row: Json) -> str:
 @click.argument("job_id", metavar="JOB")
 @answers()
 def jobs_show(context: Context, job_id: str) -> Json:
-    """One job: how far it is, its documents and why some failed, its figures, trace and log."""
+    """One job: its progress, its documents and why some failed, its figures, trace and log."""
     work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
     return envelopes.envelope(
-        work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store), ""
+        work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store)
     )
 
 
@@ -104,7 +100,7 @@ def jobs_show(context: Context, job_id: str) -> Json:
 @click.argument("job_id", metavar="JOB")
 @answers()
 def jobs_cancel(context: Context, job_id: str) -> Json:
-    """End a job: what it has done stays, the rest is cancelled, the published release stays."""
+    """Cancel a job; what it has done and the published release stay."""
     job = work.cancel(job_id, context.ledger, silent=context.settings.jobs.silent_seconds)
     data = work.report(job, context.ledger.job_items(job_id), context.store)
     if job.state == "cancelling":  # of another machine or container
@@ -121,7 +117,7 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
             "",
             local=True,
         )
-    return envelopes.envelope(data, "")
+    return envelopes.envelope(data)
 
 
 @jobs.command("retry")
@@ -131,15 +127,15 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
     "--all",
     "everything",
     is_flag=True,
-    help="Every document of the namespace that failed or was given up.",
+    help="All documents of the namespace that failed or were given up.",
 )
 @wait_option
 @answers(own_trace=True)
 def jobs_retry(
     context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float
 ) -> Json:
-    """Do again what a job left undone: its failed, given up, cancelled and unprocessed documents
-    alone.
+    """Retry what a job left undone: its documents that failed, were given up, cancelled or never
+    begun.
     """
     from rag_platform.ingestion.job_start import start_retry, start_retry_all
 
@@ -157,27 +153,27 @@ def jobs_retry(
         if job_id
         else start_retry_all(context.namespace(namespace), **parts)
     )
-    return finished(context, started, started_at)
+    return finish_job(context, started, started_at)
 
 
 _log = logging.getLogger(__name__)
 
 
 @click.command()
-@click.option("--plan", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option("--plan", is_flag=True, help="Show what would be removed, and remove nothing.")
 @click.option(
     "--prove",
     "doc",
     metavar="DOC",
-    help="Count what every store still holds of a document, and remove nothing.",
+    help="Count what each store still has of a document, and remove nothing.",
 )
-@click.option("--version", metavar="VERSION", help="With --prove: of one version alone.")
+@click.option("--version", metavar="VERSION", help="With --prove: of this version only.")
 @namespace_option
 @answers(own_trace=True)
 def gc(
     context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
 ) -> Json:
-    """Remove what no document, release or draft needs any more, in all namespaces."""
+    """Remove unneeded data. That is what no document, release or draft of any namespace needs."""
     from rag_platform.assets.collecting import partition_keys
     from rag_platform.releases.deletion import prove
     from rag_platform.releases.garbage_collection import collect, start_gc
@@ -192,22 +188,15 @@ def gc(
     if doc:
         with ExitStack() as opened:
             parts["partitions"] = _open_partitions(context, opened)
-            return envelopes.envelope(
-                prove(context.namespace(namespace), doc, version, **parts).data(), ""
-            )
+            proof = prove(context.namespace(namespace), doc, version, **parts)
+            return envelopes.envelope(proof.data())
     if context.ledger.read_only:
         raise read_only(context.store.home)
     if plan:
         with partition_keys(context.store) as keys:
-            return envelopes.envelope(collect(partitions=keys, plan=True, **parts).data(), "")
-    job = awaited(context, *start_gc(**parts))
-    if job.state == "failed":
-        return envelopes.failure(
-            RagError(job.reason, code="gc_failed", job_id=job.job_id), job.trace_id, local=True
-        )
-    return envelopes.envelope(
-        {**job.result, "job_id": job.job_id}, job.trace_id, [job.reason] if job.reason else []
-    )
+            return envelopes.envelope(collect(partitions=keys, plan=True, **parts).data())
+    job = wait_for_job(context, *start_gc(**parts))
+    return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
 
 
 def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str:

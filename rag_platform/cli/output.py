@@ -1,5 +1,5 @@
-"""What every command shares: settings and stores built when first needed, the envelope it prints,
-its exit code, the progress bar.
+"""What all commands share: settings and stores, the envelope they print, their exit code and the
+progress bar.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any
@@ -28,7 +28,7 @@ from rag_platform.storage.store import Store
 
 @dataclass
 class Context:
-    """What commands share, built when first needed."""
+    """The settings and stores of a command, opened when first needed."""
 
     json_output: bool = False
 
@@ -44,19 +44,19 @@ class Context:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The system of record."""
+        """The ledger."""
         return Ledger(self.store.ledger_path)
 
     @cached_property
     def library(self) -> Any:
-        """The read side."""
+        """The published releases."""
         from rag_platform.api.documents import hidden_by_ledger
         from rag_platform.retrieval.library import Library
 
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
     def namespace(self, given: str | None) -> str:
-        """The namespace asked for, or the default one."""
+        """The namespace given, or the default one."""
         return given or self.settings.default_namespace
 
 
@@ -65,8 +65,8 @@ _SHOWN_WARNINGS = 8
 
 
 def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]:
-    """A command whose function returns an envelope: trace it, unless it does so itself, print the
-    envelope, exit with its code.
+    """Make a command of a function that returns an envelope: it is traced, unless it has an
+    `own_trace`, its envelope printed, and its exit code that of the envelope.
     """
 
     def decorate(function: Command) -> Callable[..., None]:
@@ -78,8 +78,8 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
         )
         @wraps(function)
         def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
-            envelope = _enveloped(function, Context(json_output), own_trace, args, kwargs)
-            _show(envelope, json_output)
+            envelope = _run(function, Context(json_output), own_trace, args, kwargs)
+            print_envelope(envelope, json_output)
             sys.exit(envelopes.exit_code(envelope))
 
         return command
@@ -87,9 +87,7 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
     return decorate
 
 
-def _enveloped(
-    function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any
-) -> Json:
+def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
     trace_id = ""
     try:
         if own_trace:
@@ -107,25 +105,22 @@ def _enveloped(
     except Exception as error:  # noqa: BLE001 (a program that reads the envelope finds one, a person the stack trace on stderr)
         if full := disk_full(error, context.store.home):
             return envelopes.failure(full, trace_id, local=True)
-        faults.seen(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
+        faults.report(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
         traceback.print_exc()
         return envelopes.failure(error, trace_id, local=True)
 
 
-def _show(envelope: Json, json_output: bool) -> None:
+def print_envelope(envelope: Json, json_output: bool) -> None:
+    """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr."""
     if json_output:
         click.echo(json.dumps(envelope, ensure_ascii=False, indent=1))
         return
     if not envelope["ok"]:
         click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
         return
-    click.echo(envelope["data"]["markdown"])
-    # what a command says in its text already is not said again
-    warnings = [
-        warning
-        for warning in envelope.get("warnings") or []
-        if warning not in envelope["data"]["markdown"]
-    ]
+    markdown = envelope["data"]["markdown"]
+    click.echo(markdown)
+    warnings = [text for text in envelope.get("warnings") or [] if text not in markdown]
     for warning in warnings[:_SHOWN_WARNINGS]:
         click.echo(f"warning: {warning}", err=True)
     if len(warnings) > _SHOWN_WARNINGS:
@@ -134,39 +129,37 @@ def _show(envelope: Json, json_output: bool) -> None:
         )
 
 
-def pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
-    """`k=v` options as a mapping; a key given twice becomes a list, JSON values are read as
-    such.
+def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
+    """`k=v` options as a mapping; a repeated key becomes a list, JSON values are read as JSON.
+
+    Raises InputError for one without `=`, naming the option.
     """
     found: dict[str, Any] = {}
     for item in values:
         key, sign, text = item.partition("=")
         if not sign or not key:
             raise InputError(f"{option} takes key=value, not {item!r}", code="usage")
-        try:
+        value: Any = text
+        with suppress(ValueError):
             value = json.loads(text)
-        except ValueError:
-            value = text
-        earlier = found.get(key)
-        found[key] = (
-            value
-            if key not in found
-            else [*(earlier if isinstance(earlier, list) else [earlier]), value]
-        )
+        if key in found:
+            earlier = found[key]
+            value = [*(earlier if isinstance(earlier, list) else [earlier]), value]
+        found[key] = value
     return found
 
 
 namespace_option = click.option(
     "--namespace",
     metavar="NAME",
-    help="The library; the default one of settings.yaml if not given.",
+    help="The library; by default that of settings.yaml.",
 )
 wait_option = click.option(
     "--wait",
     type=click.FloatRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="How long to wait while another job writes the namespace.",
+    help="How long to wait for another job that writes the namespace.",
 )
 
 
@@ -178,8 +171,8 @@ Advance = Callable[[str, int, int], None]
 
 @contextmanager
 def progress_bar(quiet: bool) -> Iterator[Advance]:
-    """A progress bar on stderr, called with (stage, done, total); each stage has its own rate and
-    time left. Nothing off a terminal.
+    """A function of (stage, done, total) that moves a progress bar on stderr; it does nothing where
+    `quiet` or stderr is no terminal.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda stage, done, total: None
@@ -215,11 +208,11 @@ def progress_bar(quiet: bool) -> Iterator[Advance]:
         yield advance
 
 
-def awaited(context: Context, job: Job, process: Any) -> Job:
-    """A launched job in its final state, its progress shown until then; `process` is None for one
-    that had nothing to do.
+def wait_for_job(context: Context, job: Job, process: Any) -> Job:
+    """A launched job in its final state, with its progress shown until then; `process` is None for
+    one that had nothing to do.
 
-    Whoever interrupts the waiting is told that the job goes on.
+    Raises RagError `interrupted` on Ctrl-C; the job goes on.
     """
     from rag_platform.processes import jobs
 
@@ -236,19 +229,30 @@ def awaited(context: Context, job: Job, process: Any) -> Job:
         with progress_bar(context.json_output) as advance:
             return jobs.wait(job.job_id, process, context.ledger, context.store, show)
     except KeyboardInterrupt:
-        told = (
+        raise RagError(
             f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs"
-            f" cancel {job.job_id}` ends it"
-        )
-        raise RagError(told, code="interrupted", job_id=job.job_id) from None
+            f" cancel {job.job_id}` ends it",
+            code="interrupted",
+            job_id=job.job_id,
+        ) from None
 
 
-def finished(context: Context, started: Any, started_at: float) -> Json:
-    """The envelope of a job of writing work, when it has ended."""
+def job_envelope(job: Job, data: Json, code: str) -> Json:
+    """The envelope of a job that has ended, with the reason as a warning; that of an error `code`
+    where the job failed.
+    """
+    if job.state == "failed":
+        error = RagError(job.reason, code=code, **data)
+        return envelopes.failure(error, job.trace_id, local=True)
+    return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+
+
+def finish_job(context: Context, started: Any, started_at: float) -> Json:
+    """The envelope of an ingest, rebuild or retry, once its job has ended."""
     from rag_platform.ingestion.job_start import DOCUMENT_JOBS, ingest_data
     from rag_platform.processes import jobs
 
-    job = awaited(context, started.job, started.process)
+    job = wait_for_job(context, started.job, started.process)
     if job.kind in DOCUMENT_JOBS:
         data = ingest_data(
             job,

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, namespace_option, pairs, progress_bar
+from rag_platform.cli.output import Context, answers, namespace_option, parse_pairs, progress_bar
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
@@ -21,41 +21,41 @@ from rag_platform.ir import Json
     "namespaces",
     multiple=True,
     metavar="NAME",
-    help="The library; of several each is asked. Repeatable.",
+    help="The library to search; repeatable.",
 )
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
 @click.option(
-    "--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which legs are asked."
+    "--mode", type=click.Choice(["dense", "sparse", "hybrid"]), help="Which retrievers to use."
 )
 @click.option(
     "--filter",
     "filters",
     multiple=True,
     metavar="K=V",
-    help="Only chunks whose field has the value; repeatable.",
+    help="Only chunks whose field has this value; repeatable.",
 )
 @click.option(
-    "--tag", "tags", multiple=True, help="Only documents with the tag; of several one suffices."
+    "--tag", "tags", multiple=True, help="Only documents with this tag, or one of several."
 )
 @click.option(
-    "--doc",
-    "documents",
-    multiple=True,
-    metavar="DOC",
-    help="Only this document; of several each is asked.",
+    "--doc", "documents", multiple=True, metavar="DOC", help="Only this document; repeatable."
 )
 @click.option(
     "--release",
     "release_id",
     metavar="ID",
-    help="Ask a retained release instead of the published one.",
+    help="Search a kept release instead of the published one.",
 )
 @click.option(
-    "--strategy",
-    metavar="NAME",
-    help="Ask as this strategy does; also by the strategy_config_id of a trace.",
+    "--strategy", metavar="NAME", help="Use this strategy, by name or strategy_config_id."
 )
-@click.option("--no-rerank", is_flag=True, help="Leave the hits in the order of the search.")
+@click.option(
+    "--no-rerank",
+    "rerank",
+    flag_value=False,
+    default=True,
+    help="Leave the results in the order of the search.",
+)
 @click.option(
     "--max-per-document",
     type=click.IntRange(0),
@@ -66,15 +66,19 @@ from rag_platform.ir import Json
     "--score-threshold",
     type=float,
     metavar="X",
-    help="Only results with this score, as the fusion gives it.",
+    help="Only results with at least this score of the fusion.",
 )
-@click.option("--no-answer", is_flag=True, help="Only find; write no answer.")
-@click.option("--no-infer", is_flag=True, help="Take no filters from the words of the question.")
 @click.option(
-    "--stream",
-    is_flag=True,
-    help="Show the answer as it is written, then as it was checked, with its sources.",
+    "--no-answer", "answer", flag_value=False, default=True, help="Only search; write no answer."
 )
+@click.option(
+    "--no-infer",
+    "infer",
+    flag_value=False,
+    default=None,
+    help="Take no filters from the words of the question.",
+)
+@click.option("--stream", is_flag=True, help="Show the answer as it is written, then checked.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
 @answers(own_trace=True)
 def query(
@@ -84,14 +88,11 @@ def query(
     filters: tuple[str, ...],
     tags: tuple[str, ...],
     documents: tuple[str, ...],
-    no_rerank: bool,
-    no_answer: bool,
-    no_infer: bool,
     stream: bool,
     full: bool,
-    **asked: Any,
+    **request_fields: Any,
 ) -> Json:
-    """Ask a question; the answer names its sources."""
+    """Ask a question; the answer cites its sources."""
     from rag_platform.answering.engine import answer
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
@@ -102,27 +103,17 @@ def query(
         raise InputError(
             "--doc names a document of one library; name one --namespace", code="usage"
         )
-    scope = Scope(
-        names,
-        tuple(find_document(context.ledger, names[0], document).doc_id for document in documents),
-        tags,
-    )
+    doc_ids = [find_document(context.ledger, names[0], name).doc_id for name in documents]
     request = QueryRequest(
         text,
         names[0],
         namespaces=names if len(names) > 1 else (),
-        filters=scope.filters(pairs(filters, "--filter")),
-        rerank=not no_rerank,
-        answer=not no_answer,
-        infer=False if no_infer else None,
-        **asked,
+        filters=Scope(names, tuple(doc_ids), tags).filters(parse_pairs(filters, "--filter")),
+        **request_fields,
     )
     live = stream and not context.json_output
-    result = answer(
-        context.library,
-        request,
-        on_text=(lambda part: click.echo(part, nl=False)) if live else None,
-    )
+    on_text = (lambda part: click.echo(part, nl=False)) if live else None
+    result = answer(context.library, request, on_text=on_text)
     if live:
         click.echo("\n")
     detail = "full" if full or context.json_output else "brief"
@@ -135,10 +126,10 @@ def query(
 @click.command()
 @answers()
 def status(context: Context) -> Json:
-    """What every namespace publishes, and what this program is set up with."""
-    from rag_platform.api.status import status as told
+    """Show what every namespace publishes. Names the strategies there are."""
+    from rag_platform.api.status import status as collect
 
-    return envelopes.envelope(told(context.library, serving=False), "")
+    return envelopes.envelope(collect(context.library, serving=False))
 
 
 @click.group()
@@ -150,7 +141,7 @@ def sources() -> None:
 @namespace_option
 @answers()
 def sources_list(context: Context, namespace: str | None) -> Json:
-    """Sources with their documents counted."""
+    """Sources, with the number of their documents."""
     name = context.namespace(namespace)
     rows: list[Json] = [
         {
@@ -169,13 +160,15 @@ def sources_list(context: Context, namespace: str | None) -> Json:
         for row in rows
     ]
     return envelopes.envelope(
-        {"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}, ""
+        {"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}
     )
 
 
 @click.command()
 @click.argument("chunk_id", required=False)
-@click.option("--all", "everything", is_flag=True, help="Every chunk of the published release.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Prove every chunk of the published release."
+)
 @namespace_option
 @answers()
 def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
@@ -194,16 +187,14 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
         )
     data = result.data()
     if result.failures:
-        return {
-            **envelopes.failure(RagError(data["markdown"], code="unproved_chunks"), ""),
-            "data": data,
-        }
-    return envelopes.envelope(data, "")
+        error = RagError(data["markdown"], code="unproved_chunks")
+        return {**envelopes.failure(error), "data": data}
+    return envelopes.envelope(data)
 
 
 @click.group()
 def trace() -> None:
-    """What happened in a query or an ingest run."""
+    """What happened in a query or an ingest."""
 
 
 @trace.command("list")
@@ -225,14 +216,14 @@ def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
         f" {r.get('latency_ms') or 0:.0f} ms"
         for r in rows
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no traces", "traces": rows}, "")
+    return envelopes.envelope({"markdown": "\n".join(lines) or "no traces", "traces": rows})
 
 
 @trace.command("show")
 @click.argument("trace_id")
 @answers(own_trace=True)
 def trace_show(context: Context, trace_id: str) -> Json:
-    """One trace as a waterfall; the id may be cut short."""
+    """One trace as a waterfall; the first digits of its id suffice."""
     from rag_platform.observability.trace_reader import show, waterfall
 
     envelope = show(context.store.logs_dir, trace_id)
@@ -243,25 +234,24 @@ def trace_show(context: Context, trace_id: str) -> Json:
 
 @click.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--strategy", metavar="NAME", help="How to cut; the default strategy if not given.")
+@click.option("--strategy", metavar="NAME", help="How to cut; by default the default strategy.")
 @click.option(
     "--chunks",
     type=click.IntRange(0),
     metavar="N",
-    help="How many chunks to list: 10 if not given, all with --json.",
+    help="How many chunks to list; by default 10, with --json all.",
 )
 @answers(own_trace=True)  # a trace would be kept
 def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
-    """Show how a file would be read and cut, without storing anything."""
-    from rag_platform.documents.previewing import preview as previewed
-    from rag_platform.documents.previewing import preview_data
+    """Show how a file would be read and cut. Nothing is stored."""
+    from rag_platform.documents import previewing
 
     with progress_bar(context.json_output) as advance:
-        found = previewed(
+        found = previewing.preview(
             path,
             load_strategy(context.settings, strategy, ingestion=True),
             context.settings,
             lambda done, total: advance("parsing", done, total),
         )
     listed = chunks if chunks is not None or context.json_output else 10
-    return envelopes.envelope(preview_data(found, listed), "", found.warnings)
+    return envelopes.envelope(previewing.preview_data(found, listed), "", found.warnings)

@@ -1,6 +1,4 @@
-"""Commands about releases: what was published, what is kept, going back and forward; and about the
-namespaces that have them.
-"""
+"""Commands about releases and the namespaces that they belong to."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ def releases_list(context: Context, namespace: str | None) -> Json:
 
     rows = history(context.namespace(namespace), store=context.store, ledger=context.ledger)
     return envelopes.envelope(
-        {"markdown": "\n".join(map(_line, rows)) or "no releases", "releases": rows}, ""
+        {"markdown": "\n".join(map(_line, rows)) or "no releases", "releases": rows}
     )
 
 
@@ -41,14 +39,14 @@ def _line(row: Json) -> str:
         if delta
         else ""
     )
-    told = [
+    parts = [
         f"{row['documents']} documents, {row['chunks']} chunks",
         f"{row['bytes'] / 1e6:.1f} MB" if row["bytes"] else "",
         change,
+        f"published {row['published_at']}" if row["published_at"] else "",
+        row["reason"] if row["state"] == "rejected" else "",
     ]
-    when = f"published {row['published_at']}" if row["published_at"] else ""
-    reason = row["reason"] if row["state"] == "rejected" else ""
-    shown = "; ".join(filter(None, [*told, when, reason]))
+    shown = "; ".join(filter(None, parts))
     return f"{row['release_id']}  {row['state']:<10}{' pinned' if row['pinned'] else ''}  {shown}"
 
 
@@ -57,7 +55,7 @@ def _line(row: Json) -> str:
 @namespace_option
 @answers()
 def releases_show(context: Context, release_id: str | None, namespace: str | None) -> Json:
-    """The manifest of a release; the published one if none is named."""
+    """The manifest of a release, by default of the published one."""
     from rag_platform.releases.release_store import manifest_of, require_current
 
     name = context.namespace(namespace)
@@ -65,7 +63,7 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
         manifest_of(context.store, name, release_id or require_current(context.store, name))
     )
     return envelopes.envelope(
-        {"markdown": json.dumps(manifest, ensure_ascii=False, indent=1), "manifest": manifest}, ""
+        {"markdown": json.dumps(manifest, ensure_ascii=False, indent=1), "manifest": manifest}
     )
 
 
@@ -76,20 +74,20 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
     "--queries",
     type=click.IntRange(0, 1000),
     default=20,
-    help="How many of the questions asked lately are put to both.",
+    help="How many of the latest questions to ask of both.",
 )
 @namespace_option
 @answers()
 def releases_diff(
     context: Context, before: str | None, after: str | None, queries: int, namespace: str | None
 ) -> Json:
-    """Documents, chunks and answers that differ; of the published release against its parent if
-    none is named.
+    """Documents, chunks and answers that differ between two releases, by default the published one
+    and its parent.
     """
     from rag_platform.api.release_diff import compare
 
     found = compare(context.library, context.namespace(namespace), before, after, queries=queries)
-    return envelopes.envelope(found.data(), "")
+    return envelopes.envelope(found.data())
 
 
 @releases.command("rollback")
@@ -97,10 +95,10 @@ def releases_diff(
 @namespace_option
 @answers()
 def releases_rollback(context: Context, release_id: str | None, namespace: str | None) -> Json:
-    """Publish another kept release: the one before the current if none is named."""
+    """Publish an earlier release again, by default the one before the published one."""
     from rag_platform.releases.publishing import roll_back
 
-    return _published(
+    return _show_published(
         roll_back(
             context.namespace(namespace), release_id, store=context.store, ledger=context.ledger
         )
@@ -111,17 +109,17 @@ def releases_rollback(context: Context, release_id: str | None, namespace: str |
 @namespace_option
 @answers()
 def releases_forward(context: Context, namespace: str | None) -> Json:
-    """Publish the newest release again, after a rollback."""
+    """Publish the newest release again after a rollback."""
     from rag_platform.releases.publishing import go_forward
 
-    return _published(
+    return _show_published(
         go_forward(context.namespace(namespace), store=context.store, ledger=context.ledger)
     )
 
 
-def _published(row: Any) -> Json:
+def _show_published(row: Any) -> Json:
     return envelopes.envelope(
-        {"markdown": f"{row.release_id} is published", "release": to_json(row)}, ""
+        {"markdown": f"{row.release_id} is published", "release": to_json(row)}
     )
 
 
@@ -130,8 +128,8 @@ def _published(row: Any) -> Json:
 @namespace_option
 @answers()
 def releases_pin(context: Context, release_id: str, namespace: str | None) -> Json:
-    """Keep a release whatever retention says."""
-    return _pinned(context, namespace, release_id, True)
+    """Keep a release, whatever retention says."""
+    return _pin(context, namespace, release_id, True)
 
 
 @releases.command("unpin")
@@ -139,18 +137,18 @@ def releases_pin(context: Context, release_id: str, namespace: str | None) -> Js
 @namespace_option
 @answers()
 def releases_unpin(context: Context, release_id: str, namespace: str | None) -> Json:
-    """Let retention decide about a release again."""
-    return _pinned(context, namespace, release_id, False)
+    """Leave a release to retention again."""
+    return _pin(context, namespace, release_id, False)
 
 
-def _pinned(context: Context, namespace: str | None, release_id: str, pinned: bool) -> Json:
+def _pin(context: Context, namespace: str | None, release_id: str, pinned: bool) -> Json:
     from rag_platform.releases.publishing import pin_release
 
     row = pin_release(
         context.namespace(namespace), release_id, pinned, store=context.store, ledger=context.ledger
     )
-    said = "is kept until it is let go" if pinned else "is kept as long as retention says"
-    return envelopes.envelope({"markdown": f"{row.release_id} {said}", "release": to_json(row)}, "")
+    state = "is kept until it is unpinned" if pinned else "is kept as long as retention says"
+    return envelopes.envelope({"markdown": f"{row.release_id} {state}", "release": to_json(row)})
 
 
 @click.group()
@@ -171,6 +169,4 @@ def namespaces_list(context: Context) -> Json:
         f" {row['strategy'] or 'none'}{': ' + row['problem'] if row['problem'] else ''}"
         for row in rows
     ]
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines) or "no namespaces", "namespaces": rows}, ""
-    )
+    return envelopes.envelope({"markdown": "\n".join(lines) or "no namespaces", "namespaces": rows})

@@ -1,4 +1,4 @@
-"""Commands that write: they receive, launch a job, show its progress and print what it came to."""
+"""Commands that ingest and rebuild: each launches a job and prints its result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, finished, namespace_option, pairs, wait_option
+from rag_platform.cli.output import (
+    Context,
+    answers,
+    finish_job,
+    namespace_option,
+    parse_pairs,
+    wait_option,
+)
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
@@ -24,14 +31,14 @@ _LONG_SECONDS = 15.0
 @click.option(
     "--source",
     metavar="NAME",
-    help="Name of the source; a folder's own name, or `urls`, if not given.",
+    help="Name of the source; by default that of the folder, or `urls`.",
 )
 @click.option(
     "--name",
     "filename",
     metavar="FILE",
     default="stdin.md",
-    help="File name of what comes on standard input (`-`).",
+    help="File name of what is read from standard input (`-`).",
 )
 @click.option("--tag", "tags", multiple=True, help="Tag for the documents; repeatable.")
 @click.option(
@@ -42,20 +49,18 @@ _LONG_SECONDS = 15.0
     help="Metadata for the documents; repeatable.",
 )
 @click.option(
-    "--strategy", metavar="NAME", help="Ingestion strategy, at a namespace's first ingest."
+    "--strategy", metavar="NAME", help="Ingestion strategy, for a namespace's first ingest."
 )
 @click.option(
     "--policy",
     type=click.Choice(["skip", "new_version"]),
     default="skip",
-    help="What to do with bytes that are live already.",
+    help="What to do with a file that has not changed.",
 )
 @click.option(
     "--sync",
     is_flag=True,
-    help=(
-        "Retire documents whose file or page is gone; without inputs, sync known folders and URLs."
-    ),
+    help=("Retire documents whose file or page is gone; without inputs, sync all known sources."),
 )
 @click.option(
     "--on-gone",
@@ -72,7 +77,7 @@ _LONG_SECONDS = 15.0
     "--exclude",
     multiple=True,
     metavar="GLOB",
-    help="Not the files of the folder that match; repeatable.",
+    help="Skip files of the folder that match; repeatable.",
 )
 @wait_option
 @answers(own_trace=True)
@@ -80,19 +85,13 @@ def ingest(
     context: Context,
     inputs: tuple[str, ...],
     namespace: str | None,
-    source: str | None,
     filename: str,
-    tags: tuple[str, ...],
     metadata: tuple[str, ...],
     strategy: str | None,
-    policy: str,
-    sync: bool,
-    on_gone: str | None,
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
     wait: float,
+    **options: Any,
 ) -> Json:
-    """Take files, folders and URLs in, and publish a release that holds them."""
+    """Ingest files, folders and URLs, and publish a release."""
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.discovery import Content, synced_inputs
     from rag_platform.intake.downloading import is_url
@@ -104,10 +103,8 @@ def ingest(
     chosen = load_strategy(
         context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True
     )
-    options = ReceiveOptions(
-        source, tags, pairs(metadata, "--meta"), policy, sync, include, exclude, on_gone
-    )
-    if not inputs and not sync:
+    receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
+    if not inputs and not receiving.sync:
         raise InputError(
             "name files, folders or URLs, `-` for standard input, or --sync for what is known"
             " already",
@@ -122,7 +119,7 @@ def ingest(
             else Path(item)
         )
         for item in inputs
-    ] or synced_inputs(context.ledger, name, source)
+    ] or synced_inputs(context.ledger, name, receiving.source)
     started = start_ingest(
         given,
         name,
@@ -130,21 +127,21 @@ def ingest(
         strategy=chosen,
         store=context.store,
         ledger=context.ledger,
-        options=options,
+        options=receiving,
         wait=wait,
     )
     _announce(context, chosen.name, started)
-    return finished(context, started, started_at)
+    return finish_job(context, started, started_at)
 
 
 @click.command()
 @namespace_option
 @click.option("--strategy", metavar="NAME", help="Move the namespace to this strategy.")
-@click.option("--plan", "only_plan", is_flag=True, help="Say what would be done, and do nothing.")
+@click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option(
     "--full",
     is_flag=True,
-    help="Build the release whole, also where its parent and the difference would do.",
+    help="Build the whole release, even where the difference to its parent would do.",
 )
 @wait_option
 @answers(own_trace=True)
@@ -156,8 +153,8 @@ def rebuild(
     full: bool,
     wait: float,
 ) -> Json:
-    """Rebuild what a change of config left stale, and the release; the published one serves
-    meanwhile.
+    """Rebuild what a change of config made stale. A release follows; until then the published one
+    answers.
     """
     from rag_platform.ingestion.job_start import start_rebuild
     from rag_platform.ingestion.rebuild_plan import plan
@@ -176,7 +173,7 @@ def rebuild(
         full=full,
     )
     if only_plan or planned.empty:
-        return envelopes.envelope(planned.data(), "")
+        return envelopes.envelope(planned.data())
     started = start_rebuild(
         name,
         settings=context.settings,
@@ -187,21 +184,20 @@ def rebuild(
         wait=wait,
     )
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
-        told = (
-            f"{len(planned.version_ids)} documents,"
-            f" {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings"
-        )
         click.echo(
-            f"{told}, release: {planned.release}; about {_duration(planned.seconds)}", err=True
+            f"{len(planned.version_ids)} documents,"
+            f" {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings, release:"
+            f" {planned.release}; about {_duration(planned.seconds)}",
+            err=True,
         )
-    return finished(context, started, started_at)
+    return finish_job(context, started, started_at)
 
 
 # --- progress -----------------------------------------------------------------------------------
 
 
 def _announce(context: Context, strategy: str, started: Any) -> None:
-    """Before long work, what it will take, and what the other strategies would."""
+    """Before long work, print how long it takes, and how long with the other strategies."""
     from rag_platform.ingestion.rebuild_plan import expected_seconds
 
     if context.json_output or started.process is None:
@@ -226,10 +222,6 @@ def _announce(context: Context, strategy: str, started: Any) -> None:
 
 
 def _duration(seconds: float) -> str:
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 90
-        else f"{seconds / 60:.0f} min"
-        if seconds < 5400
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

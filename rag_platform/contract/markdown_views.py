@@ -17,13 +17,13 @@ from rag_platform.contract.schema import (
 from rag_platform.ir import Hit
 from rag_platform.observability import faults
 
-_SAID_CHARS = 500  # of what users and the file say of a document
+_FIELD_CHARS = 500  # of a document's tags and metadata
 
 
 def format_place(
     page_range: Sequence[int] | None, line_range: Sequence[int] | None, locator: str = ""
 ) -> str:
-    """Where a span lies, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own
+    """The place of a span, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own
     locator, or nothing.
     """
     for name, bounds in (("page", page_range), ("line", line_range)):
@@ -33,36 +33,32 @@ def format_place(
     return locator
 
 
-def edited(edited_from: Sequence[str]) -> str:
-    """What is said beside a text that was edited by hand, empty for a quote."""
+def format_edited(edited_from: Sequence[str]) -> str:
+    """The note beside a text that was edited by hand, empty for a quote."""
     return f"edited from {', '.join(edited_from)}" if edited_from else ""
 
 
-def shown_text(hit: Hit) -> str:
-    """The hit's own text or, where it is a picture, its URI and what a model read in it, said to be
-    that.
-    """
+def hit_text(hit: Hit) -> str:
+    """The hit's own text; for a picture its URI and what a model read in it, marked as such."""
     if hit.chunk_text:
         return hit.chunk_text
     picture = f"(picture asset://{hit.asset_ids[0]})" if hit.asset_ids else "(picture)"
     return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
 
 
-def counted(number: int, noun: str) -> str:
+def pluralise(number: int, noun: str) -> str:
     """`1 document`, `2 documents`.
 
-    >>> counted(1, "chunk"), counted(0, "chunk")
+    >>> pluralise(1, "chunk"), pluralise(0, "chunk")
     ('1 chunk', '0 chunks')
     """
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def listed_line(listed: ListedDocument, grouping: str | None = None) -> str:
-    """One document of a list: title, where it comes from, its tags where it does not stand under
-    them, its id.
-    """
+def document_line(listed: ListedDocument, grouping: str | None = None) -> str:
+    """One document of a list: title, source, tags unless it is listed under them, and id."""
     title = listed["title"] or listed["filename"]
-    marks = [listed["source_uri"], counted(listed["chunks"], "chunk")]
+    marks = [listed["source_uri"], pluralise(listed["chunks"], "chunk")]
     if listed["status"] != "active":
         marks.append(listed["status"])
     if listed["tags"] and grouping != "tags":
@@ -80,12 +76,12 @@ def documents_markdown(data: DocumentsData) -> str:
             if data["total"]
             else f"No documents in namespace {data['namespace']}."
         )
-    lines = [f"{counted(data['total'], 'document')} in namespace {data['namespace']}"]
+    lines = [f"{pluralise(data['total'], 'document')} in namespace {data['namespace']}"]
     for group in data["groups"]:
         if data["group_by"]:
             name = group["key"] or f"(no {_singular(data['group_by'])})"
             lines += ["", f"**{name}** ({group['count']})"]
-        lines += ["", *(listed_line(listed, data["group_by"]) for listed in group["documents"])]
+        lines += ["", *(document_line(listed, data["group_by"]) for listed in group["documents"])]
     if data["next_cursor"]:
         lines += ["", f"More: ask again with cursor `{data['next_cursor']}`."]
     return "\n".join(lines)
@@ -101,12 +97,12 @@ def document_heading(part: DocumentPart) -> str:
         f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']},"
         f" version `{part['version_id']}`)"
     )
-    said = {**({"tags": part["tags"]} if part["tags"] else {}), **part["metadata"]}
-    told = "; ".join(
+    fields = {**({"tags": part["tags"]} if part["tags"] else {}), **part["metadata"]}
+    shown = "; ".join(
         f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
-        for key, value in said.items()
+        for key, value in fields.items()
     )
-    return heading + (f"\n\n{told[:_SAID_CHARS]}" if told else "")
+    return heading + (f"\n\n{shown[:_FIELD_CHARS]}" if shown else "")
 
 
 def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
@@ -118,7 +114,7 @@ def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
         else:
             lines.append(
                 f"{'  ' * max(0, row['level'] - 1)}- {row['title'] or row['section_path']}"
-                f" ({counted(row['chunks'], 'chunk')})"
+                f" ({pluralise(row['chunks'], 'chunk')})"
             )
     return "\n".join(lines).rstrip()
 
@@ -127,23 +123,21 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
     """Chunk by chunk: id, section, place and text."""
     lines = [document_heading(part), ""]
     for row in rows:
-        where = [
-            row["section_path"],
-            format_place(row.get("page_range"), row.get("line_range"), row.get("locator", "")),
-        ]
-        where = [part for part in (*where, edited(row.get("edited_from", ()))) if part]
-        lines += [f"`{row['chunk_id']}` {', '.join(where)}", "", row["text"], ""]
+        place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
+        parts = [row["section_path"], place, format_edited(row.get("edited_from", ()))]
+        where = ", ".join(filter(None, parts))
+        lines += [f"`{row['chunk_id']}` {where}", "", row["text"], ""]
     return "\n".join(lines).rstrip()
 
 
 def dropped_markdown(data: DroppedData) -> str:
-    """Line by line what was dropped: place, reason and words."""
+    """What was dropped, a line each: place, reason and words."""
     kept = data["text_kept"]
     lines = []
     if kept:
         lines.append(
-            f"{kept['found']} of {counted(kept['words'], 'word')} that a second reader finds stand"
-            " in chunks or in this list"
+            f"{kept['found']} of {pluralise(kept['words'], 'word')} that a second reader finds"
+            " stand in chunks or in this list"
         )
         if short := kept["short_pages"]:
             lines.append(
@@ -152,10 +146,8 @@ def dropped_markdown(data: DroppedData) -> str:
             )
     if not data["dropped"]:
         return "\n".join([*lines, "Nothing was dropped."])
-    lines.append(
-        "dropped: "
-        + ", ".join(f"{reason} {counted(words, 'word')}" for reason, words in data["words"].items())
-    )
+    counts = [f"{reason} {pluralise(words, 'word')}" for reason, words in data["words"].items()]
+    lines.append(f"dropped: {', '.join(counts)}")
     for row in data["dropped"]:
         page, line = row.get("page"), row.get("line")
         where = format_place([page, page] if page else None, [line, line] if line else None)
@@ -166,7 +158,7 @@ def dropped_markdown(data: DroppedData) -> str:
 
 
 def status_markdown(data: StatusData) -> str:
-    """One paragraph a namespace, after one about the installation."""
+    """A line about the installation, then one for each namespace."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
     lines = [
         f"rag_platform {data['app_version']}{up}, default namespace {data['default_namespace']}"
@@ -179,24 +171,20 @@ def status_markdown(data: StatusData) -> str:
             lines.append(f"- {name}: nothing published yet; run `rag ingest`")
         else:
             lines.append(
-                f"- {name}: {counted(row['documents'], 'document')},"
-                f" {counted(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
+                f"- {name}: {pluralise(row['documents'], 'document')},"
+                f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
                 f" {row['strategy']}, embedder {row['embedder']}"
             )
         if row["pending"] or row["failed"]:
             lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
     if not data["namespaces"]:
         lines.append("- nothing ingested yet; run `rag ingest PATH`")
-    used = [
-        (name, cache)
+    shares = [
+        f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {looked}"
         for name, cache in data.get("caches", {}).items()
-        if cache["hits"] + cache["misses"]
+        if (looked := cache["hits"] + cache["misses"])
     ]
-    if used:
-        shares = [
-            f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {cache['hits'] + cache['misses']}"
-            for name, cache in used
-        ]
+    if shares:
         lines.append(f"- answered from memory: {', '.join(shares)}")
     if found := data.get("unexpected_errors"):
         lines.append(f"- {faults.sentence(found)}")

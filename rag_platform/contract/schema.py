@@ -1,6 +1,6 @@
 """The public contract: the shape of every answer that MCP tools and `--json` give.
 
-One envelope around one kind of data per call. `responses` builds them, the server derives its
+Each call returns one envelope around one kind of data. `api` builds them, the server derives its
 output schemas from them, and a snapshot test guards them: a field may be added, none may change its
 meaning or disappear.
 """

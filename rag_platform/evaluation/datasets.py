@@ -70,14 +70,16 @@ def read_retrieval_set(folder: Path, *, corpus: Path | None = None) -> Retrieval
             f" {unasked[0]!r}"
         )
     name = folder.name if corpus is None else f"{folder.name}>{corpus.name}"
-    answered = {
-        query_id: text
-        for query_id, text in texts.items()
-        if any(grade > 0 for grade in qrels.get(query_id, {}).values())
-    }
-    return RetrievalSet(
-        name, passages, answered, {query_id: qrels[query_id] for query_id in answered}
-    )
+    return RetrievalSet(name, passages, *_answerable(texts, qrels))
+
+
+def _answerable(
+    texts: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]]
+) -> tuple[dict[str, str], dict[str, Mapping[str, int]]]:
+    """The questions with a grade above 0, and their grades."""
+    graded = {query: grades for query, grades in qrels.items() if max(grades.values()) > 0}
+    queries = {query: text for query, text in texts.items() if query in graded}
+    return queries, {query: graded[query] for query in queries}
 
 
 def _file(folder: Path, name: str) -> Path:
@@ -85,12 +87,16 @@ def _file(folder: Path, name: str) -> Path:
     return folder / "qrels" / "test.tsv" if name == FILES[2] and not direct.is_file() else direct
 
 
-def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
+def _require(path: Path) -> None:
     if not path.is_file():
         raise NotFoundError(
             f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}",
             code="no_dataset",
         )
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
+    _require(path)
     with path.open(encoding="utf-8") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
@@ -112,11 +118,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
 
 
 def _qrels(path: Path) -> dict[str, dict[str, int]]:
-    if not path.is_file():
-        raise NotFoundError(
-            f"{path.parent.name} has no {path.name}; a set holds {', '.join(FILES)}",
-            code="no_dataset",
-        )
+    _require(path)
     grades: dict[str, dict[str, int]] = {}
     with path.open(encoding="utf-8", newline="") as lines:
         for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
@@ -190,25 +192,12 @@ def read_page_set(folder: Path) -> PageSet:
         for row in _rows(folder / _PAGE_FILES[0], ("id", "question"))
     }
     qrels = _qrels(folder / _PAGE_FILES[1])
-    answered = {
-        query_id: text
-        for query_id, text in questions.items()
-        if any(grade > 0 for grade in qrels.get(query_id, {}).values())
-    }
     files = tuple(sorted(folder.glob("*.pdf")))
-    held = {path.stem for path in files}
-    if stray := sorted(
-        {
-            page
-            for grades in qrels.values()
-            for page in grades
-            if page.partition("#p")[0] not in held
-        }
-    ):
+    stems = {path.stem for path in files}
+    pages = {page for grades in qrels.values() for page in grades}
+    if stray := sorted(page for page in pages if page.partition("#p")[0] not in stems):
         raise InputError(
             f"{folder.name}/{_PAGE_FILES[1]} names pages of {len(stray)} files that are not there,"
             f" first {stray[0]!r}"
         )
-    return PageSet(
-        folder.name, files, answered, {query_id: qrels[query_id] for query_id in answered}
-    )
+    return PageSet(folder.name, files, *_answerable(questions, qrels))

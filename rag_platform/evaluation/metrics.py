@@ -1,4 +1,4 @@
-"""How good a ranking is: values per question first, then their mean, and how sure a difference is.
+"""Measures of a ranking: values per question, their mean, and its confidence interval.
 
 The measures are those of ir-measures (MacAvaney et al., ECIR 2022) under its canonical names:
 `nDCG@10`, `RR@10`, `R@50`, `Success@10`.
@@ -16,7 +16,7 @@ from rag_platform.errors import InputError
 Run = Mapping[str, Sequence[str]]  # question to the ids of what was found, best first
 Values = dict[str, float]  # question to the value of one measure
 
-# As the seeds name them (Coverage apart), and what ir-measures calls them.
+# Other names in use, and what ir-measures calls them.
 NAMES = {"HitRate": "Success", "MRR": "RR", "Recall": "R", "nDCG": "nDCG"}
 
 
@@ -25,20 +25,16 @@ def per_query(
 ) -> dict[str, Values]:
     """Measure to the value of every question that has qrels; a question without results counts 0.
 
-    An id that stands twice in a ranking counts where it stands first. Raises InputError for a
+    An id that is twice in a ranking counts at its first place. Raises InputError for a
     measure that does not exist.
     """
     import ir_measures
 
     parsed = {}
     for name in measures:
-        head, _, cut = name.partition("@")
+        head, at, cut = name.partition("@")
         try:
-            parsed[
-                ir_measures.parse_measure(
-                    f"{NAMES.get(head, head)}@{cut}" if cut else NAMES.get(head, head)
-                )
-            ] = name
+            parsed[ir_measures.parse_measure(f"{NAMES.get(head, head)}{at}{cut}")] = name
         except (NameError, ValueError, SyntaxError) as error:
             raise InputError(
                 f"unknown measure {name!r}; known for example nDCG@10, MRR@10, Recall@50,"

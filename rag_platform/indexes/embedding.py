@@ -678,7 +678,7 @@ def guard(provider: str, embed: Callable[[], Vectors]) -> Vectors:
     except RagError:
         raise
     except Exception as error:
-        faults.seen(error, "model.embed")
+        faults.report(error, "model.embed")
         raise ProviderError(
             f"the embedder {provider!r} failed: {type(error).__name__}: {error}"
         ) from error

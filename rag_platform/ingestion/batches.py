@@ -613,7 +613,7 @@ class _Run:
             error.message if isinstance(error, RagError) else f"{type(error).__name__}: {error}"
         )
         with faults.about(version.version_id):
-            faults.seen(error, f"stage.{stage}")
+            faults.report(error, f"stage.{stage}")
         again = transient(error) and not self._last
         payload = {
             "version_id": version.version_id,

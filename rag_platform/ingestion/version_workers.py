@@ -103,7 +103,7 @@ def build_apart(task: Task) -> Built:
         base_url=task.base_url,
     )
     work.profiles = plan.profiles
-    with tracing.joined(task.trace) as joined:
+    with tracing.join(task.trace) as joined:
         outcomes, failure = build_stages(plan.stages, work)
         work.writes.commit()
     done = failure is None and len(outcomes) == len(STAGES)

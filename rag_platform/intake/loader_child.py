@@ -66,7 +66,7 @@ def main() -> None:
             baseline = _address_space()
             _send(replies, {"ready": "layout"})
         _limit_memory(baseline, int(task["memory_mb"]))
-        with faults.collected() as found:
+        with faults.collect() as found:
             answer = _guarded(task, replies)
         _alarm(0)
         for fault in found:
@@ -97,7 +97,7 @@ def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
     except MemoryError:
         return {"error": {"code": "out_of_memory", "message": ""}}
     except Exception as error:  # noqa: BLE001 (a parser's process outlives the files that it fails on)
-        faults.seen(error, "stage.loader")
+        faults.report(error, "stage.loader")
         return {
             "error": {
                 "code": "parser_failed",

@@ -196,7 +196,7 @@ class Reading(faults.Attempt):
 
     def give_up(self, error: Exception) -> None:
         """Log what is no fault of the file."""
-        faults.seen_ours(error, self.stage)
+        faults.report_own(error, self.stage)
 
     @property
     def reason(self) -> str:

@@ -119,7 +119,7 @@ def _decode_raster(data: bytes, max_pixels: int) -> DecodedImage:
         raise Missing(f"type_not_read: {name}" if name else "not_an_image") from None
     # Pillow's decoders raise many types on broken files; the document goes on without the image
     except Exception as error:
-        faults.seen_ours(error, "stage.asset_normalize")
+        faults.report_own(error, "stage.asset_normalize")
         raise Missing(f"broken_image: {damage(error)}") from error
 
 

@@ -54,7 +54,7 @@ class ImageLoader:
                 code="too_large",
             ) from error
         except Exception as error:  # Pillow's readers raise many types on broken files
-            faults.seen_ours(error, "stage.loader")
+            faults.report_own(error, "stage.loader")
             raise DocumentError(
                 f"{filename} cannot be read as an image: {damage(error)}; save it again",
                 code="broken_file",

@@ -1,10 +1,10 @@
-"""Unexpected exceptions: each is logged once with its stack trace, counted, and found again by `rag
+"""Unexpected exceptions: each is logged once with its stack trace, counted, and shown by `rag
 status` and `rag doctor`.
 
 Unexpected is what is neither an error of `rag_platform.errors` nor an OSError: a bug of ours or of
-a library. Whoever goes on without what failed calls `seen` first; spans and traces do when an
+a library. Code that goes on without what failed calls `report` first; spans and traces do when an
 exception leaves them. The stack trace is a line of the program's log, joined to its trace;
-`logs/faults.jsonl` holds a short line for each, without words that a document could have brought.
+`logs/faults.jsonl` has a short line for each, without words that a document could have brought.
 """
 
 from __future__ import annotations
@@ -40,21 +40,17 @@ _collecting: ContextVar[list[Json] | None] = ContextVar("rag_faults", default=No
 
 
 def is_expected(error: BaseException) -> bool:
-    """True for what the program foresees: its own errors, those of the system, and being told to
-    stop.
-    """
+    """True for errors of the program and of the system, and for being told to stop."""
     return isinstance(error, (RagError, OSError)) or not isinstance(error, Exception)
 
 
 def is_ours(error: BaseException) -> bool:
-    """True when the exception was raised in this package itself, not in a library that choked on
-    what it was given.
-    """
+    """True for an exception raised in this package itself, not in a library."""
     frames = traceback.extract_tb(error.__traceback__)
     return bool(frames) and Path(__file__).parents[1] in Path(frames[-1].filename).parents
 
 
-def told(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """What a warning says of an exception."""
     if is_expected(error):
         return str(error)
@@ -66,7 +62,7 @@ def told(error: BaseException) -> str:
 
 @contextmanager
 def about(version_id: str) -> Iterator[None]:
-    """Lines of faults in the block name this document version, so that deleting its document finds
+    """Faults in the block are logged with this document version: by it, erasing the document finds
     what they quote.
     """
     token = _version.set(version_id)
@@ -76,14 +72,14 @@ def about(version_id: str) -> Iterator[None]:
         _version.reset(token)
 
 
-def seen(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> None:
-    """Log and count an exception unless it is expected or was seen before.
+def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> None:
+    """Log and count an exception unless it is expected or was reported before.
 
-    `logs_dir` is where to, outside a trace and in a process without a log of its own.
+    `logs_dir` is where to write, outside a trace and in a process without a log of its own.
     """
     if is_expected(error) or getattr(error, _MARK, False):
         return
-    # an exception without a place for the mark is logged again by the next one who sees it
+    # an exception that takes no attributes may be reported again
     with suppress(AttributeError):
         setattr(error, _MARK, True)
     fault: Json = {
@@ -96,19 +92,18 @@ def seen(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> N
     record(fault, logs_dir)
 
 
-def seen_ours(error: BaseException, stage: str) -> None:
-    """As `seen`, where libraries raise whatever they like on broken files: only what was raised in
-    this package itself.
+def report_own(error: BaseException, stage: str) -> None:
+    """As `report`, for exceptions raised in this package itself: libraries raise whatever they like
+    on broken files.
     """
     if is_ours(error):
-        seen(error, stage)
+        report(error, stage)
 
 
 class Attempt:
-    """A block that is left where it fails while the program goes on: `error` is then what it
-    raised, logged as `seen` does.
+    """A block that may fail while the program goes on: `error` is what it raised, reported.
 
-    What says that the program shall stop leaves the block, and so does what is `passing`.
+    Exceptions of the types `passing`, and those that end the program, leave the block.
     """
 
     def __init__(
@@ -136,14 +131,12 @@ class Attempt:
         return True
 
     def give_up(self, error: Exception) -> None:
-        """Log what the block raised."""
-        seen(error, self.stage, logs_dir=self._logs_dir)
+        """Report what the block raised."""
+        report(error, self.stage, logs_dir=self._logs_dir)
 
 
 def record(fault: Json, logs_dir: Path | None = None) -> None:
-    """Write what `seen` or a child process found, once a trace; to the error output where nobody
-    said where the log is.
-    """
+    """Write a fault of this or a child process once in a trace, to stderr where there is no log."""
     fault = {
         "trace_id": context.current_trace_id(),
         "span_id": context.current_span_id(),
@@ -154,10 +147,10 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
     if fault["trace_id"] and _recent.count(place):
         return  # a batch that is halved until the bad text stands alone fails many times over
     _recent.append(place)
-    logs_dir, collected = _place() or logs_dir, _collecting.get()
-    if logs_dir is None and collected is not None:
-        # what is not known here the parent may know
-        collected.append({key: value for key, value in fault.items() if value})
+    logs_dir, collecting = _find_logs_dir() or logs_dir, _collecting.get()
+    if logs_dir is None and collecting is not None:
+        # the parent may know what is not known here
+        collecting.append({key: value for key, value in fault.items() if value})
         return
     line = {
         "schema_version": logs.LOG_SCHEMA_VERSION,
@@ -173,10 +166,8 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
 
 
 @contextmanager
-def collected() -> Iterator[list[Json]]:
-    """The faults of the block, where this process has no log; its parent writes them with
-    `record`.
-    """
+def collect() -> Iterator[list[Json]]:
+    """The faults of the block, in a process without a log, for its parent to `record`."""
     found: list[Json] = []
     token = _collecting.set(found)
     try:
@@ -186,14 +177,13 @@ def collected() -> Iterator[list[Json]]:
 
 
 def summary(logs_dir: Path) -> Json:
-    """`count` of unexpected errors, `since` when they are counted, and the `latest` one: ts, stage,
-    type, trace_id; empty without any.
+    """`count` of unexpected errors, `since` when, and the `latest` one (ts, stage, type, trace_id);
+    empty without any.
     """
     path = logs_dir / FILE_NAME
-    lines = [line for line in path.read_bytes().split(b"\n") if line] if path.is_file() else []
     found = []
-    for line in lines:
-        with suppress(ValueError):  # torn by a full disk
+    for line in path.read_bytes().split(b"\n") if path.is_file() else []:
+        with suppress(ValueError):  # empty, or torn by a full disk
             found.append(json.loads(line))
     if not found:
         return {}
@@ -201,7 +191,7 @@ def summary(logs_dir: Path) -> Json:
 
 
 def sentence(found: Mapping[str, Any]) -> str:
-    """What `rag status` and `rag doctor` say of a summary, and where to look."""
+    """A summary in words, and where to look."""
     latest, log = found["latest"], f"logs/{str(found['latest']['ts'])[:10]}-*.jsonl"
     where = f"`rag trace show {latest['trace_id']}` or {log}" if latest["trace_id"] else log
     return (
@@ -212,20 +202,18 @@ def sentence(found: Mapping[str, Any]) -> str:
 
 
 def _stack(error: BaseException) -> str:
-    """The stack trace with its causes; messages are cut, because an exception may quote what it was
-    given.
-    """
-    told = traceback.TracebackException.from_exception(error, max_group_depth=3)
-    link: Any = told
+    """The stack trace with its causes, with messages cut: an exception may quote its input."""
+    trace = traceback.TracebackException.from_exception(error, max_group_depth=3)
+    link: Any = trace
     for _ in range(20):
         if link is None:
             break
         link._str = str(link._str)[:_MAX_MESSAGE]
         link = link.__cause__ or link.__context__
-    return "".join(told.format())
+    return "".join(trace.format())
 
 
-def _place() -> Path | None:
+def _find_logs_dir() -> Path | None:
     """The log folder of the running trace, else that of the process."""
     if (logs_dir := context.current_logs_dir()) is not None:
         return logs_dir

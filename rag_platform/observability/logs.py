@@ -1,9 +1,8 @@
-"""One JSON object a line under `logs/`: traces and the program's own log share the files and the
-redaction.
+"""One JSON object a line under `logs/`: traces and the program's log share the files and the
+redaction of secrets.
 
-Appending is one write to a file opened for appending, so readers and other processes never see half
-a line of ours between two of theirs. Writing never raises: a failure is counted, and reported once
-through `logging`.
+A line is appended by one write, so readers and other processes never see half of it between others.
+Writing never raises: failures are counted, and the first one is reported through `logging`.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 import orjson
 
@@ -30,22 +29,11 @@ from rag_platform.observability import context
 LOG_SCHEMA_VERSION = 1
 REDACTED = "[redacted]"
 _OPEN_FILES = 8
-_KEYS = (
-    "api_key",
-    "apikey",
-    "access_key",
-    "secret_key",
-    "private_key",
-    "secret",
-    "password",
-    "passwd",
-    "authorization",
-    "cookie",
-    "token",
-    "credentials",
+_KEYS = tuple(
+    "api_key apikey access_key secret_key private_key secret password passwd authorization cookie"
+    " token credentials".split()
 )
-# what begins with a fixed letter is searched nine times as fast, so there is a pattern for each
-# case
+# A pattern that begins with a fixed letter is nine times as fast: one for each case.
 _PATTERNS = (
     r"sk-[A-Za-z0-9_-]{16,}",
     r"Bearer\s+[A-Za-z0-9._~+/=-]{12,}",
@@ -54,82 +42,66 @@ _PATTERNS = (
 )
 
 _log = logging.getLogger(__name__)
-T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class RedactConfig:
+    """What is replaced by `[redacted]`: values under the keys, and what the patterns find."""
+
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    keys: tuple[str, ...] = _KEYS
+    patterns: tuple[re.Pattern[str], ...] = tuple(map(re.compile, _PATTERNS))
 
 
 @dataclass(frozen=True)
 class LogConfig:
     """The content of `config/logging.yaml`."""
 
+    __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
+    schema_version: int = LOG_SCHEMA_VERSION
     level: str = "INFO"
-    fields: Mapping[str, str] = field(default_factory=lambda: {"env": "dev"})
+    fields: Mapping[str, Any] = field(default_factory=lambda: {"env": "dev"})
     max_line_bytes: int = 262_144
-    redact_keys: tuple[str, ...] = _KEYS
-    redact_patterns: tuple[str, ...] = _PATTERNS
+    redact: RedactConfig = field(default_factory=RedactConfig)
 
 
 def load_log_config(path: Path | None = None) -> LogConfig:
-    """The logging config of `path`, or of `logging.yaml` beside the settings, or the defaults where
-    there is none.
+    """The logging config of `path`, by default `logging.yaml` beside the settings; the defaults
+    where there is no such file.
 
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
+    import yaml
+    from pydantic import TypeAdapter, ValidationError
+
     from rag_platform.config.settings import config_dir
 
     path = path or config_dir() / "logging.yaml"
-    values: dict[str, Any] = {}
+    values: Any = {}
     if path.is_file():
-        import yaml
-
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
             raise ConfigError(f"cannot read {path}: {error}") from error
-    known = {"schema_version", "level", "fields", "max_line_bytes", "redact"}
-    if not isinstance(values, dict) or (unknown := sorted(set(values) - known)):
-        raise ConfigError(
-            f"{path}: unknown key {unknown[0]!r}; known: {', '.join(sorted(known))}"
-            if isinstance(values, dict)
-            else f"{path} must hold a mapping"
-        )
-    default = LogConfig()
-    level = os.environ.get("RAG_LOG_LEVEL", str(values.get("level", default.level))).upper()
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path} must hold a mapping")
+    given = {key: value for key, value in values.items() if value is not None}
+    level = os.environ.get("RAG_LOG_LEVEL", str(given.get("level", "INFO"))).upper()
     if level not in logging.getLevelNamesMapping():
         raise ConfigError(f"{path}: level {level!r} is unknown; use DEBUG, INFO, WARNING or ERROR")
-    fields, redact = (
-        _of(dict, values.get("fields") or {}, f"{path}: fields"),
-        _of(dict, values.get("redact") or {}, f"{path}: redact"),
-    )
-    fields = {**default.fields, **fields}
-    if env := os.environ.get("RAG_ENV"):
-        fields["env"] = env
-    keys, patterns = (
-        _of(list, redact.get(name, list(given)), f"{path}: redact.{name}")
-        for name, given in (("keys", default.redact_keys), ("patterns", default.redact_patterns))
-    )
-    for pattern in patterns:
-        try:
-            re.compile(str(pattern))
-        except re.error as error:
-            raise ConfigError(
-                f"{path}: redact.patterns: {pattern!r} is not a regular expression: {error}"
-            ) from error
-    most = _of(int, values.get("max_line_bytes", default.max_line_bytes), f"{path}: max_line_bytes")
-    return LogConfig(level, fields, most, tuple(map(str, keys)), tuple(map(str, patterns)))
-
-
-def _of(kind: type[T], value: Any, place: str) -> T:
-    """The value, which must be of that type. Raises ConfigError."""
-    if not isinstance(value, kind):
-        raise ConfigError(f"{place}: {value!r} is a {type(value).__name__}, not a {kind.__name__}")
-    return value
+    try:
+        config = TypeAdapter(LogConfig).validate_python({**given, "level": level})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {key}: {first['msg']} (value: {first['input']!r})") from error
+    env = {"env": os.environ["RAG_ENV"]} if os.environ.get("RAG_ENV") else {}
+    return replace(config, fields={**LogConfig().fields, **config.fields, **env})
 
 
 @cache
 def log_config() -> LogConfig:
-    """The process's logging config, read once; the defaults, with one warning, where the file is
-    broken.
-    """
+    """The process's logging config; the defaults, with a warning, where the file is broken."""
     try:
         return load_log_config()
     except (RagError, OSError) as error:
@@ -144,16 +116,15 @@ class Redaction:
     """Encodes values as JSON without secrets."""
 
     def __init__(self, config: LogConfig) -> None:
-        names = "|".join(re.escape(key) for key in config.redact_keys)
+        names = "|".join(re.escape(key) for key in config.redact.keys)
         self._max_bytes = config.max_line_bytes
         self._key = (
             re.compile(rf"(?:.*[_\-.])?(?:{names})", re.IGNORECASE | re.DOTALL) if names else None
         )
-        # a cheap look at the finished line first: walking every payload would cost more than
-        # writing it (one alternation of all keys or patterns is five times slower than searching
-        # each)
-        self._suspects = tuple(f'{key.lower()}":' for key in config.redact_keys)
-        self._values = tuple(re.compile(pattern) for pattern in config.redact_patterns)
+        # The finished line is searched first, because walking every payload would cost more than
+        # writing it; one alternation of all keys or patterns is five times slower than each alone.
+        self._suspects = tuple(f'{key.lower()}":' for key in config.redact.keys)
+        self._values = config.redact.patterns
 
     def line(self, value: Mapping[str, Any]) -> bytes:
         """One JSON line of `value`, secrets replaced, `payload` and `attrs` cut where the line
@@ -166,7 +137,7 @@ class Redaction:
         return text.encode("utf-8", "backslashreplace") + b"\n"
 
     def lines(self, values: Sequence[Mapping[str, Any]]) -> bytes:
-        """The JSON lines of the values; the look for secrets is taken at all of them at once."""
+        """The JSON lines of the values, searched for secrets all at once."""
         texts = [_encode(value) for value in values]
         whole = "\n".join(texts)
         lowered = whole.lower()
@@ -233,8 +204,8 @@ def _file_name(day: int, pid: int) -> str:
 
 
 class _Files:
-    """Open descriptors by folder; the name of the file holds the day and the process, so a fork or
-    midnight opens another.
+    """Open descriptors by folder. A file's name has the day and the process, so midnight and a fork
+    open another one.
     """
 
     def __init__(self) -> None:
@@ -283,9 +254,7 @@ _files = _Files()
 
 
 def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
-    """True when the lines were appended, all in one write; a failure is counted and never raised,
-    whatever it is.
-    """
+    """True when the lines were appended, in one write; failures are counted and never raised."""
     try:
         _files.append(logs_dir, redaction().lines(values))
     except Exception as error:  # noqa: BLE001 (what cannot be logged must not stop what it tells of)
@@ -312,9 +281,7 @@ class JsonlHandler(logging.Handler):
         self.logs_dir = logs_dir
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Append one record; records of this module are left out, or a full disk would feed
-        itself.
-        """
+        """Append one record, unless it is of this module: a failed write would log itself."""
         if record.name == __name__:
             return
         line: dict[str, Any] = {

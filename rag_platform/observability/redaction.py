@@ -1,10 +1,9 @@
-"""Takes the words of a document out of the logs, in place.
+"""Erases the words of a document from the logs, in place.
 
-A line names a document by its ids. What stands in such a line under a key of free text is
-overwritten by as many bytes, so files that other processes are appending to keep their lines and
-their readers keep their places; ids, hashes and figures stay. A question is erased when its answer
-was given from the document: it may quote it. Packed files, which nobody appends to, are written
-anew.
+A line names a document by its ids. Texts in such a line under a key of free text are overwritten by
+as many bytes, so that files other processes append to keep their lines, and their readers their
+places; ids, hashes and figures stay. A question is erased when its answer came from the document:
+it may quote it. Packed files, which nobody appends to, are written anew.
 """
 
 from __future__ import annotations
@@ -22,40 +21,13 @@ from typing import Any
 ERASED = "[deleted]"
 # Keys whose values may quote a document, whatever line they stand in.
 TEXT_KEYS = frozenset(
-    {
-        "text",
-        "title",
-        "section",
-        "section_path",
-        "heading",
-        "warnings",
-        "failed",
-        "reason",
-        "message",
-        "exception",
-        "preview",
-        "caption",
-        "snippet",
-        "quote",
-        "citations",
-        "details",
-        "error",
-        "query_norm",
-        "words",
-    }
+    "text title section section_path heading warnings failed reason message exception preview"
+    " caption snippet quote citations details error query_norm words".split()
 )
-# Errors whose messages hold ids and times and nothing else: what readers of a deleted document are
-# told names it for good.
+# Errors whose messages have nothing but ids and times: they name a deleted document for good.
 _ID_CODES = frozenset(
-    {
-        "document_deleted",
-        "already_deleted",
-        "not_live",
-        "not_pinned",
-        "version_not_live",
-        "version_not_ready",
-        "unknown_version",
-    }
+    "document_deleted already_deleted not_live not_pinned version_not_live version_not_ready"
+    " unknown_version".split()
 )
 _IDS = re.compile(rb"chk_[0-9a-f]{20}|[0-9a-f]{64}")  # of chunks; of images and files
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
@@ -67,8 +39,8 @@ _OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x2
 
 
 class Names:
-    """How lines name a document: `words` (doc_id, source_uri) anywhere, `ids` (of chunks, images,
-    files) as a whole.
+    """How lines name a document: `words` (doc_id, source_uri) anywhere, `ids` of chunks, images and
+    files only whole.
     """
 
     def __init__(self, words: Iterable[str], ids: Iterable[str] = ()) -> None:
@@ -89,32 +61,30 @@ class Names:
 
 
 def quoting(logs_dir: Path, names: Names) -> int:
-    """How many lines of the logs name the document and still hold words under a key of free
-    text.
-    """
+    """How many lines of the logs name the document and have words under a key of free text."""
     files = [_File(path) for path in _files(logs_dir)]
-    asked = _answered_from(files, names)
-    return sum(1 for file in files for _ in file.changes(names, asked))
+    traces = _find_answers(files, names)
+    return sum(1 for file in files for _ in file.changes(names, traces))
 
 
 def erase(logs_dir: Path, names: Names) -> int:
-    """How many lines were rewritten; afterwards none of them quotes the document. Safe beside
-    processes that append to the same files.
+    """Rewrite the lines that quote the document, and return their number. Safe beside others that
+    append to the files.
     """
     files = [_File(path) for path in _files(logs_dir)]
-    asked = _answered_from(files, names)
-    return sum(file.rewrite(list(file.changes(names, asked))) for file in files)
+    traces = _find_answers(files, names)
+    return sum(file.rewrite(list(file.changes(names, traces))) for file in files)
 
 
 def without_words(value: Any, keys: Set[str] = TEXT_KEYS) -> Any:
-    """The JSON value with every text under one of the keys replaced, by nothing longer than itself;
-    messages of mere ids stay.
+    """The JSON value with every text under one of the keys replaced by one no longer; messages of
+    ids alone stay.
     """
     return _without_words(value, keys, False)
 
 
 def opaque(folder: Path) -> list[Path]:
-    """The files below a folder that are packed in a way which is not looked into."""
+    """The files below a folder in packed formats that cannot be searched."""
     return [
         path
         for path in _all(folder)
@@ -156,18 +126,19 @@ class _File:
             yield at, block.rstrip(b"\r\n")
             at += len(block)
 
-    def changes(self, names: Names, asked: Set[bytes]) -> Iterator[tuple[int, bytes]]:
-        """(offset, what a line becomes) of each line that holds words of the document."""
+    def changes(self, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
+        """(offset, line without words) of each line that names the document or belongs to one of
+        the traces, and has words.
+        """
         for at, line in self.lines():
-            if names.stand_in(line) or (
-                asked and (trace := _TRACE.search(line)) and trace[1] in asked
-            ):
-                made = _erased(line, self.path)
-                if made != line:
-                    yield at, made
+            trace = _TRACE.search(line) if traces else None
+            if names.stand_in(line) or (trace is not None and trace[1] in traces):
+                erased = _erase_line(line, self.path)
+                if erased != line:
+                    yield at, erased
 
     def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
-        """Put the changed lines into the file; how many there were."""
+        """Write the changed lines into the file; returns their number."""
         if not changes:
             return 0
         if (kind := self._packing()) is not None:
@@ -224,7 +195,7 @@ def _each_line(source: Any) -> Iterator[bytes]:
     with source:
         rest = b""
         while data := source.read(1 << 20):
-            *whole, rest = (rest + data).splitlines(keepends=True) if data else (rest,)
+            *whole, rest = (rest + data).splitlines(keepends=True)
             if rest.endswith(b"\n"):
                 whole, rest = [*whole, rest], b""
             yield from whole
@@ -250,7 +221,7 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _answered_from(files: Iterable[_File], names: Names) -> set[bytes]:
+def _find_answers(files: Iterable[_File], names: Names) -> set[bytes]:
     """The traces of questions that were answered from the document."""
     found = set()
     for file in files:
@@ -263,18 +234,18 @@ def _answered_from(files: Iterable[_File], names: Names) -> set[bytes]:
 # --- one line -----------------------------------------------------------------------------------
 
 
-def _erased(line: bytes, path: Path) -> bytes:
+def _erase_line(line: bytes, path: Path) -> bytes:
     """The line without words, as long as before."""
     if ".jsonl" not in path.name:
         return (
             line
             if line.startswith(ERASED.encode())
-            else _padded(ERASED.encode()[: len(line)], len(line))
+            else _pad(ERASED.encode()[: len(line)], len(line))
         )
     try:
         value = json.loads(line)
     except ValueError:  # a torn line, of which nothing but its words is left
-        return _padded(b"", len(line)) if line.strip() else line
+        return _pad(b"", len(line)) if line.strip() else line
     if not isinstance(value, dict):
         return line
     made = without_words(value)
@@ -283,7 +254,7 @@ def _erased(line: bytes, path: Path) -> bytes:
     short = json.dumps(made, ensure_ascii=False, separators=(",", ":")).encode(
         "utf-8", "backslashreplace"
     )
-    return _padded(short if len(short) <= len(line) else b"{}", len(line))
+    return _pad(short if len(short) <= len(line) else b"{}", len(line))
 
 
 def _without_words(value: Any, keys: Set[str], free: bool) -> Any:
@@ -300,5 +271,5 @@ def _without_words(value: Any, keys: Set[str], free: bool) -> Any:
     return ERASED if len(value.encode("utf-8", "replace")) >= len(ERASED) else ""
 
 
-def _padded(line: bytes, length: int) -> bytes:
+def _pad(line: bytes, length: int) -> bytes:
     return line + b" " * (length - len(line))

@@ -1,6 +1,4 @@
-"""The read side of traces: summaries, whole envelopes rebuilt from the JSON lines, and a text
-waterfall.
-"""
+"""Reads traces: summaries, whole envelopes rebuilt from the JSON lines, and a waterfall as text."""
 
 from __future__ import annotations
 
@@ -20,20 +18,9 @@ _HEAD = re.compile(
     rb'\{"schema_version":\d+,"line":"([a-z.]+)","trace_id":"(trc_[0-9a-f]{32})","trace_type":"([^"]*)","ts":"([^"]*)"'
 )
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
-_ENVELOPE_KEYS = (
-    "trace_id",
-    "trace_type",
-    "status",
-    "started_at",
-    "ended_at",
-    "strategy_config_id",
-    "namespace",
-    "build",
-    "runtime",
-    "links",
-    "attrs",
-    "aggregates",
-    "error",
+_ENVELOPE_KEYS = tuple(
+    "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
+    " links attrs aggregates error".split()
 )
 _BAR = 32
 
@@ -62,7 +49,7 @@ def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) 
                 continue
             trace_id = head[2].decode()
             if head[1] == b"trace.end":
-                if (record := _parsed(line)) is not None:
+                if (record := _parse(line)) is not None:
                     found[trace_id] = _summary(record)
             elif trace_id not in found:
                 started = {
@@ -76,9 +63,9 @@ def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) 
     )[: max(limit, 0)]
 
 
-def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
-    """(the requests of at most `limit` different questions to what a namespace had published,
-    newest first; traces without their words).
+def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
+    """(the requests of at most `limit` different questions to published releases of a namespace,
+    newest first; how many traces do not have the words).
 
     Questions that differ in filters or mode are different ones.
     """
@@ -89,7 +76,7 @@ def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Js
             break
         day = date
         for line in _lines(path, b'"line":"trace.end"'):
-            record = _parsed(line)
+            record = _parse(line)
             if (
                 record is None
                 or record.get("trace_type") != "query"
@@ -100,19 +87,12 @@ def asked_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Js
             if not request.get("text") or request["text"].startswith(ERASED):
                 wordless += 1
             elif request.get("release_id") is None:
+                words = " ".join(request["text"].split()).lower()
                 key = json.dumps(
-                    [
-                        " ".join(request["text"].split()).lower(),
-                        request.get("filters"),
-                        request.get("mode"),
-                    ],
-                    sort_keys=True,
+                    [words, request.get("filters"), request.get("mode")], sort_keys=True
                 )
-                found[key] = max(
-                    found.get(key, {}),
-                    {"asked_at": record["started_at"], **request},
-                    key=lambda item: item.get("asked_at", ""),
-                )
+                if key not in found or found[key]["asked_at"] < record["started_at"]:
+                    found[key] = {"asked_at": record["started_at"], **request}
     newest = sorted(found.values(), key=lambda item: str(item["asked_at"]), reverse=True)
     return newest[: max(limit, 0)], wordless
 
@@ -121,8 +101,8 @@ def show(logs_dir: Path, trace_id: str) -> Json:
     """The envelope of a trace: header, spans by start, events by time, aggregates, and its program
     log.
 
-    The id may be cut short, with or without `trc_`. Raises NotFoundError when nothing matches,
-    InputError when it is no id or when several traces match.
+    The first digits of the id suffice, with or without `trc_`. Raises NotFoundError when nothing
+    matches, InputError when it is no id or several traces match.
     """
     wanted = _ID.fullmatch(trace_id.strip().lower())
     if wanted is None:
@@ -135,7 +115,7 @@ def show(logs_dir: Path, trace_id: str) -> Json:
     pids: dict[str, int] = {}
     for path, _, pid in _files(logs_dir):
         for line in _lines(path, needle):
-            if (record := _parsed(line)) is not None and str(record.get("trace_id", "")).startswith(
+            if (record := _parse(line)) is not None and str(record.get("trace_id", "")).startswith(
                 f"trc_{wanted[1]}"
             ):
                 records.setdefault(record["trace_id"], []).append(record)
@@ -164,23 +144,16 @@ def waterfall(envelope: Json) -> str:
         or max((item["end_ms"] for item in envelope["spans"]), default=0)
         or 1
     )
+    shown = {"namespace": envelope.get("namespace"), "strategy": envelope.get("strategy_config_id")}
+    facts = [f"{key}={value or '-'}" for key, value in shown.items()]
     attrs = envelope.get("attrs", {})
-    pinned = [
-        f"{key}={attrs[key]}"
-        for key in ("release_id", "effective_mode", "query_hash")
-        if attrs.get(key)
-    ]
-    pinned = [
-        f"namespace={envelope.get('namespace') or '-'}",
-        f"strategy={envelope.get('strategy_config_id') or '-'}",
-        *pinned,
-    ]
+    replayed = ("release_id", "effective_mode", "query_hash")
     lines = [
         (
             f"{envelope['trace_id']}  {envelope['trace_type']}  {envelope['status']}  {total:.1f}"
             f" ms  {envelope.get('started_at') or ''}"
         ),
-        "  ".join(pinned),
+        "  ".join([*facts, *(f"{key}={attrs[key]}" for key in replayed if attrs.get(key))]),
     ]
     depth = _depths(envelope["spans"])
     width = max(
@@ -241,7 +214,7 @@ def _lines(path: Path, needle: bytes = b"") -> Iterator[bytes]:
             yield line
 
 
-def _parsed(line: bytes) -> Json | None:
+def _parse(line: bytes) -> Json | None:
     """The object of a line; None for one torn by a full disk or a power cut."""
     try:
         record = json.loads(line)
@@ -323,13 +296,12 @@ def _aggregates(spans: Sequence[Json]) -> Json:
 
 def _depths(spans: Sequence[Json]) -> dict[str, int]:
     parents = {item["span_id"]: item["parent_span_id"] for item in spans}
-    depths: dict[str, int] = {}
-    for span_id in parents:
-        depth, above = 0, parents[span_id]
-        while above in parents:
-            depth, above = depth + 1, parents[above]
-        depths[span_id] = depth
-    return depths
+
+    def depth(span_id: str) -> int:
+        above = parents[span_id]
+        return 1 + depth(above) if above in parents else 0
+
+    return {span_id: depth(span_id) for span_id in parents}
 
 
 def _short(payload: Any, limit: int = 110) -> str:

@@ -1,20 +1,20 @@
 """Traces, spans and events: one JSON line for each span.end, event and trace.end.
 
-    with tracing.trace("query", logs_dir=store.logs_dir, strategy_config_id=scfg,
-            namespace="default") as t: with tracing.span("stage.fusion", provider_type="fusion",
-            provider_id="min_max") as s: s.set(k_out=3) tracing.event("fusion.ranked", {"ranked":
-            [...]})
+    with tracing.trace("query", logs_dir=store.logs_dir, namespace="default"):
+        with tracing.span("stage.fusion", provider_type="fusion", provider_id="min_max") as span:
+            span.set(k_out=3)
+            tracing.event("fusion.ranked", {"ranked": [...]})
 
-Ids: `trc_` + 32 hex digits, `spn_` + 16, `evt_` + 16, all random; those of traces and spans are of
-OpenTelemetry's length. Outside a trace all calls do nothing. The current trace follows
-`contextvars`: it is seen in the same thread and in asyncio tasks; hand `carry(fn)` instead of `fn`
-to a thread pool. Nothing is registered globally and nothing leaves the machine. Failing to write
-never fails the work.
+Ids are random: `trc_` and 32 hex digits, `spn_` and `evt_` and 16, the lengths of OpenTelemetry.
+The current trace follows `contextvars`: the same thread and asyncio tasks see it; a thread pool
+needs `carry(function)`. Outside a trace all calls do nothing. Nothing leaves the machine, and
+failing to write never fails the work.
 """
 
 from __future__ import annotations
 
 import contextvars
+import copy
 import os
 import platform
 import random
@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -34,50 +34,24 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 EVENT_KINDS = frozenset(
-    {
-        "ingest.dedup_decision",
-        "ingest.parse_summary",
-        "ingest.assets_manifest",
-        "ingest.section_stats",
-        "ingest.chunk_stats",
-        "ocr.generated",
-        "caption.generated",
-        "ingest.embedding_batch",
-        "ingest.upsert_result",
-        "ingest.document_failed",
-        "ingest.low_quality",
-        "query.normalized",
-        "retrieval.plan",
-        "retrieval.named",
-        "retrieval.candidates",
-        "fusion.ranked",
-        "filter.applied",
-        "rerank.ranked",
-        "context.final",
-        "generation.prompt",
-        "generation.summary",
-        "response.envelope",
-        "query.fallback",
-        "summary.written",
-        "summary.fallback",
-        "release.published",
-        "release.rolled_back",
-        "release.opened",
-        "document.deleted",
-        "garbage.collected",
-        "model.call",
-        "stage.error",
-    }
+    """
+    ingest.dedup_decision ingest.parse_summary ingest.assets_manifest ingest.section_stats
+    ingest.chunk_stats ocr.generated caption.generated ingest.embedding_batch
+    ingest.upsert_result ingest.document_failed ingest.low_quality query.normalized
+    retrieval.plan retrieval.named retrieval.candidates fusion.ranked filter.applied
+    rerank.ranked context.final generation.prompt generation.summary response.envelope
+    query.fallback summary.written summary.fallback release.published release.rolled_back
+    release.opened document.deleted garbage.collected model.call stage.error
+    """.split()
 )
 UNKNOWN_EVENT = "event.unknown"
 _MAX_ERRORS = 50
 _MAX_MESSAGE = 500
-# traces whose lines are written together, which costs a third of writing each
+# Traces whose lines are written together, at a third of the cost, unless they take longer.
 _GATHERED = frozenset({"query", "tool"})
-_GATHERED_SECONDS = 0.5  # but for one that takes longer
+_GATHERED_SECONDS = 0.5
 
-# Ids tell records apart and keep no secret: asking the system for each of the twenty of a question
-# took 0.7 ms of a virtual machine.
+# Ids are no secret: drawing the twenty of a question from the system took 0.7 ms.
 _ids = random.Random()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ids.seed)
@@ -98,14 +72,23 @@ class Link:
     parent_span_id: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Figures:
-    """What a process that joined a trace adds to its aggregates."""
+    """What spans and counts come to."""
 
-    stage_ms: dict[str, float]
-    counters: dict[str, float]
-    errors: list[dict[str, str]]
-    error_count: int
+    stage_ms: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, float] = field(default_factory=dict)
+    errors: list[dict[str, str]] = field(default_factory=list)
+    error_count: int = 0
+
+    def add(self, other: Figures) -> None:
+        """Add the other figures to these."""
+        for name, spent in other.stage_ms.items():
+            self.stage_ms[name] = round(self.stage_ms.get(name, 0.0) + spent, 3)
+        for name, value in other.counters.items():
+            self.counters[name] = self.counters.get(name, 0) + value
+        self.errors += other.errors[: max(0, _MAX_ERRORS - len(self.errors))]
+        self.error_count += other.error_count
 
 
 class Trace:
@@ -118,10 +101,7 @@ class Trace:
         self.trace_id: str = header["trace_id"]
         self.started = time.perf_counter()
         self._lock = threading.Lock()
-        self._stage_ms: dict[str, float] = {}
-        self._counters: dict[str, float] = {}
-        self._errors: list[dict[str, str]] = []
-        self._error_count = 0
+        self._figures = Figures()
         self._attrs: dict[str, Any] = {}
         self._lines: list[dict[str, Any]] | None = [] if trace_type in _GATHERED else None
 
@@ -132,42 +112,26 @@ class Trace:
 
     def count(self, **counters: float) -> None:
         """Add to the counters of the aggregates."""
-        with self._lock:
-            for name, value in counters.items():
-                self._counters[name] = self._counters.get(name, 0) + value
+        self.add(Figures(counters=counters))
 
     def stage_ms(self, name: str) -> float | None:
         """Milliseconds spent in the ended spans of that name, None where there was none."""
         with self._lock:
-            return self._stage_ms.get(name)
+            return self._figures.stage_ms.get(name)
 
     def elapsed_ms(self) -> float:
         """Milliseconds since the trace began."""
         return round((time.perf_counter() - self.started) * 1000, 3)
 
-    def _add_span(self, name: str, duration_ms: float, error: dict[str, str] | None) -> None:
-        with self._lock:
-            self._stage_ms[name] = round(self._stage_ms.get(name, 0.0) + duration_ms, 3)
-            if error is not None:
-                self._error_count += 1
-                if len(self._errors) < _MAX_ERRORS:
-                    self._errors.append({"stage": name, **error})
-
     def figures(self) -> Figures:
-        """What the spans and counts so far come to."""
+        """A copy of what the spans and counts so far come to."""
         with self._lock:
-            return Figures(
-                dict(self._stage_ms), dict(self._counters), list(self._errors), self._error_count
-            )
+            return copy.deepcopy(self._figures)
 
     def add(self, figures: Figures) -> None:
-        """Add what another process did for this trace; its lines it wrote itself."""
-        self.count(**figures.counters)
+        """Add what a span, or another process that joined this trace, came to."""
         with self._lock:
-            for name, spent in figures.stage_ms.items():
-                self._stage_ms[name] = round(self._stage_ms.get(name, 0.0) + spent, 3)
-            self._errors += figures.errors[: max(0, _MAX_ERRORS - len(self._errors))]
-            self._error_count += figures.error_count
+            self._figures.add(figures)
 
     def _write(self, line: str, fields: Mapping[str, Any]) -> None:
         if self.logs_dir is None:
@@ -185,7 +149,7 @@ class Trace:
                 self._lines.append(value)
                 if line != "trace.end" and time.perf_counter() - self.started < _GATHERED_SECONDS:
                     return
-                # what a leg that nobody waits for any more writes later is written at once
+                # later lines, of calls that nobody waits for any more, are written at once
                 values, self._lines = self._lines, None
             else:
                 values = [value]
@@ -195,10 +159,10 @@ class Trace:
         with self._lock:
             aggregates = {
                 "latency_ms": self.elapsed_ms(),
-                "stage_latency_ms": self._stage_ms,
-                "counters": self._counters,
-                "errors": self._errors,
-                "error_count": self._error_count,
+                "stage_latency_ms": self._figures.stage_ms,
+                "counters": self._figures.counters,
+                "errors": self._figures.errors,
+                "error_count": self._figures.error_count,
             }
             fields = {
                 **self.header,
@@ -233,20 +197,18 @@ class Span:
 
     def fail(self, error: BaseException | str, code: str = "") -> None:
         """Mark the stage as failed although the work goes on, as a fallback does."""
+        fields = {"code": code or "error", "message": str(error)[:_MAX_MESSAGE]}
         if isinstance(error, BaseException):
-            faults.seen(error, self.name)
+            faults.report(error, self.name)
+            fields = error_fields(error)
         if self.error is not None:
             return
-        self.error = (
-            error_fields(error)
-            if isinstance(error, BaseException)
-            else {"code": code or "error", "message": error[:_MAX_MESSAGE]}
-        )
+        self.error = fields
         event("stage.error", {"stage": self.name, **self._subject(), **self.error})
 
     def _subject(self) -> dict[str, Any]:
-        """The version that the stage is about, so that what an error quotes can be found when its
-        document is deleted.
+        """The version that the stage is about, by which erasing a document finds what its errors
+        quote.
         """
         return {key: value for key, value in self.attrs.items() if key == "version_id"}
 
@@ -255,11 +217,10 @@ class Span:
             return
         end_ms = self._trace.elapsed_ms()
         duration = round(end_ms - self._start_ms, 3)
-        status = "error" if self.error else "ok"
         # a stage without a provider of its own is ours, and goes by the whole strategy
         if self.provider["provider_type"]:
             self.provider["provider_version"] = (
-                self.provider["provider_version"] or _build()["app_version"]
+                self.provider["provider_version"] or build_info()["app_version"]
             )
             self.provider["profile_id"] = (
                 self.provider["profile_id"] or self._trace.header["strategy_config_id"]
@@ -268,7 +229,7 @@ class Span:
             "span_id": self.span_id,
             "parent_span_id": self.parent_span_id,
             "name": self.name,
-            "status": status,
+            "status": "error" if self.error else "ok",
             "start_ms": self._start_ms,
             "end_ms": end_ms,
             "duration_ms": duration,
@@ -277,20 +238,17 @@ class Span:
         }
         if self.error:
             fields["error"] = self.error
-        self._trace._add_span(
-            self.name, duration, {**self._subject(), **self.error} if self.error else None
-        )
+        errors = [{"stage": self.name, **self._subject(), **self.error}] if self.error else []
+        self._trace.add(Figures({self.name: duration}, {}, errors, len(errors)))
         self._trace._write("span.end", fields)
 
 
-# --- the three verbs ----------------------------------------------------------------------------
+# --- in use -------- ----------------------------------------------------------------------------
 
 
 @contextmanager
-def requested(request_id: str | None) -> Iterator[None]:
-    """Traces that begin in the block, or in calls that it carries elsewhere, are of this request of
-    a client.
-    """
+def for_request(request_id: str | None) -> Iterator[None]:
+    """Traces that begin in the block, or in calls carried from it, name this client request."""
     token = _request.set(request_id)
     try:
         yield
@@ -299,7 +257,7 @@ def requested(request_id: str | None) -> Iterator[None]:
 
 
 def current_request_id() -> str | None:
-    """The request that is being answered, None where nobody said which."""
+    """The client request that is being answered, if known."""
     return _request.get()
 
 
@@ -326,7 +284,7 @@ def trace(
         "started_at": _now(),
         "strategy_config_id": strategy_config_id,
         "namespace": namespace,
-        "build": _build(),
+        "build": build_info(),
         "runtime": {**logs.log_config().fields, "host": platform.node(), "pid": os.getpid()},
         "links": {
             "parent_trace_id": outer.trace_id if outer else None,
@@ -340,7 +298,7 @@ def trace(
     try:
         yield running
     except BaseException as raised:
-        faults.seen(raised, f"trace.{trace_type}")
+        faults.report(raised, f"trace.{trace_type}")
         error = error_fields(raised)
         raise
     finally:
@@ -433,11 +391,9 @@ def link() -> Link | None:
 
 
 @contextmanager
-def joined(link: Link | None) -> Iterator[Trace | None]:
-    """The trace of another process, current inside the block: lines are written to it from here,
-    and it ends there.
-
-    The other process calls `add` with the `figures` of what this yields.
+def join(link: Link | None) -> Iterator[Trace | None]:
+    """The trace of another process, current inside the block; that process ends it, and calls `add`
+    with the `figures` of what this yields.
     """
     if link is None:
         yield None
@@ -446,10 +402,8 @@ def joined(link: Link | None) -> Iterator[Trace | None]:
     running.started = link.started
     parent = Span("", None, None, {})
     parent.span_id = link.parent_span_id
-    trace_token, span_token = (
-        _current.set(running),
-        _current_span.set(parent if link.parent_span_id else None),
-    )
+    trace_token = _current.set(running)
+    span_token = _current_span.set(parent if link.parent_span_id else None)
     try:
         yield running
     finally:
@@ -486,7 +440,8 @@ def error_fields(error: BaseException) -> dict[str, str]:
 
 
 @cache
-def _build() -> dict[str, str]:
+def build_info() -> dict[str, str]:
+    """`app_version` and `git_sha` of this program, for traces and the status."""
     from importlib import metadata
 
     try:

@@ -209,7 +209,7 @@ def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
         answer = start(pickle.load(source))
         while True:
             message = pickle.load(source)
-            with faults.collected() as found:
+            with faults.collect() as found:
                 with faults.Attempt(start.__module__) as attempt:
                     answered = answer(message)
                 if attempt.error is not None:

@@ -34,7 +34,7 @@ def engine_errors(
         if not isinstance(error, kinds) and type(error).__name__ != "PanicException":
             raise
         if stage:
-            faults.seen(error, stage)
+            faults.report(error, stage)
         raise ProviderError(
             f"{failed}: {str(error) or type(error).__name__}; {remedy}", code=code
         ) from error

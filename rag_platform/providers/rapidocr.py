@@ -76,7 +76,7 @@ class RapidOcr:
             with Image.open(io.BytesIO(image)) as opened:
                 picture = (ImageOps.exif_transpose(opened) or opened).convert("RGB")
         except Exception as error:  # Pillow's decoders raise many types on broken files
-            faults.seen_ours(error, "model.ocr")
+            faults.report_own(error, "model.ocr")
             raise ProviderError(
                 f"the image cannot be decoded: {error}", code="broken_image"
             ) from error
@@ -85,7 +85,7 @@ class RapidOcr:
                 lines = self._upright(picture)
             # the engine raises whatever its parts raise; the caller goes on with the next image
             except Exception as error:
-                faults.seen(error, "model.ocr")
+                faults.report(error, "model.ocr")
                 raise ProviderError(
                     f"rapidocr failed: {type(error).__name__}: {str(error)[:200]}",
                     code="ocr_failed",

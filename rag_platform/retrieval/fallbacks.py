@@ -36,17 +36,17 @@ class Fallbacks:
         self, stage: str, error: BaseException | str, warning: str, *, span: Span | None = None
     ) -> None:
         """Flag `<stage>_failed` and warn; an error that nobody foresaw is logged with its stack
-        trace and counted (`faults.seen`).
+        trace and counted (`faults.report`).
 
         Of the warning `%s` becomes what is said of the error, which is a text where another part
         has told it already.
         """
         if isinstance(error, BaseException):
-            faults.seen(error, f"stage.{stage}")
+            faults.report(error, f"stage.{stage}")
         if span is not None:
             span.fail(error)
         message = warning.replace(
-            "%s", faults.told(error) if isinstance(error, BaseException) else error, 1
+            "%s", faults.describe(error) if isinstance(error, BaseException) else error, 1
         )
         self.failures.add(stage)
         self.flags[f"{stage}_failed"] = True

@@ -328,12 +328,12 @@ def _pre_filter(s: Search, plan: FilterPlan) -> tuple[Access, int | None]:
                     code="invalid_filter",
                 ) from error
             except Exception as error:
-                faults.seen(error, "stage.filter")
+                faults.report(error, "stage.filter")
                 s.trace.set(flags={"filter_failed": True})
                 raise ProviderError(
                     f"the filter on {', '.join(plan.fields)} could not be run"
-                    f" ({faults.told(error)}); nothing was searched, because an unfiltered answer"
-                    " would be a wrong one",
+                    f" ({faults.describe(error)}); nothing was searched, because an unfiltered"
+                    " answer would be a wrong one",
                     code="filter_failed",
                 ) from error
             if plan.missing_included:

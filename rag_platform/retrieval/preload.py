@@ -51,7 +51,7 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
         log.warning(
             "preloading namespace %s failed (%s); its first question loads what it needs",
             namespace,
-            faults.told(attempt.error),
+            faults.describe(attempt.error),
         )
 
 

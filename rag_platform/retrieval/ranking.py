@@ -182,7 +182,7 @@ def _joined(
         code = tracing.error_fields(attempt.error)["code"]
         s.flags["error"] = {
             "code": "provider_error",
-            "message": faults.told(attempt.error),
+            "message": faults.describe(attempt.error),
             "causes": [code],
         }
     return hits, rows

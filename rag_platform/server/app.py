@@ -1,12 +1,8 @@
 """The MCP server: reads the published releases of one data root, on standard input and output.
 
-Starting it loads the protocol and nothing else; indexes and the embedder are loaded beside it in a
-thread, so that the first question finds them ready. stdout belongs to the protocol: the SDK points
-file descriptor 1 at stderr while it serves, logs go to stderr and `logs/`.
-
-
-Documents and chunks as MCP resources, and the prompt for cited answers: what a client opens when a
-person clicks a source.
+Starting it loads the protocol and nothing else; indexes and the embedder are loaded in a thread
+meanwhile, so that the first question finds them ready. stdout belongs to the protocol: the SDK
+points file descriptor 1 at stderr while it serves, logs go to stderr and `logs/`.
 """
 
 from __future__ import annotations
@@ -18,13 +14,15 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from mcp.server import MCPServer
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
+from mcp_types import CallToolResult
+from mcp_types import Tool as Definition
 
 from rag_platform.api import documents
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.envelopes import failure
-from rag_platform.api.status import app_version
 from rag_platform.config.settings import Settings
 from rag_platform.contract.markdown_views import format_place
 from rag_platform.errors import NotFoundError, RagError
@@ -32,13 +30,13 @@ from rag_platform.observability import tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
-from rag_platform.server.tools import tools
+from rag_platform.server.tools import LibraryTool, tool_name, tools
 from rag_platform.server.worker_pool import SharedQuestions
 from rag_platform.storage.store import Store
 
-# A thread that computes lets go of the interpreter after so long. By default after 5 ms, five times
-# on the way of an answer: meanwhile the processes that questions are shared with waited for their
-# next one (2 cores, 8 clients: 1.5 times the answers of one client, so 1.8).
+# After this time a thread that computes passes the interpreter on. The default, 5 ms and five times
+# for an answer, keeps the other processes waiting for their next question (2 cores, 8 clients: 1.5
+# times the answers of one client; with 1 ms 1.8 times).
 SWITCH_SECONDS = 0.001
 
 INSTRUCTIONS = """The user's own document library. For questions about the user's documents, \
@@ -47,20 +45,36 @@ citation's doc_id and chunk_id lead to the exact source. {list} shows what is th
 a document."""
 
 
+class LibraryServer(MCPServer[Any]):
+    """An MCP server with the library's tools, whose calls all answer with an envelope."""
+
+    def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
+        super().__init__(name, **options)
+        self._library_tools = {tool.definition.name: tool for tool in library_tools}
+
+    async def list_tools(self) -> list[Definition]:
+        """The tools as clients see them."""
+        return [tool.definition for tool in self._library_tools.values()]
+
+    async def call_tool(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
+    ) -> CallToolResult:
+        """The envelope of a call. Raises ToolError for a tool that does not exist."""
+        tool = self._library_tools.get(name)
+        if tool is None:
+            raise ToolError(f"Unknown tool: {name}")
+        return await tool.run(arguments, str(context.request_id) if context is not None else None)
+
+
 def build_server(
     settings: Settings, library: Library | None = None, *, preload: bool = False
-) -> MCPServer[Any]:
+) -> LibraryServer:
     """The server over a data root; with `preload`, the default namespace is opened beside it once
     it runs.
     """
     store = Store(settings.home)
     library = library or Library(settings, store, hidden_by_ledger(store))
     questions = SharedQuestions(library, settings.server.processes)
-    registered = tools(library, settings.server, questions)
-    names = {
-        item.name.replace("library_", "library.").removeprefix("library."): item.name
-        for item in registered
-    }
 
     @asynccontextmanager
     async def lifespan(server: MCPServer[Any]) -> AsyncIterator[None]:
@@ -72,18 +86,19 @@ def build_server(
             questions.close()
             library.close()
 
-    server: MCPServer[Any] = MCPServer(
+    query, list_documents, get_document = (
+        tool_name(settings.server, name) for name in ("query", "list_documents", "get_document")
+    )
+    server = LibraryServer(
         settings.server.name,
+        tools(library, settings.server, questions),
         title="Document library",
-        instructions=INSTRUCTIONS.format(
-            query=names["query"], list=names["list_documents"], read=names["get_document"]
-        ),
-        version=app_version(),
-        tools=list(registered),
+        instructions=INSTRUCTIONS.format(query=query, list=list_documents, read=get_document),
+        version=tracing.build_info()["app_version"],
         lifespan=lifespan,
         log_level="WARNING",
     )
-    add_resources(server, library, names["query"])
+    add_resources(server, library, query)
     return server
 
 
@@ -160,18 +175,11 @@ def chunk_text(library: Library, chunk_id: str) -> str:
             row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
             if row is not None and chunk_id not in library.hidden_chunks(lease):
                 part = chunk_part(row.chunk, row.chunk.chunk_text)
-                where = [
-                    row.source_uri,
-                    row.chunk.section_path,
-                    format_place(
-                        part.get("page_range"), part.get("line_range"), part.get("locator", "")
-                    ),
-                ]
-                return (
-                    f"{', '.join(filter(None, where))} (version `{row.chunk.version_id}`)\n"
-                    f"\n"
-                    f"{row.chunk.chunk_text}"
+                place = format_place(
+                    part.get("page_range"), part.get("line_range"), part.get("locator", "")
                 )
+                where = ", ".join(filter(None, [row.source_uri, row.chunk.section_path, place]))
+                return f"{where} (version `{row.chunk.version_id}`)\n\n{row.chunk.chunk_text}"
     raise NotFoundError(
         f"no published chunk {chunk_id!r}; its document may have changed since: ask the question"
         " again",
@@ -184,8 +192,6 @@ def _read(library: Library, name: str, read: Callable[[], str]) -> str:
         try:
             return read()
         except RagError as error:
-            told = failure(error, trace.trace_id)["error"]
-            message = f"{told['code']}: {told['message']}" if told else str(error)
-            raise (ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError)(
-                message
-            ) from error
+            part = failure(error, trace.trace_id)["error"]
+            kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
+            raise kind(f"{part['code']}: {part['message']}") from error

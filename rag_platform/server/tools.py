@@ -1,31 +1,28 @@
 """The tools of the library: names, arguments and descriptions of the public contract, each calling
-one function of `retrieval`.
+one function of `api`.
 
-Descriptions are prompts: an assistant decides by them, so they say when to use the tool and what
-comes back.
-
-
-What a tool is here: checked arguments in, one function called in a worker thread, an envelope out,
-as text and as structure.
+A call checks its arguments, runs the function in a worker thread, and returns an envelope, as text
+and as structure. Descriptions are prompts: assistants decide by them, so they say when to use a
+tool and what it returns.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, get_type_hints
 
 import anyio.to_thread
-from mcp.server.mcpserver.tools import Tool
-from mcp.server.mcpserver.utilities.func_metadata import ArgModelBase, FuncMetadata
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from mcp_types import Tool as Definition
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 from typing_extensions import TypedDict
 
-from rag_platform.answering.engine import MAX_TOP_K
 from rag_platform.api import documents, summaries
 from rag_platform.api.envelopes import envelope, failure, without_paths
 from rag_platform.api.status import status
@@ -44,6 +41,7 @@ from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.query.filters import Scope
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespace_search import MAX_TOP_K
 from rag_platform.server.worker_pool import Answer, SharedQuestions
 
 Absent = SkipJsonSchema[None]
@@ -71,112 +69,95 @@ READ_ONLY = ToolAnnotations(
 )
 
 
-class Arguments(ArgModelBase):
-    """The arguments of a tool; one that does not exist is an error, not silence."""
+class Arguments(BaseModel):
+    """The arguments of a tool; one that does not exist is an error."""
 
-    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse_json_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Some clients send objects, lists and null as JSON texts."""
+        parsed = dict(given)
+        for name, value in given.items():
+            field = cls.model_fields.get(name)
+            if isinstance(value, str) and field is not None and field.annotation is not str:
+                with suppress(ValueError, RecursionError):
+                    made = json.loads(value)
+                    if made is None or isinstance(made, (dict, list)):
+                        parsed[name] = made
+        return parsed
 
 
 Function = Callable[[Library, Any], Answer]
 
 
-class LibraryTool(Tool):
+@dataclass(frozen=True, slots=True)
+class LibraryTool:
     """A tool that answers every call with an envelope, failed ones too."""
 
-    library: Any = Field(exclude=True)
-    traces: bool = Field(exclude=True)  # the function opens its own trace and returns its id
+    definition: Definition  # as clients see it
+    arguments: type[Arguments]
+    function: Function
+    library: Library
+    own_trace: bool  # the function opens its own trace and returns its id
 
-    async def run(
-        self, arguments: dict[str, Any], context: Any, convert_result: bool = False
-    ) -> CallToolResult:
+    async def run(self, arguments: dict[str, Any], request_id: str | None) -> CallToolResult:
         """The envelope as text and as structured content; the event loop stays free, and a
         cancelled call is no longer waited for.
         """
-        request_id = str(getattr(context, "request_id", "") or "") or None
-        call = functools.partial(self.call, arguments, request_id)
         with limits.cancellable():
-            return result_of(await anyio.to_thread.run_sync(call, abandon_on_cancel=True))
+            answered = await anyio.to_thread.run_sync(
+                partial(self.call, arguments, request_id), abandon_on_cancel=True
+            )
+        data = answered["data"]
+        text = json.dumps(answered, ensure_ascii=False) if data is None else str(data["markdown"])
+        return CallToolResult(
+            content=[TextContent(type="text", text=text)],
+            structured_content=answered,
+            is_error=not answered["ok"],
+        )
 
     def call(self, arguments: dict[str, Any], request_id: str | None = None) -> Json:
         """The envelope of one call; never raises."""
         try:
-            checked = self.checked(arguments)
-            with tracing.requested(request_id):
-                data, trace_id, warnings = self._traced(checked, request_id)
+            checked = self._check(arguments)
+            with tracing.for_request(request_id):
+                data, trace_id, warnings = self._run(checked, request_id)
             return envelope(data, trace_id, without_paths(warnings))
         except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)
-            return self._failed(error, request_id)
+            trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
+            return failure(error, trace_id or self._trace_failure(error, request_id))
 
-    def checked(self, arguments: dict[str, Any]) -> Any:
-        """The arguments as the function wants them. Raises InputError naming the argument, the rule
+    def _check(self, arguments: dict[str, Any]) -> Arguments:
+        """The arguments as the function takes them. Raises InputError naming the argument, the rule
         and the value.
         """
         try:
-            # some clients send objects and lists as JSON texts
-            return self.fn_metadata.arg_model.model_validate(
-                self.fn_metadata.pre_parse_json(arguments)
-            )
+            return self.arguments.model_validate(arguments)
         except ValidationError as error:
-            raise InputError(_told(error, self.parameters), code="invalid_arguments") from error
+            message = _describe(error, self.definition.input_schema)
+            raise InputError(message, code="invalid_arguments") from error
 
-    def _traced(self, checked: Any, request_id: str | None) -> Answer:
-        """The function's answer; work that opens no trace of its own gets one here."""
-        if self.traces:
-            data, trace_id, warnings = self.fn(self.library, checked)
-            return data, trace_id, warnings
+    def _run(self, checked: Arguments, request_id: str | None) -> Answer:
+        """The function's answer, traced."""
+        if self.own_trace:
+            return self.function(self.library, checked)
+        logs_dir = self.library.store.logs_dir
         with (
-            tracing.trace(
-                "tool", logs_dir=self.library.store.logs_dir, request_id=request_id
-            ) as trace,
-            tracing.span(f"tool.{self.name}"),
+            tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace,
+            tracing.span(f"tool.{self.definition.name}"),
         ):
-            data, _, warnings = self.fn(self.library, checked)
+            data, _, warnings = self.function(self.library, checked)
             return data, trace.trace_id, warnings
 
-    def _failed(self, error: Exception, request_id: str | None) -> Json:
-        trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
-        if not trace_id:
-            trace_id = self._trace_of(error, request_id)
-        return failure(error, trace_id)
-
-    def _trace_of(self, error: Exception, request_id: str | None) -> str:
-        """A trace that holds nothing but the failure, for calls that failed outside one."""
-        with tracing.trace(
-            "tool", logs_dir=self.library.store.logs_dir, request_id=request_id
-        ) as trace:
-            with tracing.span(f"tool.{self.name}") as span:
+    def _trace_failure(self, error: Exception, request_id: str | None) -> str:
+        """The id of a trace that has nothing but the failure, of a call that failed outside one."""
+        logs_dir = self.library.store.logs_dir
+        with tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace:
+            with tracing.span(f"tool.{self.definition.name}") as span:
                 span.fail(error)
             return trace.trace_id
-
-
-def tool(
-    library: Library,
-    name: str,
-    title: str,
-    description: str,
-    arguments: type[Arguments],
-    data: Any,
-    function: Function,
-    *,
-    traces: bool,
-) -> LibraryTool:
-    """The tool `name`; `traces` says that the function opens its own trace and returns its id."""
-    parameters = _tidy(arguments.model_json_schema(by_alias=True))
-    parameters.pop("description")
-    metadata = FuncMetadata(arg_model=arguments, output_schema=output_schema(data))
-    return LibraryTool(
-        fn=function,
-        name=name,
-        title=title,
-        description=description,
-        parameters=parameters,
-        fn_metadata=metadata,
-        is_async=False,
-        context_kwarg=None,
-        annotations=READ_ONLY,
-        library=library,
-        traces=traces,
-    )
 
 
 def output_schema(data: Any) -> dict[str, Any]:
@@ -187,55 +168,32 @@ def output_schema(data: Any) -> dict[str, Any]:
     return schema
 
 
-def result_of(answered: Json) -> CallToolResult:
-    """Text first: the markdown, or the envelope of a call that failed without any; the structured
-    envelope second.
-    """
-    text = (
-        str(answered["data"]["markdown"])
-        if answered["data"] is not None
-        else json.dumps(answered, ensure_ascii=False)
-    )
-    return CallToolResult(
-        content=[TextContent(type="text", text=text)],
-        structured_content=answered,
-        is_error=not answered["ok"],
-    )
-
-
 # as the command line has it, and as models guess
 _NAMESPACES = ("namespace", "namespaces", "collection")
 
 
-def _told(error: ValidationError, parameters: dict[str, Any]) -> str:
+def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
     """Every wrong argument with its rule; an unknown one with the known ones."""
-    told: list[str] = []
+    known = schema["properties"]
+    problems: list[str] = []
     for item in error.errors():
-        if item["type"] == "none_required":  # leaving an optional argument out is no advice
-            continue
-        where = str(item["loc"][0])  # what follows names branches of the type, not of the argument
+        name = str(item["loc"][0])  # what follows names branches of the type, not of the argument
         if item["type"] == "extra_forbidden":
-            meant = (
-                "; namespaces are named in collections"
-                if where in _NAMESPACES and "collections" in parameters["properties"]
-                else ""
-            )
-            told.append(
-                f"unknown argument {where!r}; known: {', '.join(parameters['properties'])}{meant}"
-            )
+            hint = ""
+            if name in _NAMESPACES and "collections" in known:
+                hint = "; namespaces are named in collections"
+            problems.append(f"unknown argument {name!r}; known: {', '.join(known)}{hint}")
         elif item["type"] == "missing":
-            told.append(f"argument {where!r} is missing")
-        else:
-            told.append(
-                f"argument {where!r}: {item['msg'][:1].lower()}{item['msg'][1:]} (given:"
-                f" {str(item['input'])[:80]!r})"
-            )
-    return "; ".join(dict.fromkeys(told))
+            problems.append(f"argument {name!r} is missing")
+        elif item["type"] != "none_required":  # leaving an optional argument out is no advice
+            rule = f"{item['msg'][:1].lower()}{item['msg'][1:]}"
+            problems.append(f"argument {name!r}: {rule} (given: {str(item['input'])[:80]!r})")
+    return "; ".join(dict.fromkeys(problems))
 
 
 def _tidy(schema: Any) -> Any:
-    """The schema without generated titles and null defaults, which only cost a client's context,
-    and without the line breaks of docstrings.
+    """The schema without generated titles, null defaults and the line breaks of docstrings, which
+    only cost a client's context.
     """
     if isinstance(schema, str):
         return re.sub(r"(?<!\n)\n(?!\n)", " ", schema)
@@ -426,12 +384,15 @@ class StatusArguments(Arguments):
     """The arguments of status: none."""
 
 
+def tool_name(settings: ServerSettings, name: str) -> str:
+    """The public name of a tool: with a dot or, for clients that refuse it, with an underscore."""
+    return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
+
+
 def tools(
     library: Library, settings: ServerSettings, questions: SharedQuestions
 ) -> list[LibraryTool]:
-    """Every tool of the server, named with dots or, for clients that refuse them, with
-    underscores.
-    """
+    """Every tool of the server."""
 
     def query(library: Library, arguments: QueryArguments) -> Answer:
         return questions.respond(query_request(library, arguments), arguments.detail)
@@ -439,80 +400,71 @@ def tools(
     def library_status(library: Library, arguments: StatusArguments) -> Answer:
         return status(library, questions.cache_figures()), "", []
 
-    def named(name: str) -> str:
-        return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
+    def make(
+        name: str,
+        title: str,
+        description: str,
+        arguments: type[Arguments],
+        data: Any,
+        function: Function,
+    ) -> LibraryTool:
+        parameters = _tidy(arguments.model_json_schema())
+        parameters.pop("description")
+        definition = Definition(
+            name=tool_name(settings, name),
+            title=title,
+            description=description,
+            input_schema=parameters,
+            output_schema=output_schema(data),
+            annotations=READ_ONLY,
+        )
+        return LibraryTool(definition, arguments, function, library, own_trace=name == "query")
 
     return [
-        tool(
-            library,
-            named("query"),
-            "Ask the library",
-            QUERY,
-            QueryArguments,
-            QueryData,
-            query,
-            traces=True,
-        ),
-        tool(
-            library,
-            named("get_document"),
+        make("query", "Ask the library", QUERY, QueryArguments, QueryData, query),
+        make(
+            "get_document",
             "Read a document",
             GET_DOCUMENT,
             GetDocumentArguments,
             DocumentData,
             get_document,
-            traces=False,
         ),
-        tool(
-            library,
-            named("summarize_document"),
+        make(
+            "summarize_document",
             "Summarize a document",
             SUMMARIZE_DOCUMENT,
             SummarizeDocumentArguments,
             SummaryData,
             summarize_document,
-            traces=False,
         ),
-        tool(
-            library,
-            named("list_documents"),
+        make(
+            "list_documents",
             "List documents",
             LIST_DOCUMENTS,
             ListDocumentsArguments,
             DocumentsData,
             list_documents,
-            traces=False,
         ),
-        tool(
-            library,
-            named("status"),
-            "Library status",
-            STATUS,
-            StatusArguments,
-            StatusData,
-            library_status,
-            traces=False,
-        ),
+        make("status", "Library status", STATUS, StatusArguments, StatusData, library_status),
     ]
 
 
 def namespace_of(library: Library, collections: str | list[str] | None) -> str:
     """The one namespace a call names, or the default one. Raises InputError for more than one."""
-    names = (collections,) if isinstance(collections, str) else tuple(collections or ())
-    return Scope(names).namespace(library.settings.default_namespace)
+    return Scope(_names(collections)).namespace(library.settings.default_namespace)
+
+
+def _names(collections: str | list[str] | None) -> tuple[str, ...]:
+    return (collections,) if isinstance(collections, str) else tuple(collections or ())
 
 
 def query_request(library: Library, arguments: QueryArguments) -> QueryRequest:
     """The question as the engine takes it."""
-    named = (
-        (arguments.collections,)
-        if isinstance(arguments.collections, str)
-        else tuple(arguments.collections or ())
-    )
-    names = tuple(dict.fromkeys(named)) or (library.settings.default_namespace,)
+    names = tuple(dict.fromkeys(_names(arguments.collections)))
     return QueryRequest(
         arguments.query,
-        names[0],
+        names[0] if names else library.settings.default_namespace,
         arguments.top_k,
         arguments.mode,
         arguments.filters or {},
@@ -533,8 +485,7 @@ def get_document(library: Library, arguments: GetDocumentArguments) -> Answer:
         max_chars=arguments.max_chars,
         max_tokens=library.settings.server.result_tokens,
     )
-    warnings = data.pop("warnings", [])
-    return data, "", warnings
+    return data, "", data.pop("warnings", [])
 
 
 def summarize_document(library: Library, arguments: SummarizeDocumentArguments) -> Answer:
@@ -546,8 +497,7 @@ def summarize_document(library: Library, arguments: SummarizeDocumentArguments) 
         version_id=arguments.version_id,
         style=arguments.style,
     )
-    warnings = data.pop("warnings", [])
-    return data, "", warnings
+    return data, "", data.pop("warnings", [])
 
 
 def list_documents(library: Library, arguments: ListDocumentsArguments) -> Answer:

@@ -7,15 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.answering.citations import (
-    checked,
-    cited_numbers,
-    escaped,
-    renumbered_marks,
-    unescaped,
-    without_foreign_links,
+    check_answer,
+    escape_marks,
+    find_cited,
+    remove_foreign_links,
+    renumber_marks,
+    unescape_marks,
 )
-from rag_platform.answering.groundedness import best_span, says_something, support
-from rag_platform.answering.groundedness import quoted as stands_whole
+from rag_platform.answering.groundedness import find_span, is_quoted, says_something, support
 from rag_platform.ir import Hit
 
 
@@ -54,7 +53,7 @@ def quoted(citation: object) -> list[str]:
     "mark", ["[1]", " [1]", "【1】", "[^1]", "[1, 1]", "【1†source】", "[1](https://evil.example)"]
 )
 def test_marks_are_read_however_they_are_written(mark: str) -> None:
-    found = checked(f"The maximum upload size is 50 MB{mark}.", EVIDENCE)
+    found = check_answer(f"The maximum upload size is 50 MB{mark}.", EVIDENCE)
     assert found.text.replace(" [1]", "[1]") == "The maximum upload size is 50 MB[1]."
     assert [c.chunk_id for c in found.citations] == ["c1"]
     assert quoted(found.citations[0]) == ["The maximum upload size is 50 MB."]
@@ -62,7 +61,7 @@ def test_marks_are_read_however_they_are_written(mark: str) -> None:
 
 
 def test_several_marks_and_their_order() -> None:
-    found = checked(
+    found = check_answer(
         "`max_retry_count` is 3 [3]. The upload limit is 50 MB [1,3]. 最大连接数是 100。[2]",
         EVIDENCE,
     )
@@ -75,7 +74,7 @@ def test_several_marks_and_their_order() -> None:
 
 
 def test_a_mark_that_points_nowhere_is_removed_with_a_warning() -> None:
-    found = checked("The maximum upload size is 50 MB [1] [99].", EVIDENCE)
+    found = check_answer("The maximum upload size is 50 MB [1] [99].", EVIDENCE)
     assert found.text == "The maximum upload size is 50 MB [1]."
     assert found.warnings == ("the answer's mark [99] pointed at no passage and was removed",)
 
@@ -97,18 +96,20 @@ def test_a_mark_that_points_nowhere_is_removed_with_a_warning() -> None:
         ),
         (
             "Penguins live in the cold south and eat fish.",
-            "it cites nothing, and no passage clearly bears it out",
+            "it cites nothing, and no passage clearly supports it",
         ),
     ],
 )
 def test_what_the_passages_do_not_say_is_flagged(answer: str, reason: str) -> None:
-    found = checked(answer, EVIDENCE)
+    found = check_answer(answer, EVIDENCE)
     assert [item.reason for item in found.unsupported] == [reason]
     assert reason in found.warnings[-1]
 
 
 def test_a_sentence_without_a_mark_gets_that_of_its_passage() -> None:
-    found = checked("Larger files are refused with code 413. 超过上限的请求会排队等待。", EVIDENCE)
+    found = check_answer(
+        "Larger files are refused with code 413. 超过上限的请求会排队等待。", EVIDENCE
+    )
     assert (
         found.text == "Larger files are refused with code 413. [1] 超过上限的请求会排队等待。 [2]"
     )
@@ -118,23 +119,23 @@ def test_a_sentence_without_a_mark_gets_that_of_its_passage() -> None:
 
 
 def test_an_answer_in_another_language_is_held_to_numbers_and_names() -> None:
-    assert checked("上传文件最大为 50 MB [1]。", EVIDENCE).unsupported == ()
-    assert checked("上传文件最大为 80 MB [1]。", EVIDENCE).unsupported != ()
+    assert check_answer("上传文件最大为 50 MB [1]。", EVIDENCE).unsupported == ()
+    assert check_answer("上传文件最大为 80 MB [1]。", EVIDENCE).unsupported != ()
 
 
 def test_brackets_in_code_are_no_marks() -> None:
     answer = "Read it with `rows[1]` [3].\n\n```python\nx = rows[2]\n```\n\n[3]"
-    assert cited_numbers(answer, 3) == [3]
+    assert find_cited(answer, 3) == [3]
     assert (
-        renumbered_marks(answer, {3: 1})
+        renumber_marks(answer, {3: 1})
         == "Read it with `rows[1]` [1].\n\n```python\nx = rows[2]\n```\n\n[1]"
     )
-    assert "rows[2]" in checked(answer, EVIDENCE).text
+    assert "rows[2]" in check_answer(answer, EVIDENCE).text
 
 
 def test_a_mark_below_a_table_belongs_to_all_of_its_rows() -> None:
     table = hit(1, "| Setting | Default |\n|---|---|\n| retries | 3 |\n| timeout | 30 |")
-    found = checked(
+    found = check_answer(
         "| Setting | Default |\n| --- | --- |\n| retries | 3 |\n| timeout | 30 |\n\n[1]", [table]
     )
     assert quoted(found.citations[0]) == ["| retries | 3 |", "| timeout | 30 |"]
@@ -161,17 +162,17 @@ def test_a_mark_below_a_table_belongs_to_all_of_its_rows() -> None:
     ],
 )
 def test_links_and_markup_that_no_passage_holds_are_removed(answer: str, clean: str) -> None:
-    text, warnings = without_foreign_links(answer, EVIDENCE)
+    text, warnings = remove_foreign_links(answer, EVIDENCE)
     assert text == clean
     assert bool(warnings) == (text != answer)
 
 
 def test_brackets_of_a_quote_are_no_marks() -> None:
     source = hit(1, "As shown in [2], the limit is 9 units.")
-    answer = f"{escaped(source.chunk_text)} [1]"
+    answer = f"{escape_marks(source.chunk_text)} [1]"
     assert answer == "As shown in \\[2\\], the limit is 9 units. [1]"
-    assert unescaped(answer) == "As shown in [2], the limit is 9 units. [1]"
-    found = checked(answer, [source, UPLOADS])
+    assert unescape_marks(answer) == "As shown in [2], the limit is 9 units. [1]"
+    found = check_answer(answer, [source, UPLOADS])
     assert [c.chunk_id for c in found.citations] == ["c1"]
     assert quoted(found.citations[0]) == [source.chunk_text]
 
@@ -190,7 +191,7 @@ def test_brackets_of_a_quote_are_no_marks() -> None:
 def test_a_sentence_stands_whole_where_no_word_reaches_into_it(
     sentence: str, text: str, whole: bool
 ) -> None:
-    assert stands_whole(sentence, text) is whole
+    assert is_quoted(sentence, text) is whole
 
 
 SAID = st.lists(
@@ -206,7 +207,7 @@ def test_what_stands_whole_in_a_passage_is_borne_out_by_it(
     before: str, sentence: str, after: str
 ) -> None:
     passage = hit(1, before + sentence + after)
-    if stands_whole(sentence, passage.chunk_text):
+    if is_quoted(sentence, passage.chunk_text):
         assert support(sentence, [passage]).share == 1.0
         assert support(sentence, [passage]).enough
 
@@ -216,7 +217,7 @@ def test_sentences_with_nothing_to_check() -> None:
     assert not says_something("The library says the following about it:")
     assert says_something("It is 5.")
     assert support("maximum upload size of pigs", [UPLOADS]).share == pytest.approx(3 / 4)
-    assert best_span("", "text") is None
+    assert find_span("", "text") is None
 
 
 @given(
@@ -224,7 +225,7 @@ def test_sentences_with_nothing_to_check() -> None:
     st.lists(st.text(alphabet="ab 1。.[]|`\n-413", max_size=60), max_size=3),
 )
 def test_every_span_is_a_slice_and_every_mark_has_a_citation(answer: str, texts: list[str]) -> None:
-    found = checked(answer, [hit(n, text) for n, text in enumerate(texts, 1)])
-    assert cited_numbers(found.text, 99) == [c.id for c in found.citations]
+    found = check_answer(answer, [hit(n, text) for n, text in enumerate(texts, 1)])
+    assert find_cited(found.text, 99) == [c.id for c in found.citations]
     for citation in found.citations:
         assert all(0 <= start < end <= len(citation.text) for start, end in citation.spans)

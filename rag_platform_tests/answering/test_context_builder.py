@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.context_builder import Evidence, rendered, select
+from rag_platform.answering.context_builder import Evidence, render_passages, select
 from rag_platform.answering.engine import answer
 from rag_platform.config.query import ContextConfig
 from rag_platform.indexes.catalog import CatalogReader
@@ -292,7 +292,7 @@ def test_neighbours_of_the_section_are_chunks_of_their_own_and_overlaps_are_show
     )
     assert ids(found) == ["c7", "c4", "c5", "c6"]
     assert found.hits[2].chunk_text == "The pump then starts slowly. It stops in the evening."
-    assert rendered(found.hits, "plain").splitlines() == [
+    assert render_passages(found.hits, "plain").splitlines() == [
         "[1] docs/d.md, C",
         "    Something else entirely.",
         "",

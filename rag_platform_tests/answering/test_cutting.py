@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.context_builder import beginning
+from rag_platform.answering.context_builder import cut_to_fit
 from rag_platform.text.markdown_blocks import open_fence
 
 TABLE = "Prices:\n\n| item | price |\n|---|---|\n| pen | 1 |\n| ink | 2 |\n| pad | 3 |\n"
@@ -40,12 +40,12 @@ def most(characters: int) -> Callable[[str], bool]:
     ],
 )
 def test_where_a_text_ends(text: str, characters: int, kept: str) -> None:
-    assert beginning(text, most(characters)) == kept
+    assert cut_to_fit(text, most(characters)) == kept
 
 
 @given(st.text(alphabet="ab .\n|-`#汉。e\u0301", max_size=80), st.integers(0, 80))
 def test_a_beginning_is_verbatim_and_fits(text: str, characters: int) -> None:
-    kept = beginning(text, most(characters))
+    kept = cut_to_fit(text, most(characters))
     assert text.startswith(kept)
     assert len(kept) <= characters
 

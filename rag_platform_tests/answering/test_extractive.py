@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.citations import cited_numbers, passages, renumbered_marks, unescaped
+from rag_platform.answering.citations import (
+    find_cited,
+    list_passages,
+    renumber_marks,
+    unescape_marks,
+)
 from rag_platform.answering.extractive import Extractive
 from rag_platform.config.query import AnswererConfig
 from rag_platform.config.settings import Limits
@@ -142,7 +147,7 @@ def test_every_quote_is_a_verbatim_slice(texts: list[str], query: str) -> None:
     answer = Extractive(min_coverage=0.0).answer(asked(query), evidence).text
     for part in re.split(r"\s*\[\d+\](?:\n\n|$)", answer):
         lines = [
-            unescaped(line) for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)
+            unescape_marks(line) for line in part.splitlines() if not re.fullmatch(r"[|\s-]+", line)
         ]
         for line in lines:
             text = line.removeprefix("- ")
@@ -297,13 +302,13 @@ def test_brackets_of_a_quoted_document_are_no_marks() -> None:
 
 
 def test_marks_are_renumbered_in_order_of_appearance() -> None:
-    assert cited_numbers("a [3] b [1] c [3] d [9] e [2026]", 3) == [3, 1]
-    assert renumbered_marks("a [3] b [1] x[9]", {3: 1, 1: 2}) == "a [1] b [2] x[9]"
+    assert find_cited("a [3] b [1] c [3] d [9] e [2026]", 3) == [3, 1]
+    assert renumber_marks("a [3] b [1] x[9]", {3: 1, 1: 2}) == "a [1] b [2] x[9]"
 
 
 def test_plain_words_when_there_is_no_answer() -> None:
-    text, citations = passages("no_answer", "en", EVIDENCE)
+    text, citations = list_passages("no_answer", "en", EVIDENCE)
     assert text.startswith("No passage answers this question")
     assert "**Guide** (Uploads)" in text
     assert [c.id for c in citations] == [1, 2, 3]
-    assert passages("nothing", "zh", []) == ("资料库中没有与该问题匹配的内容。", ())
+    assert list_passages("nothing", "zh", []) == ("资料库中没有与该问题匹配的内容。", ())

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.answering.citations import checked
+from rag_platform.answering.citations import check_answer
 from rag_platform.config.query import AnswererConfig
 from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, ProviderError
@@ -160,7 +160,7 @@ def test_what_a_document_made_the_model_say_does_not_act(
 ) -> None:
     with chat_server(lambda body, number: said(reply)) as server:
         written = build_answerer(CONFIG, llm(server.url)).answer(QUERY, EVIDENCE)
-    found = checked(written.text, EVIDENCE)
+    found = check_answer(written.text, EVIDENCE)
     assert (found.text, [c.chunk_id for c in found.citations]) == (shown, cites)
     assert "evil.example" not in found.text
 

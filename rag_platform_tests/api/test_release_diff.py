@@ -16,7 +16,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.api.release_diff import DocumentChange, compare
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
-from rag_platform.observability.trace_reader import asked_questions
+from rag_platform.observability.trace_reader import list_questions
 
 pytestmark = pytest.mark.integration
 
@@ -180,15 +180,15 @@ def test_questions_come_from_the_traces_of_the_namespace(
     for number in range(4):
         answer(library, QueryRequest(f"gate {number}"))
     answer(library, QueryRequest("gate of old", release_id=release_id))
-    questions, wordless = asked_questions(shelf.store.logs_dir, "default", 3)
+    questions, wordless = list_questions(shelf.store.logs_dir, "default", 3)
     assert ([question["text"] for question in questions], wordless) == (
         ["gate 3", "gate 2", "gate 1"],
         0,
     )
-    assert asked_questions(shelf.store.logs_dir, "other", 3) == ([], 0)
+    assert list_questions(shelf.store.logs_dir, "other", 3) == ([], 0)
     for path in shelf.store.logs_dir.glob("*.jsonl"):
         path.write_bytes(path.read_bytes().replace(b'"text":"gate 2"', b'"text":"[deleted]"'))
-    questions, wordless = asked_questions(shelf.store.logs_dir, "default", 9)
+    questions, wordless = list_questions(shelf.store.logs_dir, "default", 9)
     assert ([question["text"] for question in questions], wordless) == (
         ["gate 3", "gate 1", "gate 0"],
         1,

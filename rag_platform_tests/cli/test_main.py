@@ -332,9 +332,11 @@ def test_durations(seconds: float, text: str) -> None:
 
 
 def test_options_given_twice_become_lists_and_json_is_read() -> None:
-    found = output.pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter")
+    found = output.parse_pairs(("tags=a", "tags=b", "page_start=3", "lang=zh"), "--filter")
     assert found == {"tags": ["a", "b"], "page_start": 3, "lang": "zh"}
-    assert output.pairs(('page_start={"$gte": 2}',), "--filter") == {"page_start": {"$gte": 2}}
+    assert output.parse_pairs(('page_start={"$gte": 2}',), "--filter") == {
+        "page_start": {"$gte": 2}
+    }
 
 
 def test_several_libraries_answer_one_question(desk: Any) -> None:

@@ -70,14 +70,14 @@ def test_many_of_one_trace_at_one_place_are_one(tmp_path: Path) -> None:
     for _ in range(2):
         with tracing.trace("ingestion", logs_dir=tmp_path):
             for _ in range(5):
-                faults.seen(raised(ValueError("x")), "model.embed")
+                faults.report(raised(ValueError("x")), "model.embed")
     assert faults.summary(tmp_path)["count"] == 2
 
 
 @pytest.mark.parametrize("error", [RagError("x"), FileNotFoundError("x"), KeyboardInterrupt()])
 def test_what_is_foreseen_is_no_fault(tmp_path: Path, error: BaseException) -> None:
     with tracing.trace("query", logs_dir=tmp_path):
-        faults.seen(error, "stage.fusion")
+        faults.report(error, "stage.fusion")
     assert faults.summary(tmp_path) == {}
 
 
@@ -100,7 +100,7 @@ def test_a_stack_trace_quotes_no_document(tmp_path: Path) -> None:
 
 def test_secrets_of_an_error_are_redacted(tmp_path: Path) -> None:
     with tracing.trace("query", logs_dir=tmp_path):
-        faults.seen(raised(ValueError("refused key sk-abcdefghijklmnopqrstuvwxyz")), "model.call")
+        faults.report(raised(ValueError("refused key sk-abcdefghijklmnopqrstuvwxyz")), "model.call")
     (line,) = logged(tmp_path)
     assert (
         "sk-abcdef" not in line["exception"] + line["message"] and "[redacted]" in line["exception"]
@@ -109,12 +109,12 @@ def test_secrets_of_an_error_are_redacted(tmp_path: Path) -> None:
 
 def test_a_version_is_named_so_that_its_deletion_finds_the_line(tmp_path: Path) -> None:
     with tracing.trace("ingestion", logs_dir=tmp_path), faults.about("default.a@1"):
-        faults.seen(raised(ValueError("x")), "inner")
+        faults.report(raised(ValueError("x")), "inner")
     assert logged(tmp_path)[0]["version_id"] == "default.a@1"
 
 
 def test_without_a_trace_the_folder_that_is_named_takes_it(tmp_path: Path) -> None:
-    faults.seen(raised(ValueError("x")), "warming", logs_dir=tmp_path)
+    faults.report(raised(ValueError("x")), "warming", logs_dir=tmp_path)
     assert logged(tmp_path)[0]["trace_id"] == "" and "logs/20" in faults.sentence(
         faults.summary(tmp_path)
     )
@@ -123,7 +123,7 @@ def test_without_a_trace_the_folder_that_is_named_takes_it(tmp_path: Path) -> No
 def test_threads_count_every_one(tmp_path: Path) -> None:
     def work(number: int) -> None:
         with tracing.trace("query", logs_dir=tmp_path):
-            faults.seen(raised(ValueError(str(number))), "stage.fusion")
+            faults.report(raised(ValueError(str(number))), "stage.fusion")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(20)]
     for thread in threads:

@@ -83,7 +83,7 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("dedupe", "rag_platform.retrieval.ranking:limited", "", {}),
     ("hydration", "rag_platform.retrieval.ranking:with_picture_texts", "", {}),
     ("context", "rag_platform.answering.context_builder:_order", "", {}),
-    ("generation", "rag_platform.answering.citations:checked", "", {}),
+    ("generation", "rag_platform.answering.citations:check_answer", "", {}),
     ("generation", "rag_platform.retrieval.confidence:confidence", "", {}),
     ("generation", "rag_platform.retrieval.provider_cache:Models.answerer", "", {}),
 ]

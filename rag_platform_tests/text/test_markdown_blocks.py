@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.citations import without_foreign_markup
+from rag_platform.answering.citations import remove_foreign_markup
 from rag_platform.text.markdown_blocks import ITEM, code_spans, heading_text, structure
 
 
@@ -54,7 +54,7 @@ def test_code(text: str, code: list[str]) -> None:
 
 def test_no_link_hides_behind_a_mark_that_opens_no_fence() -> None:
     text = "See ``` [here](http://evil.example)"
-    assert without_foreign_markup(text, "")[0] == "See ``` here"
+    assert remove_foreign_markup(text, "")[0] == "See ``` here"
 
 
 @given(st.text(alphabet="a`~\n -|>#1.", max_size=60))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.context_builder import beginning
+from rag_platform.answering.context_builder import cut_to_fit
 from rag_platform.text.passages import units
 from rag_platform.text.sentences import sentence_ends, sentences
 
@@ -56,4 +56,4 @@ def test_every_part_of_the_program_cuts_alike() -> None:
     one = "Vol. 3 of the U.S. report, p. 12, says so."
     text = f"{one} The next one follows."
     assert [text[unit.start : unit.end] for unit in units(text)] == [one, "The next one follows."]
-    assert beginning(text, lambda part: len(part) <= len(one) + 10) == one
+    assert cut_to_fit(text, lambda part: len(part) <= len(one) + 10) == one

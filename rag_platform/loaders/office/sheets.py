@@ -354,7 +354,7 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
         except MemoryError:
             raise
         except Exception as error:  # openpyxl raises whatever its parsers raise on a damaged file
-            faults.seen_ours(error, "stage.loader")
+            faults.report_own(error, "stage.loader")
             raise DocumentError(
                 f"the workbook cannot be read: {damage(error)}; open and save it in Excel or"
                 " LibreOffice",

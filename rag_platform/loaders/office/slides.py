@@ -65,7 +65,7 @@ class SlidesLoader(ZipLoader):
             raise
         # python-pptx raises whatever its parsers raise on a damaged file
         except Exception as error:
-            faults.seen_ours(error, "stage.loader")
+            faults.report_own(error, "stage.loader")
             raise DocumentError(
                 f"the presentation cannot be read: {damage(error)}; open and save it again",
                 code="broken_file",

@@ -1,0 +1,183 @@
+"""The stage `generate`: an answer with checked citations, or what is shown where there is none.
+
+The answerer of the strategy writes it. Where that fails or is given up under load, the question is
+answered by quotes; where nothing answers it, by a plain statement and the closest passages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from rag_platform.answering import citations
+from rag_platform.answering.constants import MAX_REFUSAL_CONFIDENCE
+from rag_platform.answering.extractive import Extractive
+from rag_platform.answering.question_context import OnText, Question
+from rag_platform.errors import CancelledError
+from rag_platform.ir import Citation, Hit, Json
+from rag_platform.observability import faults, tracing
+from rag_platform.processes import limits
+from rag_platform.processes.limits import Deadline
+from rag_platform.protocols import Answerer
+from rag_platform.registry import traits_of
+from rag_platform.retrieval import confidence
+from rag_platform.retrieval.namespace_search import Found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The text with its citations; an answer that refuses has `answered` False."""
+
+    text: str = ""
+    citations: tuple[Citation, ...] = ()
+    confidence: float = 0.0
+    answered: bool = False
+    warnings: tuple[str, ...] = ()
+    unsupported: tuple[Json, ...] = ()  # sentence and reason
+    prompt_profile_id: str = ""
+    model_id: str = ""
+    degraded: bool = False  # something was given up on the way
+
+
+def compose(
+    q: Question,
+    found: list[Found],
+    hits: list[Hit],
+    context: list[Hit],
+    deadline: Deadline,
+    span: tracing.Span,
+) -> Answer:
+    """The answer made of the context, by the strategy's answerer or what stands in for it."""
+    composer = _Composer(found[0], sum(item.legs for item in found), hits, context)
+    written, degraded = _ask_answerer(q, composer, deadline, span)
+    if degraded:
+        with faults.Attempt("stage.generation"):  # else the passages are listed
+            written = composer.run(Extractive(), "quoting", deadline)
+    if written.answered:
+        return dataclasses.replace(written, degraded=degraded)
+    error = q.flags.get("error")
+    if error is not None:
+        kind = "unreachable"
+    elif degraded:
+        kind = "failed"
+    else:
+        kind = "no_answer" if context or hits else "nothing"
+    warning = "the nearest passages could not be listed (%s); the hits hold them"
+    with q.attempt("generation", warning, span=span):
+        reason = error["message"] if error is not None else ""
+        text, cited = citations.list_passages(
+            kind, found[0].query.language, context or hits, reason
+        )
+        return dataclasses.replace(written, text=text, citations=cited, degraded=degraded)
+    q.flags["fallback_mode"] = "structured_response"
+    return dataclasses.replace(written, text="", citations=(), degraded=True)
+
+
+def _ask_answerer(
+    q: Question, composer: _Composer, deadline: Deadline, span: tracing.Span
+) -> tuple[Answer, bool]:
+    """(what the strategy's answerer makes of the context; whether it failed or was given up)."""
+    relay = _Relay(q.on_text, deadline)
+    warning = "the answer could not be written (%s); what was found is quoted instead"
+    try:
+        with q.attempt("generation", warning, span=span):
+            if not composer.context:
+                return Answer(), False
+            built = q.library.models.answerer(composer.first.strategy)
+            span.provider.update(built.span)
+            if limits.MODEL in q.shed and built.traits.uses_llm:
+                q.flags["load_shed"] = [*q.flags.get("load_shed", ()), limits.MODEL]
+                q.warnings.append(
+                    f"the answer only quotes, because {q.library.load.running} questions run at"
+                    " once"
+                )
+                return Answer(), True
+            on_text = relay if q.on_text is not None else None
+            return composer.run(built.instance, "stage.generate", deadline, on_text), False
+    finally:
+        relay.ended = True
+    deadline.check()
+    q.flags["fallback_mode"] = "structured_response"
+    return Answer(), True
+
+
+@dataclass(frozen=True, slots=True)
+class _Composer:
+    """Makes an answer of the context with an answerer, checks it and weighs how sure it is."""
+
+    first: Found
+    legs: int
+    hits: list[Hit]
+    context: list[Hit]
+
+    def run(
+        self,
+        answerer: Answerer,
+        stage: str,
+        deadline: Deadline,
+        on_text: OnText | None = None,
+    ) -> Answer:
+        """What the answerer makes of the context, within its time. Raises what it raises."""
+        return limits.within(
+            self.first.strategy.answerer.timeout_ms / 1000,
+            stage,
+            lambda: self._compose(answerer, on_text),
+            deadline,
+            quick=traits_of(answerer).quick,
+            setting="answerer.timeout_ms",
+        )
+
+    def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
+        query, config = self.first.query, self.first.strategy.answerer
+        written = answerer.answer(query, self.context, on_text=on_text)
+        checked = citations.check_answer(written.text, self.context)
+        cited = [self.context[number - 1] for number in checked.numbers]
+        sure = confidence.confidence(
+            query, cited, self.context, self.hits, legs=self.legs, borne_out=checked.agreement
+        )
+        made = Answer(
+            warnings=written.warnings,
+            prompt_profile_id=written.prompt_profile_id,
+            model_id=written.completion.model if written.completion is not None else "",
+        )
+        text = written.text.strip()
+        if text and not confidence.refuses(sure, config):
+            unsupported = checked.unsupported if config.flag_unsupported else ()
+            return dataclasses.replace(
+                made,
+                text=checked.text,
+                citations=checked.citations,
+                confidence=sure,
+                answered=True,
+                warnings=(*written.warnings, *checked.warnings),
+                unsupported=tuple(dataclasses.asdict(item) for item in unsupported),
+            )
+        warnings = written.warnings
+        if text and traits_of(answerer).uses_llm:  # it was paid for, and may have been shown
+            reason = (
+                f"its confidence of {sure} is below answerer.min_confidence"
+                f" ({config.min_confidence})"
+                if cited
+                else "it cites nothing"
+            )
+            withheld = f"the model wrote an answer that was withheld: {reason}"
+            warnings = (*warnings, *checked.warnings, withheld)
+        return dataclasses.replace(
+            made, confidence=min(sure, MAX_REFUSAL_CONFIDENCE), warnings=warnings
+        )
+
+
+@dataclass
+class _Relay:
+    """Passes the parts of an answer on, and stops whoever still writes once nobody waits."""
+
+    on_text: OnText | None
+    deadline: Deadline
+    ended: bool = False
+
+    def __call__(self, part: str) -> None:
+        if self.ended:
+            raise CancelledError("the answer is no longer waited for")
+        self.deadline.check("the answer")
+        if self.on_text is not None:
+            self.on_text(part)

@@ -1,0 +1,77 @@
+"""Every number that decides how an answer is made and checked, with its source, grouped by stage.
+
+A source is a publication, a decision under docs/decisions, or `chosen by hand`: then no measurement
+compared it alone with other values, and docs/decisions/0012 has what all of them together come to.
+docs/retrieval.md has the same table. Users' settings are in config/, with their defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# --- question -------------------------------------------------------------------------------------
+# levels to which filters may be nested; chosen by hand
+MAX_FILTER_NESTING: Final = 40
+# seconds to load one model of a question; chosen by hand
+LOAD_SECONDS: Final = 120.0
+# the most confidence of an answer that refuses; chosen by hand
+MAX_REFUSAL_CONFIDENCE: Final = 0.2
+
+# --- context --------------------------------------------------------------------------------------
+# characters that two chunks have in common, below which it is chance; chosen by hand
+MIN_OVERLAP_CHARS: Final = 16
+# share of the text that would fit, which a cut at a coarser boundary must keep; chosen by hand
+MIN_CUT_SHARE: Final = 0.5
+
+# --- quotes ---------------------------------------------------------------------------------------
+# quotes of an answer; chosen by hand
+MAX_QUOTES: Final = 3
+# share of the question's words that an answer needs: the mean of the best quote with its headings
+# and the best passage; chosen by hand
+MIN_COVERAGE: Final = 0.42
+# share of the best quote's score that a further quote needs; chosen by hand
+KEEP_RATIO: Final = 0.7
+# best units whose coverage decides whether there is an answer; chosen by hand
+COMPARED_UNITS: Final = 3
+# worth of a word that is only in the heading, the header row or the sentence before; chosen by hand
+CONTEXT_WEIGHT: Final = 0.4
+# worth of a word that is only in the section path or the title; chosen by hand
+FAR_WEIGHT: Final = 0.2
+# factor of a unit with a number, where one is asked for; chosen by hand
+NUMBER_FACTOR: Final = 1.2
+# factor of a unit that defines something, where a meaning is asked for; chosen by hand
+MEANING_FACTOR: Final = 1.25
+# factor of a code block, where no code is asked for; chosen by hand
+UNASKED_CODE_FACTOR: Final = 0.6
+# factor of a unit in another language than the question; chosen by hand
+OTHER_LANGUAGE_FACTOR: Final = 0.7
+# factor of a unit that only says where to read; chosen by hand
+POINTER_FACTOR: Final = 0.6
+# factor of a unit that is itself a question; chosen by hand
+QUESTION_FACTOR: Final = 0.5
+# factor of a unit that only repeats the question; chosen by hand
+REPETITION_FACTOR: Final = 0.4
+# terms beyond the question's, with which a unit is no repetition; chosen by hand
+MIN_NEW_TERMS: Final = 2
+# what each better hit adds to the divisor of a unit's score; chosen by hand
+PLACE_PENALTY: Final = 0.1
+# terms of a unit, above which it may have many of the words by chance; chosen by hand
+LONG_UNIT_TERMS: Final = 40
+# terms above that number which halve the score; chosen by hand
+LONG_UNIT_SCALE: Final = 80
+
+# --- groundedness ---------------------------------------------------------------------------------
+# share of a sentence's words that the passages it cites must have; chosen by hand
+MIN_SHARE: Final = 0.5
+# the same of the passage that becomes the source of a sentence without a mark; chosen by hand
+CLEAR_SHARE: Final = 0.75
+# terms of a sentence, below which there is nothing to check; chosen by hand
+MIN_TERMS: Final = 2
+# terms beyond twice the sentence's which halve how well a unit fits as its span; chosen by hand
+SPAN_EXCESS_SCALE: Final = 40
+
+# --- no answer ------------------------------------------------------------------------------------
+# passages that are listed in place of an answer; chosen by hand
+CLOSEST_PASSAGES: Final = 3
+# characters of each of them; chosen by hand
+SNIPPET_CHARS: Final = 240
