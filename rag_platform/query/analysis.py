@@ -25,13 +25,9 @@ from rag_platform.config.settings import KeyphraseConfig, Limits, fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.query import filter_inference
-from rag_platform.query.filter_inference import (
-    COMMANDS,
-    PREFERENCES,
-    SIMPLIFIED,
-    Inferred,
-    inferred,
-)
+from rag_platform.query.constants import MAX_RULED_CHARS
+from rag_platform.query.filter_inference import Inferred, infer_filters, tidy
+from rag_platform.query.filter_rules import COMMANDS, PREFERENCES, SIMPLIFIED
 from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.synonyms import Vocabulary, changed, vocabulary
 from rag_platform.text import stop_words
@@ -138,7 +134,7 @@ def prepare(
     rules = _rules(config, keyphrases)
     told = Inferred(rest=clean)
     if config.inference.enabled if infer is None else infer:
-        told = inferred(
+        told = infer_filters(
             clean, today=today or datetime.now(UTC).date(), config=_without(config.inference, asked)
         )
     preferences = tuple(
@@ -162,7 +158,7 @@ def prepare(
         ),
         preferences=preferences,
         inferred=own,
-        warnings=tuple(f"{said}; {WITHOUT_FILTERS}" for said in told.said),
+        warnings=tuple(f"{said}; {WITHOUT_FILTERS}" for said in told.explanations),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
         **_worded(told.rest, config),
@@ -236,7 +232,7 @@ def warm(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
     dictionaries that Chinese ones are cut with.
     """
     prepare("预热" if chinese else "warm up", limits)
-    filter_inference.warm(config.inference)
+    filter_inference.warm_up(config.inference)
     if chinese:
         dictionary_terms("预热")
 
@@ -434,9 +430,6 @@ def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
     return made
 
 
-MAX_CHARS = 400  # of a question; a longer text is a passage that somebody asks about
-_BLANKS = re.compile(r"\s{2,}")
-_BLANK_BEFORE = re.compile(r"\s+(?=[?!？！。,，;；])")
 _EDGES = " \t,，、;；:：-"
 _QUOTED = "\0"  # for the characters of a quotation; no cleaned text holds one
 _CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless all of the question is in capitals
@@ -446,21 +439,21 @@ def subject(text: str, spared: Sequence[tuple[int, int]] = ()) -> str:
     """The cleaned question without the words of preferences and commands; as it is when no word
     that carries meaning would be left.
 
-    What lies in a `spared` span [start, end) stays, and so does a text above MAX_CHARS.
+    What lies in a `spared` span [start, end) stays, and so does a text above MAX_RULED_CHARS.
 
     >>> subject("Give me an overview of the latest response headers")
     'response headers'
     >>> subject("总结一下系统组成"), subject("summarise the latest")
     ('系统组成', 'summarise the latest')
     """
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_RULED_CHARS:
         return text
     rest, shown = text, text.translate(SIMPLIFIED)
     for start, end in spared:
         shown = shown[:start] + _QUOTED * (end - start) + shown[end:]
     lowered = shown.lower()
     for rule in (*PREFERENCES, *COMMANDS):
-        for pattern in rule.patterns() if rule.may_match(lowered) else ():
+        for pattern in rule.compiled(lowered):
             match = pattern.search(shown) if "said" in pattern.groupindex else None
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):
                 continue
@@ -470,5 +463,5 @@ def subject(text: str, spared: Sequence[tuple[int, int]] = ()) -> str:
             )
     if rest is text:
         return text
-    tidy = _BLANK_BEFORE.sub("", _BLANKS.sub(" ", rest)).strip(_EDGES)
-    return tidy if meaning(tidy) else text
+    rest = tidy(rest).strip(_EDGES)
+    return rest if meaning(rest) else text

@@ -20,8 +20,9 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.protocols import LLM, Completion
-from rag_platform.query import filter_inference, filters
+from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, cleaned, half_width, normalised
+from rag_platform.query.filter_inference import describe_condition
 
 PROMPT = "query/rewrite"
 FIELDS = ("today", "fields", "queries", "question")
@@ -245,7 +246,7 @@ def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list
         if name not in query.filters:
             found[name] = merged
     said = [
-        f"the rewritten question asks for {filter_inference.shown(*condition)}; {WITHOUT_FILTERS}"
+        f"the rewritten question asks for {describe_condition(*condition)}; {WITHOUT_FILTERS}"
         for condition in found.items()
     ]
     return found, [*said, *dropped]

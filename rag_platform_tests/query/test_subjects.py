@@ -17,7 +17,6 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.settings import Limits
 from rag_platform.ir import QueryRequest
 from rag_platform.query.analysis import (
-    MAX_CHARS,
     cleaned,
     further,
     plain,
@@ -25,6 +24,7 @@ from rag_platform.query.analysis import (
     relaxed,
     subject,
 )
+from rag_platform.query.constants import MAX_RULED_CHARS
 from rag_platform.retrieval.library import Library
 
 
@@ -110,7 +110,7 @@ def test_a_quotation_and_a_long_text_stay() -> None:
     text = "what does “the latest trends” mean"
     assert subject(text, [(10, 29)]) == text
     assert prepare('summarise "the latest trends"', Limits()).subject == '"the latest trends"'
-    assert subject(f"summarise {'x' * MAX_CHARS}") == f"summarise {'x' * MAX_CHARS}"
+    assert subject(f"summarise {'x' * MAX_RULED_CHARS}") == f"summarise {'x' * MAX_RULED_CHARS}"
 
 
 def test_what_is_searched_stays_whole() -> None:
@@ -186,7 +186,7 @@ def test_any_text_keeps_a_subject(text: str) -> None:
     ],
 )
 def test_no_wording_makes_it_slow(piece: str) -> None:
-    text = (piece * MAX_CHARS)[:MAX_CHARS]
+    text = (piece * MAX_RULED_CHARS)[:MAX_RULED_CHARS]
     subject(text)
     started = time.process_time()
     subject(text)
