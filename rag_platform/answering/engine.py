@@ -35,11 +35,12 @@ from rag_platform.processes.limits import Budget, Deadline
 from rag_platform.protocols import Answerer, Vectors
 from rag_platform.registry import traits_of
 from rag_platform.retrieval import confidence, fusion
+from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.hydration import limited
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.retrieval.namespace_search import MAX_TOP_K, Found, search
-from rag_platform.retrieval.search_context import Search
+from rag_platform.retrieval.namespace_search import Found, search
+from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.text.tokens import estimate_tokens
 
 __all__ = ["MAX_TOP_K", "answer"]
@@ -272,10 +273,11 @@ def _search(q: _Query, lease: Lease, strategy: Strategy, deadline: Deadline) -> 
             release_id=lease.release_id,
             request={name: getattr(q.request, name) for name in _REQUEST},
         )
-    found = search(Search(q.library, lease, strategy, q.request, q.trace, deadline, q.without))
+    found = search(
+        SearchContext(q.library, lease, strategy, q.request, q.trace, deadline, q.without)
+    )
     if len(q.names) == 1:
-        q.flags.update(found.flags)
-        q.warnings += found.warnings
+        q.include(found.fallbacks)
     return found
 
 
@@ -306,11 +308,11 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
                 raise error
             errors[namespace] = error
     # else none could be searched, and the answer says so
-    if any("error" not in item.flags for item in found):
+    if any("error" not in item.fallbacks.flags for item in found):
         for item in found:
-            if (told := item.flags.get("error")) is not None:
+            if (told := item.fallbacks.flags.get("error")) is not None:
                 errors[item.lease.namespace] = ProviderError(told["message"], code=told["code"])
-        found = [item for item in found if "error" not in item.flags]
+        found = [item for item in found if "error" not in item.fallbacks.flags]
     failed = {namespace: tracing.error_fields(error)["code"] for namespace, error in errors.items()}
     if not found:
         first = next(iter(errors.values()))
@@ -329,10 +331,14 @@ def _search_all(q: _Query, deadline: Deadline) -> list[Found]:
                 {"namespace": namespace, **tracing.error_fields(errors[namespace])},
             )
         else:
-            q.warnings += [f"{namespace}: {warning}" for warning in by_name[namespace].warnings]
+            q.warnings += [
+                f"{namespace}: {warning}" for warning in by_name[namespace].fallbacks.warnings
+            ]
     # of the first one where they differ
-    q.flags.update({name: value for item in reversed(found) for name, value in item.flags.items()})
-    q.flags["namespaces"] = {item.lease.namespace: item.flags for item in found}
+    q.flags.update(
+        {name: value for item in reversed(found) for name, value in item.fallbacks.flags.items()}
+    )
+    q.flags["namespaces"] = {item.lease.namespace: item.fallbacks.flags for item in found}
     if failed:
         q.flags["namespaces_failed"] = failed
     return found
@@ -352,7 +358,7 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
             " turns"
         )
         with q.attempt("merge", warning, span=span):
-            merged = fusion.by_namespace(found[0].query.subject, every)
+            merged = fusion.merge_namespaces(confidence.question_text(found[0].query), every)
             hits = limited(
                 merged,
                 found[0].top_k,
@@ -517,11 +523,7 @@ def _written(
             built = q.library.models.answerer(first.strategy)
             span.provider.update(built.span)
             if limits.MODEL in q.without and built.traits.uses_llm:
-                q.flags["load_shed"] = [*q.flags.get("load_shed", ()), limits.MODEL]
-                q.warnings.append(
-                    f"the answer only quotes, because {q.library.load.running} questions run at"
-                    " once"
-                )
+                q.give_up(limits.MODEL, "the answer only quotes", q.library.load.running)
                 degraded = True
             else:
                 on_text = heard if q.on_text is not None else None

@@ -66,9 +66,7 @@ class Generative:
         warnings: list[str] = []
         shown = list(evidence)
         while True:
-            messages = prompt.messages(
-                query=query.original_query, context=rendered(shown, self.format)
-            )
+            messages = prompt.messages(query=query.original, context=rendered(shown, self.format))
             tracing.event(
                 "generation.prompt",
                 {"prompt_profile_id": prompt.profile_id, "passages": len(shown)},

@@ -8,6 +8,15 @@ from collections.abc import Sequence
 
 from rag_platform.config.query import AnswererConfig
 from rag_platform.ir import Hit, QueryIR
+from rag_platform.query.analysis import subject_of
+from rag_platform.retrieval.constants import (
+    AGREEING_HITS,
+    AGREEMENT_WEIGHT,
+    COVERAGE_WEIGHT,
+    MAX_UNCITED,
+    ONE_RETRIEVER,
+    STANDING_WEIGHT,
+)
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
 
@@ -46,14 +55,20 @@ def confidence(
         covered = names_coverage(question, texts)
     else:
         covered = words_held(query, cited or hits[:1], evidence)
-    agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
+    first = hits[:AGREEING_HITS]
+    hybrid = sum(hit.source == "hybrid" for hit in first)
+    agreement = ONE_RETRIEVER if legs < 2 else hybrid / len(first)
     scores = [hit.score for hit in hits]
     low, high = min(scores), max(scores)
     standing = (
         (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
     )
-    value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
-    return round(value * borne_out if cited else min(0.2, value), 3)
+    value = covered * (
+        COVERAGE_WEIGHT
+        + AGREEMENT_WEIGHT * agreement
+        + STANDING_WEIGHT * min(1.0, max(0.0, standing))
+    )
+    return round(value * borne_out if cited else min(MAX_UNCITED, value), 3)
 
 
 def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
@@ -72,7 +87,7 @@ def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) 
 
 def question_text(query: QueryIR | str) -> str:
     """What the question is about, in words."""
-    return query if isinstance(query, str) else query.subject
+    return query if isinstance(query, str) else subject_of(query)
 
 
 def _with_headings(hit: Hit) -> str:

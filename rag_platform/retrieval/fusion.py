@@ -9,7 +9,7 @@ bound that is known (the pool's minimum as in Lee, "Analyses of Multiple Evidenc
 SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
 
 `trust`, 0 to 1, says how far the sparse leg may be believed for this question
-(`retrievers.trust_in_words`); its weight is multiplied by it. Every way of scaling makes the best
+(`retrievers.measure_trust`); its weight is multiplied by it. Every way of scaling makes the best
 of a leg as good as the best of the other, also where the texts hold none of the question's words.
 
 
@@ -37,6 +37,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from rag_platform.ir import Candidate, Hit
+from rag_platform.retrieval.constants import FURTHER_WEIGHT, MIN_NAMESPACE_SHARE, RANK_CONSTANT
 from rag_platform.text.term_overlap import coverage
 
 
@@ -51,7 +52,7 @@ class ReciprocalRank:
     """
 
     VERSION: ClassVar[str] = "1"
-    k: float = 60.0
+    k: float = RANK_CONSTANT
     weights: Sequence[float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -80,7 +81,7 @@ class ReciprocalRank:
             {c.chunk_id: weight / (self.k + rank) for rank, c in enumerate(leg, 1)}
             for weight, leg in ((of_dense, dense), (of_sparse * trust, sparse))
         ]
-        return _ordered(
+        return _order(
             dense,
             sparse,
             {i: sum(leg.get(i, 0.0) for leg in legs) for i in dict.fromkeys((*legs[0], *legs[1]))},
@@ -107,7 +108,7 @@ class MinMax:
         self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
     ) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and 1."""
-        return _weighted(dense, sparse, (1.0 - self.alpha) * trust, min_max)
+        return _combine(dense, sparse, (1.0 - self.alpha) * trust, min_max)
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class ZScore:
         """Every candidate once, best first; scores in deviations from the pool's mean, so they may
         be negative.
         """
-        return _weighted(dense, sparse, (1.0 - self.alpha) * trust, z_score)
+        return _combine(dense, sparse, (1.0 - self.alpha) * trust, z_score)
 
 
 def min_max(scores: Sequence[float]) -> list[float]:
@@ -153,7 +154,7 @@ def z_score(scores: Sequence[float]) -> list[float]:
     return [(score - mean) / deviation if deviation > 0 else 0.0 for score in scores]
 
 
-def _weighted(
+def _combine(
     dense: Sequence[Candidate],
     sparse: Sequence[Candidate],
     of_sparse: float,
@@ -168,10 +169,10 @@ def _weighted(
                 chunk_id: known + weight * scores.get(chunk_id, low)
                 for chunk_id, known in sums.items()
             }
-    return _ordered(dense, sparse, sums)
+    return _order(dense, sparse, sums)
 
 
-def _ordered(
+def _order(
     dense: Sequence[Candidate], sparse: Sequence[Candidate], scores: Mapping[str, float]
 ) -> list[Candidate]:
     best_rank: dict[str, int] = {}
@@ -195,14 +196,7 @@ def _check_alpha(alpha: float) -> None:
         raise ValueError(f"alpha = {alpha} must lie between 0 (sparse alone) and 1 (dense alone)")
 
 
-RANK_CONSTANT = 60.0  # of reciprocal rank fusion, as published
-FURTHER = 0.5  # weight of the list of a further question, that of the asked one being 1
-# share of a namespace whose first hit holds none of the words: in another language it may still be
-# right
-LEAST = 0.1
-
-
-def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+def merge_by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     """Every candidate once: the asked question's list, then those of further ones, merged by
     weighted reciprocal rank.
 
@@ -215,7 +209,7 @@ def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     scores: dict[str, float] = {}
     best: dict[str, tuple[int, Candidate]] = {}
     for number, found in enumerate(lists):
-        weight = 1.0 if number == 0 else FURTHER
+        weight = 1.0 if number == 0 else FURTHER_WEIGHT
         for rank, candidate in enumerate(found, 1):
             scores[candidate.chunk_id] = scores.get(candidate.chunk_id, 0.0) + weight / (
                 RANK_CONSTANT + rank
@@ -228,22 +222,22 @@ def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     return [replace(best[chunk_id][1], score=round(scores[chunk_id], 12)) for chunk_id in order]
 
 
-def by_namespace(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
+def merge_namespaces(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
     """All hits of the namespaces in one order, ranks from 1, each shown with score = weight of its
     namespace / its rank there.
     """
     placed: list[tuple[float, int, Hit]] = []
     for number, hits in enumerate(lists):
-        weight = weight_of(question, hits)
+        weight = weigh_namespace(question, hits)
         placed += [(round(weight / rank, 6), number, hit) for rank, hit in enumerate(hits, 1)]
     placed.sort(key=lambda item: (-item[0], item[1]))  # stable: the order within a namespace stays
     return [replace(hit, rank=rank, score=score) for rank, (score, _, hit) in enumerate(placed, 1)]
 
 
-def weight_of(question: str, hits: Sequence[Hit]) -> float:
+def weigh_namespace(question: str, hits: Sequence[Hit]) -> float:
     """How much of the question a namespace speaks of, 0.01 to 1, told from its first hit."""
     texts = [
         f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}\n{hit.picture_text}"
         for hit in hits[:1]
     ]
-    return max(LEAST, coverage(question, texts)) ** 2
+    return max(MIN_NAMESPACE_SHARE, coverage(question, texts)) ** 2

@@ -37,14 +37,16 @@ from rag_platform.releases.release_store import (
     manifest_of,
     open_release,
 )
-from rag_platform.retrieval.document_mentions import Names
+from rag_platform.retrieval.constants import (
+    HELD_LANGUAGE,
+    KEPT_FILTERS,
+    KEPT_STRATEGIES,
+    MAX_RETAINED_OPEN,
+)
+from rag_platform.retrieval.document_mentions import DocumentNames
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
 
-_RETAINED_OPEN = 3  # releases other than the published ones that stay open
-_FILTERS = 32
-_STRATEGIES = 12  # of which what follows is remembered
-_HELD = 0.05  # share of the chunks
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
@@ -65,26 +67,26 @@ class Lease:
     readers: int = 0
     retired: bool = False
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
-    filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(_FILTERS))
-    _names: Names | None = None
+    filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(KEPT_FILTERS))
+    _names: DocumentNames | None = None
     _languages: dict[str, float] | None = None
 
-    def names(self) -> Names:
+    def names(self) -> DocumentNames:
         """The words by which the release's documents are known, made when they are first asked for.
         The release has a word index.
         """
         if self._names is None:
             assert self.release.lexical is not None
-            self._names = Names(self.release.catalog, self.release.lexical)
+            self._names = DocumentNames(self.release.catalog, self.release.lexical)
         return self._names
 
-    def holds(self, language: str) -> bool:
+    def holds_language(self, language: str) -> bool:
         """True where at least one in twenty chunks is in that language, or does not say in
         which.
         """
         if self._languages is None:
             self._languages = self.release.catalog.languages()
-        return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= _HELD
+        return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= HELD_LANGUAGE
 
 
 class Library:
@@ -106,8 +108,8 @@ class Library:
         self._opening: dict[tuple[str, str], threading.Lock] = {}
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
         self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
-        self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(_STRATEGIES)
-        self._config_ids: Cache[tuple[Strategy, str]] = Cache(_STRATEGIES)
+        self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(KEPT_STRATEGIES)
+        self._config_ids: Cache[tuple[Strategy, str]] = Cache(KEPT_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
     # --- releases --------------------------------------------------------------------------------
@@ -267,7 +269,9 @@ class Library:
             }
             extra = [key for key in self._leases if key not in published]
             idle = [
-                lease for key in extra[:-_RETAINED_OPEN] if (lease := self._let_go(key)) is not None
+                lease
+                for key in extra[:-MAX_RETAINED_OPEN]
+                if (lease := self._let_go(key)) is not None
             ]
         for lease in idle:
             lease.release.close()

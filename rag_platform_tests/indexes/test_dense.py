@@ -14,7 +14,7 @@ from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
 from rag_platform.indexes.delta import copy_files, link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
-from rag_platform.retrieval.retrievers import plan_access
+from rag_platform.retrieval.retrievers import prefers_approximate
 
 CHROMA = ProviderConfig(provider="chroma")
 AXES = np.eye(4, dtype=np.float32)
@@ -384,16 +384,8 @@ def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
 ) -> None:
     retrieval = RetrievalConfig(**config)
     assert dense.needs_ann(rows, dim, retrieval) is needed
-    asked = plan_access(
-        rows=rows,
-        dim=dim,
-        chunks=rows,
-        allowed=None,
-        k=50,
-        recall=1.0 if rows >= dense.MEASURED_ROWS else None,
-        config=retrieval,
-    )
-    assert (asked.dense == "ann") is needed
+    recall = 1.0 if rows >= dense.MEASURED_ROWS else None
+    assert prefers_approximate(rows, dim, recall, retrieval) is needed
 
 
 @pytest.mark.integration

@@ -38,7 +38,7 @@ def test_scores_are_the_logits_of_the_package(model: Path) -> None:
     )
     texts = ["The limit is 50 MB.", "上传限制", "x" * 500]
     expected = bare.predict(
-        [(question().dense_query_text, f"Guide > Limits\n{text}") for text in texts],
+        [(question().dense_text, f"Guide > Limits\n{text}") for text in texts],
         show_progress_bar=False,
     )
     assert reranker(model).score(question(), hits_of(*texts)) == pytest.approx(

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rag_platform.config.query import InferenceConfig
 from rag_platform.indexes.catalog import FILTERABLE
-from rag_platform.query.analysis import cleaned
+from rag_platform.query.analysis import clean
 from rag_platform.query.constants import MAX_RULED_CHARS
 from rag_platform.query.filter_inference import infer_filters
 from rag_platform.query.filters import plan
@@ -26,7 +26,7 @@ WORD = {"content_type": "application/vnd.openxmlformats-officedocument.wordproce
 
 
 def told(text: str, config: InferenceConfig = CONFIG) -> tuple[dict[str, Any], str]:
-    found = infer_filters(cleaned(text), today=TODAY, config=config)
+    found = infer_filters(clean(text), today=TODAY, config=config)
     return found.filters, found.rest
 
 
@@ -230,7 +230,7 @@ only
 
 @pytest.mark.parametrize("text", _SUBJECTS.strip().splitlines())
 def test_wording_that_asks_for_none(text: str) -> None:
-    assert told(text) == ({}, cleaned(text))
+    assert told(text) == ({}, clean(text))
 
 
 @pytest.mark.parametrize(
@@ -290,11 +290,11 @@ def test_aliases_of_the_configuration() -> None:
     )
 )
 def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
-    clean = cleaned(text)
-    found = infer_filters(clean, today=TODAY, config=CONFIG)
+    cleaned = clean(text)
+    found = infer_filters(cleaned, today=TODAY, config=CONFIG)
     plan(found.filters, FILTERABLE)
     assert bool(found.filters) == bool(found.explanations)
-    assert found.rest == clean or (found.filters and len(found.rest) < len(clean))
+    assert found.rest == cleaned or (found.filters and len(found.rest) < len(cleaned))
 
 
 @pytest.mark.perf
