@@ -66,7 +66,7 @@ class Fts5:
         leaves no terms behind.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        analysis = Analysis(self.chinese, segmentation.load(self.dictionary))
+        analysis = Analysis(self.chinese, segmentation.load_dictionary(self.dictionary))
         new = analysis.rows(rows)
         path = directory / _FILE
         first = not path.is_file()
@@ -113,7 +113,7 @@ class Fts5:
         """What the index hangs on beside its options: the words of the dictionary file, as a
         fingerprint; empty without a file.
         """
-        return segmentation.profile(options.get("dictionary", ()))
+        return segmentation.fingerprint_dictionary(options.get("dictionary", ()))
 
 
 class Fts5Reader:

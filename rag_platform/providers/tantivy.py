@@ -109,7 +109,7 @@ class Tantivy:
         so they may be linked elsewhere.
         """
         directory.mkdir(parents=True, exist_ok=True)
-        words = segmentation.load(self.dictionary)
+        words = segmentation.load_dictionary(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
         changed, after = _rearranged(
@@ -132,7 +132,7 @@ class Tantivy:
         """What the index hangs on beside its options: the words of the dictionary file, as a
         fingerprint; empty without a file.
         """
-        return segmentation.profile(options.get("dictionary", ()))
+        return segmentation.fingerprint_dictionary(options.get("dictionary", ()))
 
 
 class TantivyReader:

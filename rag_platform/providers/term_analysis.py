@@ -104,7 +104,7 @@ class Analysis:
 
     def _known(self, question: str) -> list[str]:
         return (
-            self.dictionary.found(unicodedata.normalize("NFKC", question))
+            self.dictionary.find(unicodedata.normalize("NFKC", question))
             if self.dictionary.words
             else []
         )

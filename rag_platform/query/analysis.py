@@ -30,8 +30,13 @@ from rag_platform.query.constants import (
     MAX_PHRASES,
     MAX_RULED_CHARS,
 )
-from rag_platform.query.filter_inference import Inferred, infer_filters, tidy
-from rag_platform.query.filter_rules import COMMANDS, PREFERENCES, SIMPLIFIED
+from rag_platform.query.filter_inference import (
+    Inferred,
+    infer_filters,
+    load_rules,
+    simplify,
+    tidy,
+)
 from rag_platform.query.filters import SOFT_FIELDS
 from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
@@ -439,11 +444,11 @@ def find_subject(text: str) -> str:
     """
     if len(text) > MAX_RULED_CHARS:
         return text
-    rest, shown = text, text.translate(SIMPLIFIED)
+    rest, shown = text, simplify(text)
     for start, end in _find_quotations(text):
         shown = shown[:start] + _QUOTED * (end - start) + shown[end:]
     lowered = shown.lower()
-    for rule in (*PREFERENCES, *COMMANDS):
+    for rule in (*load_rules("preferences"), *load_rules("commands")):
         for pattern in rule.compiled(lowered):
             match = pattern.search(shown) if "said" in pattern.groupindex else None
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):

@@ -4,7 +4,7 @@ A filter removes results, so only wording that clearly asks for one counts: a cl
 (`…, PDF only`; `只看中文`), an opening (`In the English docs, …`; `英文资料：…`), or a condition on
 a noun for documents (`近一周的文档`; `documents since 2025-01`). `How do I export to PDF?` and
 `近一周股价` ask for nothing. The words of a filter are taken out of the text that is searched;
-those of a preference stay, because passages may hold them. `filter_rules` has the wordings.
+those of a preference stay, because passages may hold them. `filter_rules.yaml` has the wordings.
 
 Periods that end now (`近一周`) are compared with `created_at`, when the library received a version;
 calendar dates (`2024年的文档`) with `doc_date`, the date of the document itself.
@@ -17,20 +17,15 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import yaml
 
 from rag_platform.config.query import InferenceConfig
 from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_INFERRED_DAYS, MAX_RULED_CHARS
-from rag_platform.query.filter_rules import (
-    CONTENT_TYPES,
-    FILTERS,
-    LANGUAGES,
-    MEDIA_TYPES,
-    PREFERENCES,
-    SIMPLIFIED,
-    Rule,
-    compile_patterns,
-)
+from rag_platform.text.scripts import HAN
 
 Condition = tuple[str, object]  # a field and what it must be
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
@@ -58,6 +53,27 @@ _ABOVE = frozenset((">", "大于", "高于", "超过", "above", "over")) | {
 }
 
 
+_KINDS = (("content_type", "content_types"), ("media_type", "media_types"))
+_PIECE = re.compile(r"<([A-Z_]+)>")
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Patterns that are read in the same way: by a reader, as a preference, or as a command.
+
+    `hints`: a pattern can match only a lower-case question that holds one string of each group.
+    """
+
+    reads: str
+    hints: tuple[tuple[str, ...], ...]
+    patterns: tuple[str, ...]
+
+    def compiled(self, lowered: str) -> tuple[re.Pattern[str], ...]:
+        """The patterns worth trying on a question; compiled when they are first needed."""
+        hinted = all(any(hint in lowered for hint in hints) for hints in self.hints)
+        return _compile(self.patterns) if hinted else ()
+
+
 @dataclass(frozen=True, slots=True)
 class Inferred:
     """What a question asks for besides its subject."""
@@ -80,11 +96,11 @@ def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inf
     names, rules = _names_and_rules(config)
     filters: Json = {}
     explanations: list[str] = []
-    rest, lowered = question, question.translate(SIMPLIFIED).lower()
+    rest, lowered = question, simplify(question).lower()
     for rule in rules:
         for pattern in rule.compiled(lowered):
-            match = pattern.search(rest.translate(SIMPLIFIED))
-            found = _READERS[rule.name](_Reading(match, rest, names, today)) if match else None
+            match = pattern.search(simplify(rest))
+            found = _READERS[rule.reads](_Reading(match, rest, names, today)) if match else None
             if not match or not found or found[0] not in config.fields or found[0] in filters:
                 continue
             filters[found[0]] = found[1]
@@ -93,8 +109,8 @@ def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inf
             explanations.append(f"`{words}` asks for {describe_condition(*found)}")
             rest = f"{rest[:start]} {rest[end:]}"
     preferences = tuple(
-        rule.name
-        for rule in PREFERENCES
+        rule.reads
+        for rule in load_rules("preferences")
         if any(pattern.search(lowered) for pattern in rule.compiled(lowered))
     )
     if filters:
@@ -105,8 +121,8 @@ def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inf
 
 def warm_up(config: InferenceConfig) -> None:
     """Compile every pattern; all of them take a fifth of a second."""
-    for rule in (*_names_and_rules(config)[1], *PREFERENCES):
-        compile_patterns(rule.patterns)
+    for rule in (*_names_and_rules(config)[1], *load_rules("preferences")):
+        _compile(rule.patterns)
 
 
 def tidy(text: str) -> str:
@@ -124,7 +140,49 @@ def describe_condition(name: str, condition: object) -> str:
     return f"{name} {' '.join(values)}"
 
 
-# --- names of languages and kinds of files --------------------------------------------------------
+# --- the table ---
+
+
+@functools.cache
+def _table() -> dict[str, Any]:
+    text = Path(__file__).with_name("filter_rules.yaml").read_text(encoding="utf-8")
+    table: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return table
+
+
+@functools.cache
+def load_rules(section: str) -> tuple[Rule, ...]:
+    """The rules for `filters`, `preferences` or `commands`, the pieces of their patterns put in."""
+    pieces = {"HAN": HAN}
+
+    def expand(pattern: str) -> str:
+        return _PIECE.sub(lambda match: pieces.get(match[1], match[0]), pattern)
+
+    for name, piece in _table()["pieces"].items():
+        pieces[name] = expand(piece)
+    return tuple(
+        Rule(
+            rule["reads"],
+            tuple(map(tuple, rule.get("hints", ()))),
+            tuple(map(expand, rule["patterns"])),
+        )
+        for rule in _table()[section]
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _compile(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
+
+
+@functools.cache
+def _simplified() -> dict[int, int]:
+    return str.maketrans(_table()["traditional"], _table()["simplified"])
+
+
+def simplify(text: str) -> str:
+    """The text with the characters of the rules in their simplified form, each in its place."""
+    return text if text.isascii() else text.translate(_simplified())
 
 
 def _names_and_rules(config: InferenceConfig) -> tuple[Mapping[str, Condition], tuple[Rule, ...]]:
@@ -140,15 +198,13 @@ def _rules_with(
     """(lower-case names with the condition each stands for, the rules with these names); names of
     the configuration win over built-in ones.
     """
-    mimes = dict(_split_names(CONTENT_TYPES.items()))
+    table = _table()
     names: dict[str, Condition] = {}
-    for name, table in (
-        ("lang", LANGUAGES.items()),
-        ("content_type", CONTENT_TYPES.items()),
-        ("media_type", MEDIA_TYPES.items()),
-        ("lang", languages),
-    ):
-        names |= {known: (name, value) for known, value in _split_names(table)}
+    for name, section in (("lang", "languages"), *_KINDS):
+        for value, known in table[section].items():
+            names |= dict.fromkeys(known, (name, value))
+    mimes = {known: value for known, (name, value) in names.items() if name == "content_type"}
+    names |= {known: ("lang", code) for known, code in _split_names(languages)}
     for known, kind in _split_names(types):
         names[known] = ("content_type", mimes[kind]) if kind in mimes else ("media_type", kind)
     groups = {
@@ -156,10 +212,11 @@ def _rules_with(
         "<LANGUAGE>": tuple(known for known, (name, _) in names.items() if name == "lang"),
         "<TYPE>": tuple(known for known, (name, _) in names.items() if name != "lang"),
     }
-    return names, tuple(_with_names(rule, groups) for rule in FILTERS)
+    return names, tuple(_with_names(rule, groups) for rule in load_rules("filters"))
 
 
 def _split_names(table: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """(name, value) of each name; `a,b: x` names x by a and by b."""
     for names, value in table:
         yield from ((name.strip().lower(), value) for name in names.split(",") if name.strip())
 

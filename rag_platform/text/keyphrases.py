@@ -19,10 +19,10 @@ import numpy as np
 from rag_platform.config.settings import KeyphraseConfig, config_dir
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
+from rag_platform.text.pagerank import pagerank
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 
 WINDOW = 4  # words this near are neighbours
-DAMPING = 0.85
 MAX_PHRASE_WORDS = 3
 MAX_PHRASE_CHARS = 60
 _KEPT_WORDS = 16  # at least so many words, or half of them, may become part of a phrase
@@ -197,12 +197,8 @@ def _textrank(words: Sequence[str]) -> dict[str, float]:
     matrix = np.bincount(pairs, minlength=size * size).astype(np.float64).reshape(size, size)
     matrix = matrix + matrix.T
     matrix.ravel()[:: size + 1] = 0.0  # the diagonal
-    shares = DAMPING * (matrix / np.maximum(matrix.sum(axis=0), 1.0))
-    rank = np.ones(size)
-    for _ in range(30):
-        last, rank = rank, (1.0 - DAMPING) + shares @ rank
-        if np.maximum.reduce(np.abs(rank - last)) < 1e-3:
-            break
+    shares = matrix / np.maximum(matrix.sum(axis=0), 1.0)
+    rank = pagerank(shares, np.ones(size), rounds=30, tolerance=1e-3)
     # Rounded, so that the order of equal words does not hang on the processor's way of adding.
     return dict(zip(names, rank.round(6).tolist(), strict=True))
 

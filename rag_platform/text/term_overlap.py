@@ -67,7 +67,7 @@ class Word:
     parts: tuple[str, ...]
     weight: float
 
-    def held(self, have: Collection[str]) -> float:
+    def share_in(self, have: Collection[str]) -> float:
         """The share of the word that stands among the terms of a text, 0 to 1; half of it is a
         third of its meaning.
         """
@@ -76,7 +76,7 @@ class Word:
         found = sum([part in have for part in self.parts]) / len(self.parts)
         return found if found == 1 else found * 0.66
 
-    def whole(self, have: Collection[str]) -> bool:
+    def is_whole_in(self, have: Collection[str]) -> bool:
         """True when all of the word stands among the terms."""
         return self.parts[0] in have and (
             len(self.parts) == 1 or all([part in have for part in self.parts])
@@ -128,7 +128,7 @@ def _shares(text: str) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class QuestionTerms:
     """The terms of a question's words, found in texts of which only what may hold them is cut into
     terms.
     """
@@ -138,11 +138,11 @@ class Asked:
     words: tuple[tuple[str, str], ...]  # each with the beginning that all its forms have
     others: frozenset[str]
 
-    def held(self, text: str) -> frozenset[str]:
+    def find_in(self, text: str) -> frozenset[str]:
         """Those of them that stand among the `terms` of the text."""
         if len(self.terms) > _MANY:  # looking for each of them would take longer
             return self.terms.intersection(terms(text))
-        normal = segmentation.normalized(text)
+        normal = segmentation.to_nfkc(text)
         found = [pair for pair in self.pairs if pair in normal]
         if self.words:
             folded = normal.casefold()
@@ -151,7 +151,7 @@ class Asked:
             found += [
                 term
                 for term, beginning in self.words
-                if beginning in folded and _stands(term, beginning, normal, folded)
+                if beginning in folded and _stands_in(term, beginning, normal, folded)
             ]
         if self.others:
             found += self.others.intersection(terms(text))
@@ -159,22 +159,25 @@ class Asked:
 
 
 @lru_cache(maxsize=256)
-def asked(query: str) -> Asked:
+def question_terms(query: str) -> QuestionTerms:
     """The terms of the words of a question."""
     parts = frozenset(part for word in question_words(query) for part in word.parts)
     pairs = {part for part in parts if segmentation.is_pair(part)}
-    words = {part for part in parts if part.isascii() and _searched(part)}
-    return Asked(
-        parts, tuple(pairs), tuple((word, _searched(word)) for word in words), parts - pairs - words
+    words = {part for part in parts if part.isascii() and _common_beginning(part)}
+    return QuestionTerms(
+        parts,
+        tuple(pairs),
+        tuple((word, _common_beginning(word)) for word in words),
+        parts - pairs - words,
     )
 
 
-def _searched(stem: str) -> str:
+def _common_beginning(stem: str) -> str:
     """What all words of that stem begin with, however they write an apostrophe."""
     return beginning(stem).partition("'")[0]
 
 
-def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
+def _stands_in(term: str, beginning: str, text: str, folded: str) -> bool:
     at = folded.find(beginning)
     while at >= 0:
         end = at + 1
@@ -192,33 +195,33 @@ def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> flo
     A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that
     none holds weighs most.
     """
-    return _best(query, [frozenset().union(*_held(query, texts))], among)
+    return _best(query, [frozenset().union(*_find_terms_each(query, texts))], among)
 
 
 def best_coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
     """The same share in the one text that holds most of the words."""
-    return _best(query, _held(query, texts), among)
+    return _best(query, _find_terms_each(query, texts), among)
 
 
 def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) -> float:
     words = question_words(query)
-    weights = rarity(words, _held(query, among))
+    weights = rarity(words, _find_terms_each(query, among))
     total = sum(weights)
     held = (
-        sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True))
+        sum(weight * word.share_in(have) for word, weight in zip(words, weights, strict=True))
         for have in texts
     )
     return max(held, default=0.0) / total if total else 0.0
 
 
-def _held(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
-    return [_held_by(query, text) for text in texts]
+def _find_terms_each(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
+    return [_find_terms(query, text) for text in texts]
 
 
 @lru_cache(maxsize=256)
-def _held_by(query: str, text: str) -> frozenset[str]:
+def _find_terms(query: str, text: str) -> frozenset[str]:
     # an answer is trusted by the same passages that it was looked for in
-    return asked(query).held(text)
+    return question_terms(query).find_in(text)
 
 
 def names_coverage(query: str, texts: Sequence[str]) -> float:
@@ -226,9 +229,10 @@ def names_coverage(query: str, texts: Sequence[str]) -> float:
     half where it has none.
     """
     names = [word for word in question_words(query) if word.weight > 1]
-    have = frozenset().union(*_held(query, texts))
+    have = frozenset().union(*_find_terms_each(query, texts))
     return (
-        sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names)
+        sum(word.weight * word.share_in(have) for word in names)
+        / sum(word.weight for word in names)
         if names
         else 0.5
     )
@@ -240,7 +244,7 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
     """
     if not texts:
         return [word.weight for word in words]
-    counts = [sum([word.whole(have) for have in texts]) for word in words]
+    counts = [sum([word.is_whole_in(have) for have in texts]) for word in words]
     return [
         word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5))
         for word, n in zip(words, counts, strict=True)

@@ -2,7 +2,7 @@
 the word index.
 
 Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the
-rank of a sentence is its PageRank in that graph with a damping of 0.85, the jump going more often
+rank of a sentence is its PageRank in that graph the jump going more often
 to sentences near the beginning of the document and of their section.
 """
 
@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from rag_platform.text.passages import units
 from rag_platform.text.terms import meaning
 
-DAMPING = 0.85
 MAX_SENTENCES = 800  # the graph grows with the square of it
-_ROUNDS = 60
 _MIN_TERMS, _MAX_CHARS = 4, 500
 _ALIKE = 0.5  # share of common terms above which two sentences say the same
 _NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
@@ -38,7 +36,9 @@ def ranked(sections: Sequence[str]) -> list[Sentence]:
     """The sentences of the sections in reading order with their ranks, which sum to 1; empty where
     there is no prose.
     """
-    import numpy as np
+    import numpy as np  # not to be paid for by a command that ranks nothing
+
+    from rag_platform.text.pagerank import pagerank
 
     found: list[tuple[int, int, str, set[str]]] = []
     for section, text in enumerate(sections):
@@ -71,9 +71,7 @@ def ranked(sections: Sequence[str]) -> list[Sentence]:
     jump /= jump.sum()
     total = alike.sum(axis=1, keepdims=True)
     move = np.where(total > 0, alike / np.where(total > 0, total, 1.0), jump[None, :])
-    rank = jump.copy()
-    for _ in range(_ROUNDS):
-        rank = (1 - DAMPING) * jump + DAMPING * (rank @ move)
+    rank = pagerank(move.T, jump, rounds=60)
     return [
         Sentence(text, section, n, float(rank[n])) for n, (section, _, text, _) in enumerate(found)
     ]
