@@ -37,7 +37,7 @@ from rag_platform.registry import traits_of
 from rag_platform.retrieval import confidence, fusion
 from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.fallbacks import Fallbacks
-from rag_platform.retrieval.hydration import limited
+from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
 from rag_platform.retrieval.search_context import SearchContext
@@ -236,7 +236,7 @@ def _load(q: _Query, first: Lease | None, strategy: Strategy) -> None:
         dense = (
             lease.release.dense is not None and (q.request.mode or its.retrieval.mode) != "sparse"
         )
-        for kind, built in q.library.models.unloaded(
+        for kind, built in q.library.models.find_unloaded(
             its, dense=dense, rerank=q.request.rerank, answer=q.request.answer
         ).items():
             with faults.Attempt("model.load", passing=(CancelledError,)):
@@ -359,7 +359,7 @@ def _merge(q: _Query, found: list[Found]) -> list[Hit]:
         )
         with q.attempt("merge", warning, span=span):
             merged = fusion.merge_namespaces(confidence.question_text(found[0].query), every)
-            hits = limited(
+            hits = select_shown(
                 merged,
                 found[0].top_k,
                 dedupe=config.dedupe,

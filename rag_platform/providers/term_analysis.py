@@ -16,7 +16,7 @@ from rag_platform.processes.worker import Workers, shared_out
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
-from rag_platform.text.terms import folded, stemmed
+from rag_platform.text.terms import fold_terms, stem_terms
 
 # between headings and text, so that no phrase reaches from one into the other; no term is written
 # so
@@ -72,13 +72,13 @@ class Analysis:
         found = segmentation.terms(text, self.chinese)
         if self.dictionary.words:
             found += self.dictionary.terms(unicodedata.normalize("NFKC", text))
-        return stemmed(found)
+        return stem_terms(found)
 
     def phrase(self, text: str) -> list[str]:
         """The terms of a phrase as they must follow each other, neither stemmed nor cut into
         parts.
         """
-        return folded(segmentation.sequence(text))
+        return fold_terms(segmentation.sequence(text))
 
     def in_order(
         self, question: str, phrases: Sequence[str], weights: Mapping[str, float]
@@ -91,7 +91,7 @@ class Analysis:
         """
         wanted = [(tuple(self.phrase(phrase)), phrase) for phrase in phrases]
         wanted += [
-            (tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)
+            (tuple(fold_terms(name)), " ".join(name)) for name in segmentation.exact_names(question)
         ]
         wanted += [(tuple(self.phrase(word)), word) for word in self._known(question)]
         found = dict(

@@ -170,7 +170,11 @@ class Library:
             )
         if release_id:
             self._require_there(namespace, release_id)
-        opened = self._acquire(namespace, release_id) if release_id else self._published(namespace)
+        opened = (
+            self._acquire(namespace, release_id)
+            if release_id
+            else self._acquire_published(namespace)
+        )
         try:
             yield opened
         finally:
@@ -180,7 +184,7 @@ class Library:
             if done:
                 opened.release.close()
 
-    def _published(self, namespace: str) -> Lease:
+    def _acquire_published(self, namespace: str) -> Lease:
         """The published release, opened; when it was replaced and removed before it could be, the
         one that replaced it.
         """

@@ -59,13 +59,13 @@ class Models:
         """
         if isinstance(config, EmbeddingConfig):
             more = str(config.price_per_million_tokens or "")
-            return self._kept(
+            return self._keep(
                 kind,
                 config,
                 more,
                 lambda: registry.build(kind, config.provider, config.call_options),
             )
-        return self._kept(
+        return self._keep(
             kind, config, "", lambda: registry.build(kind, config.provider, config.options)
         )
 
@@ -83,7 +83,7 @@ class Models:
         """The strategy's reranker; one that asks a language model gets the one of its option `llm`
         or else the strategy's.
         """
-        config = reranking.filled(strategy.reranker)
+        config = reranking.fill_timeout(strategy.reranker)
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
         options = dict(config.options)
@@ -96,7 +96,7 @@ class Models:
                 code="no_model",
             )
         named = canonical_json((chosen or strategy.llm).model_dump(mode="json"))
-        return self._kept(
+        return self._keep(
             "reranker",
             config,
             named,
@@ -109,19 +109,19 @@ class Models:
         """
         config, form = strategy.answerer, strategy.context.format
         if not registry.traits("answerer", config.provider).uses_llm:
-            return self._kept("answerer", config, "", lambda: build_answerer(config, None))
+            return self._keep("answerer", config, "", lambda: build_answerer(config, None))
 
         named = canonical_json(
             [(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form]
         )
-        return self._kept(
+        return self._keep(
             "answerer",
             config,
             named,
             lambda: build_answerer(config, self.llm(config.llm, strategy), format=form),
         )
 
-    def unloaded(
+    def find_unloaded(
         self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool
     ) -> dict[str, Built]:
         """What a question will call and nothing has loaded yet, by kind; what cannot be had is left
@@ -174,7 +174,7 @@ class Models:
         """
         return prompts.wording() if registry.traits(kind, config.provider).uses_llm else ""
 
-    def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
+    def limit_calls(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context in which the provider may be called; it waits for a place where the provider is
         on another machine.
         """
@@ -208,7 +208,7 @@ class Models:
         if missing:
             built = self.provider("embedder", config)
             embedder: Embedder = built.instance
-            with self.limited(
+            with self.limit_calls(
                 "embedder", built, ProviderConfig(provider=config.provider, options=config.options)
             ):
                 made = embedder.embed(missing, query=True)
@@ -217,7 +217,7 @@ class Models:
                 self.vectors.put((space, text), vector)
         return [vector for text in texts if (vector := known[text]) is not None], not missing
 
-    def _kept(
+    def _keep(
         self,
         kind: str,
         config: ProviderConfig | EmbeddingConfig,

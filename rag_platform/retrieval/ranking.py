@@ -14,7 +14,12 @@ from rag_platform.query import filters
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.confidence import confidence
-from rag_platform.retrieval.hydration import joined, limited, preferred, with_picture_texts
+from rag_platform.retrieval.hydration import (
+    find_preferred,
+    join_rows,
+    select_shown,
+    with_picture_texts,
+)
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext
@@ -99,10 +104,10 @@ def rank(
                     span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
         if favours:
             with s.attempt("filter", "the preferences failed and were left out (%s)", span=span):
-                hits = reranking.boosted(
+                hits = reranking.boost(
                     hits, _find_favoured(s, plan, rows), config.preference_weight
                 )
-        hits = reranking.renumbered(_select_shown(s, hits, top_k, span))
+        hits = reranking.renumber(_select_shown(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(
             reranker_id=config.provider,
@@ -124,12 +129,12 @@ def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> 
     instance, config, limit = (
         built.instance,
         s.strategy.reranker,
-        s.library.models.limited("reranker", built, s.strategy.reranker),
+        s.library.models.limit_calls("reranker", built, s.strategy.reranker),
     )
 
     def rerank() -> list[Hit]:
         with limit:
-            return reranking.reranked(
+            return reranking.apply_reranker(
                 instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k
             )
 
@@ -155,7 +160,7 @@ def _find_favoured(
     s: SearchContext, plan: FilterPlan, rows: dict[str, ChunkRow]
 ) -> dict[str, set[str]]:
     """Preference to the chunk ids that have it; one that cannot be told is left out."""
-    signals = preferred(plan.soft, rows)
+    signals = find_preferred(plan.soft, rows)
     for name, where, params in filters.select_favoured(list(rows), plan):
         with s.attempt("filter", f"the preference {name} failed and was left out (%s)"):
             signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
@@ -181,7 +186,7 @@ def _read_hits(
                     candidate.chunk_id for candidate in candidates[start : start + step]
                 )
             )
-            hits = joined(candidates[: start + step], rows, s.lease.namespace)
+            hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
             if start + step >= len(candidates) or len(_select_shown(s, hits, top_k, span)) == top_k:
                 break
     if attempt.error is not None and not hits:
@@ -200,7 +205,7 @@ def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.S
     with s.attempt(
         "dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span
     ):
-        return limited(
+        return select_shown(
             hits,
             top_k,
             dedupe=config.dedupe,

@@ -37,7 +37,7 @@ class NoReranking:
         return [hit.score for hit in hits]
 
 
-def reranked(
+def apply_reranker(
     reranker: Reranker,
     config: RerankConfig,
     query: QueryIR,
@@ -56,13 +56,13 @@ def reranked(
     `deadline` when `config.timeout_ms` is over before its last batch.
     """
     if not traits_of(reranker).applies or not hits:
-        return renumbered(hits[:rerank_k] if rerank_k else hits)
+        return renumber(hits[:rerank_k] if rerank_k else hits)
     read, rest = list(hits[: config.top_n]), hits[config.top_n :]
     scores = _scores(reranker, config, query, read)
     order = sorted(
         range(len(read)), key=lambda i: (-round(scores[i], 12), read[i].rank, read[i].chunk_id)
     )
-    visible = _shown(scores, config)
+    visible = _map_scores(scores, config)
     shown = [visible[i] for i in order]
     ordered = [*(read[i] for i in order), *rest]
     if config.score_mode == "rank":
@@ -70,15 +70,15 @@ def reranked(
     else:
         shown += [shown[-1]] * len(rest)
     found = [
-        _placed(hit, rank, score)
+        _place(hit, rank, score)
         for rank, (hit, score) in enumerate(zip(ordered, shown, strict=True), 1)
     ]
     if (threshold := config.score_threshold) is not None:
         found = [hit for hit in found if hit.score >= threshold]
-    return renumbered(found[:rerank_k] if rerank_k else found)
+    return renumber(found[:rerank_k] if rerank_k else found)
 
 
-def filled(config: RerankConfig) -> RerankConfig:
+def fill_timeout(config: RerankConfig) -> RerankConfig:
     """The section with its `timeout_ms` among the options of a provider that has such an option and
     was not given one.
     """
@@ -128,7 +128,7 @@ def _scores(
     return scores
 
 
-def _shown(scores: Sequence[float], config: RerankConfig) -> list[float]:
+def _map_scores(scores: Sequence[float], config: RerankConfig) -> list[float]:
     """Scores as they are shown; every mapping keeps the order."""
     return (
         list(scores) if config.score_mode != "normalize" else NORMALIZERS[config.normalize](scores)
@@ -180,7 +180,7 @@ def movement(before: Sequence[str], after: Sequence[str]) -> Json:
     }
 
 
-def boosted(
+def boost(
     hits: Sequence[Hit], signals: Mapping[str, Collection[str]], weight: float = 0.1
 ) -> list[Hit]:
     """The hits reordered by soft preferences; none is dropped and no score is changed.
@@ -197,13 +197,13 @@ def boosted(
         for score, hit in zip(base, hits, strict=True)
     ]
     order = sorted(range(len(hits)), key=lambda i: (-round(final[i], 12), i))
-    return renumbered([hits[i] for i in order])
+    return renumber([hits[i] for i in order])
 
 
-def renumbered(hits: Sequence[Hit]) -> list[Hit]:
+def renumber(hits: Sequence[Hit]) -> list[Hit]:
     """The hits with ranks 1, 2, 3, ... in their present order."""
     return [
-        hit if hit.rank == rank else _placed(hit, rank, hit.score)
+        hit if hit.rank == rank else _place(hit, rank, hit.score)
         for rank, hit in enumerate(hits, 1)
     ]
 
@@ -211,6 +211,6 @@ def renumbered(hits: Sequence[Hit]) -> list[Hit]:
 _AFTER_SCORE = attrgetter(*[field.name for field in dataclasses.fields(Hit)][3:])
 
 
-def _placed(hit: Hit, rank: int, score: float) -> Hit:
+def _place(hit: Hit, rank: int, score: float) -> Hit:
     """The hit with another rank and score, in a third of the time of `dataclasses.replace`."""
     return Hit(rank, hit.chunk_id, score, *_AFTER_SCORE(hit))

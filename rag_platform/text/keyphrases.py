@@ -243,7 +243,7 @@ def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
             continue
         if often == 1 and any(len(part) > 1 and part in chosen for part in _grams(gram)[:-1]):
             continue
-        if len(phrase := _joined(gram)) <= MAX_PHRASE_CHARS:
+        if len(phrase := _join(gram)) <= MAX_PHRASE_CHARS:
             chosen[gram] = phrase
             if len(chosen) == most:
                 break
@@ -278,7 +278,7 @@ def _grams(run: tuple[str, ...]) -> list[tuple[str, ...]]:
     ]
 
 
-def _joined(run: Sequence[str]) -> str:
+def _join(run: Sequence[str]) -> str:
     text = run[0]
     for word in run[1:]:
         text += word if _HAN.match(word) and _HAN.match(text[-1]) else f" {word}"

@@ -73,7 +73,7 @@ def units(text: str) -> list[Unit]:
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Spans of the sentences of `text[start:end]` without surrounding white space."""
     for begin, stop in sentences(text, start, end):
-        yield from _trimmed(text, begin, stop)
+        yield from _trim(text, begin, stop)
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
@@ -129,7 +129,7 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         if i != separator and (s, e) != header:
             yield from (
                 Unit("row", *span, f"{context} {names}".strip(), header)
-                for span in _trimmed(text, s, e)
+                for span in _trim(text, s, e)
             )
 
 
@@ -140,7 +140,7 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         return
     for s, e in lines:
         if not FENCE.match(text[s:e]):
-            yield from (Unit("sentence", *span, context) for span in _trimmed(text, s, e))
+            yield from (Unit("sentence", *span, context) for span in _trim(text, s, e))
 
 
 def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
@@ -152,7 +152,7 @@ def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[
         start = stop + 1
 
 
-def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     quote = _QUOTE.match(text, start, end)
     start = quote.end() if quote else start
     while start < end and text[start].isspace():

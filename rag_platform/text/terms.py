@@ -81,13 +81,13 @@ def kind_weight(term: str) -> float:
 _IRREGULAR = {"die": "d", "lie": "l", "tie": "t", "sky": "sk"}  # dying, lying, tying, skies
 
 
-def folded(terms: Iterable[str]) -> list[str]:
+def fold_terms(terms: Iterable[str]) -> list[str]:
     """The terms, none with white space inside, without accents."""
     found: list[str] = _analyzer(stems=False).analyze(" ".join(terms))
     return found
 
 
-def stemmed(terms: Iterable[str]) -> list[str]:
+def stem_terms(terms: Iterable[str]) -> list[str]:
     """The stems of lower-case terms, none with white space inside, without accents; what is no
     English word stays as it is.
     """
@@ -103,7 +103,9 @@ def stem(term: str) -> str:
     >>> stem("policies"), stem("company's"), stem("max_retries")
     ('polici', 'compani', 'max_retries')
     """
-    return "".join(stemmed([term])) if term.isascii() and term.replace("'", "").isalpha() else term
+    return (
+        "".join(stem_terms([term])) if term.isascii() and term.replace("'", "").isalpha() else term
+    )
 
 
 def beginning(stem: str) -> str:

@@ -32,7 +32,7 @@ class Sentence:
     rank: float = 0.0
 
 
-def ranked(sections: Sequence[str]) -> list[Sentence]:
+def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
     """The sentences of the sections in reading order with their ranks, which sum to 1; empty where
     there is no prose.
     """
@@ -77,7 +77,7 @@ def ranked(sections: Sequence[str]) -> list[Sentence]:
     ]
 
 
-def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+def choose_sentences(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
     """The `count` best sentences in reading order, none of which says what a better one says."""
     best: list[Sentence] = []
     kept: list[set[str]] = []
@@ -91,7 +91,7 @@ def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
     return sorted(best, key=lambda item: item.place)
 
 
-def wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
+def count_wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
     """How many sentences a summary takes: more of a longer document, within the bounds."""
     return max(least, min(most, round(math.sqrt(len(sentences)))))
 

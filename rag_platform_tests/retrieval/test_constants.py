@@ -1,4 +1,4 @@
-"""docs/retrieval.md lists every constant of the query path as the modules have it, with a source."""
+"""docs/retrieval.md lists every constant of the query path with its value and its source."""
 
 from __future__ import annotations
 

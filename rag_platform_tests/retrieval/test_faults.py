@@ -67,7 +67,7 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("trust", "rag_platform.retrieval.retrievers:is_foreign", "", {}),
     ("filter", "rag_platform.query.filters:plan", "", {}),
     ("filter", "rag_platform.query.filters:select_favoured", "", SOFT),
-    ("filter", "rag_platform.retrieval.reranking:boosted", "", SOFT),
+    ("filter", "rag_platform.retrieval.reranking:boost", "", SOFT),
     (
         "rerank",
         "rag_platform.retrieval.provider_cache:Models.reranker",
@@ -80,7 +80,7 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
         "reranker: {provider: features, only_below_confidence: 0.5}\n",
         {},
     ),
-    ("dedupe", "rag_platform.retrieval.ranking:limited", "", {}),
+    ("dedupe", "rag_platform.retrieval.ranking:select_shown", "", {}),
     ("hydration", "rag_platform.retrieval.ranking:with_picture_texts", "", {}),
     ("context", "rag_platform.answering.context_builder:_order", "", {}),
     ("generation", "rag_platform.answering.citations:checked", "", {}),

@@ -10,7 +10,7 @@ from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
 from rag_platform.registry import build
 from rag_platform.retrieval.lexical_reranker import Features, select_terms
-from rag_platform.retrieval.reranking import reranked
+from rag_platform.retrieval.reranking import apply_reranker
 
 ONLY_WORDS = {"fused": 0.0, "headings": 0.0, "phrases": 0.0, "identifiers": 0.0}
 
@@ -28,7 +28,9 @@ def asked(text: str, **fields: object) -> QueryIR:
 def order(query: QueryIR, hits: list[Hit], **weights: float) -> list[str]:
     return [
         found.chunk_id
-        for found in reranked(Features(**weights), RerankConfig(provider="features"), query, hits)
+        for found in apply_reranker(
+            Features(**weights), RerankConfig(provider="features"), query, hits
+        )
     ]
 
 
