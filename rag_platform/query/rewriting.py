@@ -1,8 +1,7 @@
-"""A question rewritten by a language model into the same QueryIR, its reply checked word by word.
+"""A question rewritten by a language model, its reply checked word by word.
 
-The model makes the question clearer, brings other words and may tell filters; what the user wrote
-still leads: his own words are searched with full weight, the model's with that of synonyms, and a
-question that lost an identifier, a number or a quotation is not believed.
+What the user wrote leads: the user's words are searched with full weight, the model's with that of
+synonyms, and a question that lost an identifier, a number or a quotation is not used.
 """
 
 from __future__ import annotations
@@ -85,11 +84,9 @@ def rewrite(
     `config.rewrite.queries` further questions.
 
     Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules
-    filter by, and not at all where `infer` (None: the configuration) is off; each is named in
-    `warnings`, and so is one that is left out because it is not valid or says what the question
-    does not: for words of the library, dates and scores that can be told. The text is kept. Raises
-    ProviderError `bad_output` for a reply that is not what was asked for, and what the model's
-    provider raises.
+    filter by, and only where `infer` (None: the configuration) is on. Each is named in `warnings`,
+    as is one that was left out because it is invalid or names what the question does not. Raises
+    ProviderError `bad_output` for a reply of another form, and what the provider raises.
     """
     prompt = prompts.load(PROMPT, FIELDS)
     infers = config.inference.enabled if infer is None else infer
@@ -128,7 +125,7 @@ def rewrite(
 
 
 def _profile(prompt_id: str, completion: Completion) -> str:
-    """Which prompt in which wording was put to which model."""
+    """Which prompt, in which wording, went to which model."""
     return f"{prompt_id}+{completion.provider}:{completion.model}"
 
 
@@ -167,9 +164,7 @@ def _bad(what: str, text: str) -> ProviderError:
 
 
 def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
-    """The rewritten question, or the user's own with a warning where the model's left out what must
-    stand.
-    """
+    """The rewritten question, or the user's own with a warning where the model's lost something."""
     question = _clip(reply["question"])
     if not question or len(question) > MAX_REWRITTEN_CHARS:
         raise _bad(
@@ -183,16 +178,14 @@ def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
 
 
 def _find_lost(question: str, query: QueryIR) -> str | None:
-    """The first identifier, quotation or number of the searched text that a wording left out; None
-    when it holds them all.
-    """
+    """The first identifier, quotation or number of the question that a wording lost, if any."""
     held = fold(question)
     must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.normalised))
     return next((text for text in must if fold(clean(text)) not in held), None)
 
 
 def _further(wordings: Sequence[str], question: str, query: QueryIR) -> list[str]:
-    """Other wordings that keep what must stand, each once, none that is asked anyway."""
+    """Other wordings that lose nothing, each once, none that is searched anyway."""
     asked = {fold(question), fold(clean(query.original))}
     found: dict[str, str] = {}
     for wording in map(_clip, wordings):
@@ -229,7 +222,7 @@ def _clip(text: str) -> str:
 
 
 def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list[str]]:
-    """(conditions by field, what is to be said of them and of those that were left out)."""
+    """(conditions by field, warnings about them and about those that were left out)."""
     if not isinstance(told, list):
         return {}, ["the filters of the rewritten question were left out, for they are no list"]
     found: Json = {}

@@ -1,9 +1,7 @@
-"""What else a word may be called: synonyms, aliases and abbreviations of the configuration, found
-in a question by whole words.
+"""Synonyms, aliases and abbreviations of the configuration, found in a question by whole words.
 
-A name is found where its words stand side by side in the question; in scripts without spaces every
-character is a word, so Chinese names are found inside longer runs. Where two names overlap the
-longer one counts.
+In scripts without spaces every character is a word, so Chinese names are found inside longer runs.
+Where two names overlap the longer one counts.
 """
 
 from __future__ import annotations
@@ -34,10 +32,8 @@ class Vocabulary:
     digest: str
 
     def expansions(self, text: str, weight: float, most: int) -> tuple[tuple[str, float], ...]:
-        """At most `most` other names of what the text names, in the order of the text, each once
-        with the weight given.
-
-        What the text says itself is left out.
+        """At most `most` other names, with that weight, for what the text names, in its order; none
+        that the text holds already.
         """
         if not self.names or not most or not weight:
             return ()
@@ -68,9 +64,7 @@ class Vocabulary:
 
 def load_vocabulary(config: QueryConfig) -> Vocabulary:
     """The names of `synonyms` and of the file `synonyms_path`; a name brings its aliases, an alias
-    brings its name.
-
-    Raises ConfigError for a file that cannot be read or is no mapping of names to lists of names.
+    its name. Raises ConfigError for a file that is no mapping of names to lists of names.
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
     return _build(
@@ -79,8 +73,8 @@ def load_vocabulary(config: QueryConfig) -> Vocabulary:
 
 
 def read_mtime(config: QueryConfig) -> int:
-    """When the file `synonyms_path` was last written, in nanoseconds; 0 without one. Raises
-    ConfigError when there is no such file.
+    """When the file `synonyms_path` was written, in nanoseconds; 0 without one. Raises ConfigError
+    when it does not exist.
     """
     if not config.synonyms_path:
         return 0

@@ -1,5 +1,5 @@
-"""How far an answer may be trusted: whether its passages hold the question's words, both retrievers
-agree, and its hits stand out.
+"""How far an answer can be trusted: its passages hold the question's words, both retrievers agree,
+and its hits stand out.
 """
 
 from __future__ import annotations
@@ -36,16 +36,15 @@ def confidence(
     borne_out: float = 1.0,
 ) -> float:
     """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2
-    agreement + 0.1 standing) x borne out.
+    agreement + 0.1 standing) x borne_out.
 
-    Coverage is the share of the question's words in the cited chunk with its headings that holds
-    most of them, of a comparison in all cited ones, a word weighing the more the less of the
-    evidence holds it; where the cited chunks are in another language than the question, that of its
-    identifiers and names, or one half without any. Agreement is the share of the first three hits
-    that both legs found, one half with one leg alone. Standing is where the best cited score lies
-    between the lowest and the highest. Borne out is how far the cited passages agree with what the
-    answer says (`citations.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
-    answers, it is no probability.
+    Coverage is the share of the question's words, rare ones weighing more, in the cited chunk with
+    its headings that holds most of them; of a comparison in all cited ones; where the languages
+    differ, of its identifiers and names, or one half without any. Agreement is the share of the
+    first three hits that both retrievers found, one half with one retriever. Standing is where the
+    best cited score lies between the lowest and the highest. `borne_out` is how far the cited
+    passages agree with the answer (`citations.Cited`). At most 0.2 without a citation, 0 without
+    hits. It orders answers and is no probability.
     """
     if not hits:
         return 0.0
@@ -75,8 +74,8 @@ def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) 
     """The share of the question's words in the passage that holds most of them; of a comparison in
     all of them together.
 
-    Words that stand far apart say little: with the right passage taken away its neighbours together
-    still hold most of them.
+    Words that stand far apart say little: without the right passage its neighbours together still
+    hold most of them.
     """
     question = question_text(query)
     together = isinstance(query, QueryIR) and query.intent == "compare"

@@ -53,8 +53,8 @@ class Features:
     """The weighted mean of the features that the question has, 0 to 1; a weight of 0 leaves one
     out.
 
-    The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); no set
-    of six loses by them.
+    The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); none of
+    six sets loses by them.
     """
 
     fused: float = 1.0
@@ -73,8 +73,8 @@ class Features:
             raise ValueError("no weight may be negative, and one must be above 0")
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """One score a hit, 0 to 1; they depend on the other hits, so only those of one call
-        compare.
+        """One score a hit, 0 to 1; only those of one call compare, because they depend on each
+        other.
         """
         if not hits:
             return []
@@ -110,8 +110,8 @@ class Features:
 
 
 def select_terms(text: str) -> list[str]:
-    """The distinct words of a normalised question that carry meaning: what their forms begin with,
-    and pairs of Chinese characters.
+    """The distinct meaningful words of a lower-case question: the beginnings of their forms, and
+    pairs of Chinese characters.
     """
     found: dict[str, None] = {}
     for word in RUN.findall(text):
@@ -156,7 +156,7 @@ def _score_words(
 
 
 def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
-    """Where a word begins with the term; Chinese has no such beginnings."""
+    """Where a word begins with the term; anywhere for Chinese."""
     found: list[int] = []
     at = text.find(term)
     while at >= 0:
@@ -220,9 +220,7 @@ def _has_phrase(phrase: str, text: str) -> bool:
 
 
 def _match_identifier(identifier: str, text: str) -> float:
-    """1 where it stands exactly; less where it does not, and 0 where instead others of its kind
-    stand, if it is the name of one thing.
-    """
+    """1 for an exact match, less without one, and 0 where others of its kind stand instead."""
     name = identifier.lower()
     exact, others = _patterns(name)
     if name in text and exact.search(text):
@@ -234,12 +232,11 @@ def _match_identifier(identifier: str, text: str) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _patterns(name: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
-    """(the identifier, the identifiers of its kind), both only where they are no part of a longer
-    one.
+    """(the identifier, the identifiers of its kind), neither as a part of a longer one.
 
     Of its kind is what has other digits, or other single letters, in the same places. What names
-    many things (M1, 3rd, EMNLP2022, 24-10) has no kind: texts write it in other ways, too, and mean
-    the same.
+    many things (M1, 3rd, EMNLP2022, 24-10) has no kind: texts write it in several ways and mean the
+    same.
     """
     coded = (
         sum(map(str.isdigit, name)) > 2

@@ -1,4 +1,4 @@
-"""Loads before the first question what it will need."""
+"""Loads what the first question needs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
-    """Open the release of the namespace, by default the default one or else the first, and load
-    what its first query needs.
+    """Open a namespace's release, by default the default one or else the first, and load what its
+    first query needs.
 
-    The words of questions are loaded once no question has run for a while, or `at_once`. What is
-    missing is told by that query, not here.
+    Words are loaded once no question has run for a while, or `at_once`. That query, and not this
+    call, reports what is missing.
     """
     published = library.namespaces()
     namespace = namespace or library.settings.default_namespace
@@ -55,9 +55,7 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
 
 
 def _wait_for_idleness(library: Library) -> None:
-    """Until no question has run for a while: on few cores one asked at once would wait for words
-    that it may not need.
-    """
+    """Wait until no question has run for a while: on few cores one would have to wait for words."""
     began = quiet = time.monotonic()
     while (now := time.monotonic()) < min(quiet + QUIET_SECONDS, began + PATIENCE_SECONDS):
         time.sleep(0.05)

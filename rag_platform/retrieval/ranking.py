@@ -1,5 +1,5 @@
-"""From candidates to hits: the last filters, the reranker, preferences and what is shown; each
-failure a fallback that is told.
+"""From candidates to hits: the last filters, the reranker, preferences, and which hits are shown.
+Every failure is a fallback.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from rag_platform.retrieval.search_context import SearchContext
 
 
 def filter_after(s: SearchContext, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
-    """The candidates but for those that have a field that is tested now and do not match it; all of
-    them when that cannot be told.
+    """The candidates without those that have a patchy field and do not match it; all of them when
+    that cannot be decided.
     """
     with tracing.span(
         "stage.filter",
@@ -71,8 +71,7 @@ def rank(
     found: Retrieved,
     top_k: int,
 ) -> list[Hit]:
-    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per
-    document.
+    """At most top_k hits after reranking, preferences, de-duplication and the limit per document.
 
     None, and `flags["error"]`, where the texts of the candidates cannot be read.
     """
@@ -148,7 +147,7 @@ def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> 
 
 
 def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
-    """False under load, and where the order is surer than `reranker.only_below_confidence`."""
+    """False under load, and where confidence reaches `reranker.only_below_confidence`."""
     if limits.RERANK in s.without:
         s.give_up("rerank", "the hits were not reranked", s.library.load.running)
         return False
@@ -159,7 +158,7 @@ def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], legs_ran: 
 def _find_favoured(
     s: SearchContext, plan: FilterPlan, rows: dict[str, ChunkRow]
 ) -> dict[str, set[str]]:
-    """Preference to the chunk ids that have it; one that cannot be told is left out."""
+    """Preference to the chunk ids that satisfy it; one that fails is left out."""
     signals = find_preferred(plan.soft, rows)
     for name, where, params in filters.select_favoured(list(rows), plan):
         with s.attempt("filter", f"the preference {name} failed and was left out (%s)"):
@@ -170,10 +169,8 @@ def _find_favoured(
 def _read_hits(
     s: SearchContext, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span
 ) -> tuple[list[Hit], dict[str, ChunkRow]]:
-    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the
-    whole pool would cost more.
-
-    None where the catalog cannot be read: without texts there is nothing to show.
+    """Hits in the order of the candidates, read `step` at a time until top_k remain: reading the
+    whole pool costs more. None where the catalog cannot be read.
     """
     rows: dict[str, ChunkRow] = {}
     hits: list[Hit] = []
@@ -200,7 +197,7 @@ def _read_hits(
 
 
 def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
-    """The hits that are shown; the first of them where it cannot be told which repeat others."""
+    """The hits that are shown; the first ones where repeated ones cannot be told apart."""
     config, asked = s.strategy.retrieval, s.request.max_per_document
     with s.attempt(
         "dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span

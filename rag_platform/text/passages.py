@@ -1,6 +1,4 @@
-"""A chunk's text cut into the units an answer may quote: sentences, list items, table rows, code
-blocks.
-"""
+"""A chunk's text cut into what an answer may quote: sentences, items, table rows, code blocks."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ class Unit:
 
 
 def units(text: str) -> list[Unit]:
-    """The units of a chunk in order; headings, rules, bare markup and the separator rows of tables
-    are none.
-    """
+    """The units of a chunk in order, without headings, rules, bare markup and separator rows."""
     found: list[Unit] = []
     heading = intro = ""
     for kind, start, end in _blocks(text):
@@ -118,9 +114,7 @@ def _kind(line: str) -> str:
 
 
 def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
-    """One unit a body row; the row before the separator is the header. Rows of a table cut
-    elsewhere have none.
-    """
+    """One unit a body row; the row before the separator is the header, if there is one."""
     lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None

@@ -1,8 +1,5 @@
 """The words of questions, answers and passages, weighed alike wherever texts are compared: the
-terms of the word index, stemmed.
-
-Chinese is segmented and identifiers count whole and in parts. Identifiers weigh most, function
-words nothing.
+stemmed terms of the word index. Identifiers weigh most, function words nothing.
 """
 
 from __future__ import annotations
@@ -59,17 +56,15 @@ _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a question: the terms that a text holds of it, in whole or in part, and how much it
-    counts.
-    """
+    """A word of a question: its terms, all or some of which a text may hold, and its weight."""
 
     text: str
     parts: tuple[str, ...]
     weight: float
 
     def share_in(self, have: Collection[str]) -> float:
-        """The share of the word that stands among the terms of a text, 0 to 1; half of it is a
-        third of its meaning.
+        """The share of the word among the terms of a text, 0 to 1; half of the terms are a third of
+        the meaning.
         """
         if len(self.parts) == 1:
             return 1.0 if self.parts[0] in have else 0.0
@@ -119,8 +114,8 @@ def question_words(query: str) -> tuple[Word, ...]:
 
 
 def _shares(text: str) -> dict[str, float]:
-    """How much the parts of identifiers count, that are no words of the question themselves:
-    together half of the whole.
+    """How much the parts of identifiers count that are no words of the question: together half of
+    the whole.
     """
     cut = [stemmed_word(word) for word in segmentation.ascii_words(text)]
     found = {part: 0.5 / len(parts) for _, *parts in cut for part in parts}
@@ -129,9 +124,7 @@ def _shares(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class QuestionTerms:
-    """The terms of a question's words, found in texts of which only what may hold them is cut into
-    terms.
-    """
+    """The terms of a question's words, looked for without cutting whole texts into terms."""
 
     terms: frozenset[str]
     pairs: tuple[str, ...]
@@ -139,7 +132,7 @@ class QuestionTerms:
     others: frozenset[str]
 
     def find_in(self, text: str) -> frozenset[str]:
-        """Those of them that stand among the `terms` of the text."""
+        """Those of them among the `terms` of the text."""
         if len(self.terms) > _MANY:  # looking for each of them would take longer
             return self.terms.intersection(terms(text))
         normal = segmentation.to_nfkc(text)
@@ -190,10 +183,9 @@ def _stands_in(term: str, beginning: str, text: str, folded: str) -> bool:
 
 
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
-    """The share of the question's words, by weight, that stands in the texts; 0 without texts.
+    """The share of the question's words, by weight, in the texts together; 0 without texts.
 
-    A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that
-    none holds weighs most.
+    A word weighs the more the fewer of the texts `among` which they were chosen hold it.
     """
     return _best(query, [frozenset().union(*_find_terms_each(query, texts))], among)
 
@@ -225,8 +217,8 @@ def _find_terms(query: str, text: str) -> frozenset[str]:
 
 
 def names_coverage(query: str, texts: Sequence[str]) -> float:
-    """The share of the question's identifiers and names that stands in texts of any language; one
-    half where it has none.
+    """The share of the question's identifiers and names in texts of any language; one half without
+    any.
     """
     names = [word for word in question_words(query) if word.weight > 1]
     have = frozenset().union(*_find_terms_each(query, texts))
@@ -252,9 +244,7 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
 
 
 def _names(text: str) -> set[str]:
-    """The terms of proper names: capitals within an English question, every Latin word of a Chinese
-    one.
-    """
+    """The terms of proper names: capitals in an English question, Latin words in a Chinese one."""
     wide = is_wide(text)
     found = (
         match

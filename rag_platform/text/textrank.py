@@ -2,8 +2,8 @@
 the word index.
 
 Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the
-rank of a sentence is its PageRank in that graph the jump going more often
-to sentences near the beginning of the document and of their section.
+jump of PageRank goes more often to sentences near the beginning of the document and of their
+section.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence or list item of a section, verbatim, and its rank among all of the document."""
+    """A sentence or list item of a section, verbatim, with its rank in the document."""
 
     text: str
     section: int  # position of its section in the document
@@ -33,9 +33,7 @@ class Sentence:
 
 
 def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
-    """The sentences of the sections in reading order with their ranks, which sum to 1; empty where
-    there is no prose.
-    """
+    """The sentences of the sections in reading order; ranks sum to 1. Empty without prose."""
     import numpy as np  # not to be paid for by a command that ranks nothing
 
     from rag_platform.text.pagerank import pagerank
@@ -78,7 +76,7 @@ def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
 
 
 def choose_sentences(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """The `count` best sentences in reading order, none of which says what a better one says."""
+    """The `count` best sentences in reading order, none repeating a better one."""
     best: list[Sentence] = []
     kept: list[set[str]] = []
     for sentence in sorted(sentences, key=lambda item: (-item.rank, item.place)):
