@@ -183,11 +183,7 @@ def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k
     with nullcontext(False) if remote else limits.searches.taken(turn):
         while wanted:
             calls = {name: partial(search.run, name) for name in wanted}
-            in_turn = len(calls) == 2 and not remote
-            if in_turn and limits.searches.crowded(2 * s.library.load.running):
-                outcomes |= _run_in_turn(s, calls, ends)
-            else:
-                outcomes |= _run_at_once(s, calls, ends)
+            outcomes |= _run_at_once(s, calls, ends)
             wanted = [
                 other
                 for name, outcome in outcomes.items()
@@ -344,19 +340,6 @@ def _run_at_once(s: SearchContext, calls: _Calls, ends: float) -> dict[str, _Out
     # the words take longer, and soon leave the interpreter's lock
     futures = {name: limits.start(calls[name]) for name in reversed(list(calls))}
     return {name: _wait(s, name, futures[name], ends - time.monotonic()) for name in calls}
-
-
-def _run_in_turn(s: SearchContext, calls: _Calls, ends: float) -> dict[str, _Outcome]:
-    """Both in one thread: with other questions on the other processors two threads would only wait
-    for each other.
-
-    Words go first and have half of the time; when they hang, vectors get a thread of their own.
-    """
-    sparse, dense = limits.start_in_turn([calls["sparse"], calls["dense"]])
-    words = _wait(s, "sparse", sparse, (ends - time.monotonic()) / 2)
-    if not sparse.done() and dense.cancel():
-        dense = limits.start(calls["dense"])
-    return {"dense": _wait(s, "dense", dense, ends - time.monotonic()), "sparse": words}
 
 
 def _wait(s: SearchContext, name: str, future: Future[list[Candidate]], seconds: float) -> _Outcome:
