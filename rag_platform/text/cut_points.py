@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rag_platform.text.graphemes import is_grapheme_boundary
-from rag_platform.text.keyphrases import dictionary
 from rag_platform.text.markdown_blocks import CODE_SPAN, HEADING, Guarded, structure
 from rag_platform.text.scripts import HAN, KANA
+from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.sentences import CLOSERS, sentence_ends
 
 Ends = Callable[[str, int, int], Iterable[int]]  # where in text[start:end] a separator ends
@@ -218,7 +218,7 @@ def word_ends(text: str, low: int, high: int) -> Iterator[int]:
     if CHARACTER.search(text, max(0, low - 1), high + 1) is None:
         return
     place = max(0, low - CONTEXT)
-    for word in dictionary().cut(text[place : high + CONTEXT]):
+    for word in chinese_dictionary().cut(text[place : high + CONTEXT]):
         place += len(word)
         beside = text[place - 1 : place + 1]
         if (

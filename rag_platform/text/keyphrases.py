@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from rag_platform.config.settings import KeyphraseConfig, config_dir
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.text.pagerank import pagerank
+from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 
 WINDOW = 4  # words this near are neighbours
@@ -141,22 +141,13 @@ def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
 
 def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
     """(word, part of speech) of a run of Han characters; a run that is not Chinese stays whole."""
-    return list(dictionary().tag(run)) if tagged else [(run, "n")]
+    return list(chinese_dictionary().tag(run)) if tagged else [(run, "n")]
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def _is_subject(word: str) -> bool:
     """Words of one letter or sign and bare numbers name nothing."""
     return len(word) > 1 and (word.isalpha() or any(map(str.isalpha, word)))
-
-
-@functools.cache
-def dictionary() -> Any:
-    """The Chinese dictionary of the program, loaded once."""
-    import rjieba
-
-    # of our own: words that other code adds to the shared one must not change what is stored
-    return rjieba.Jieba()
 
 
 def _stop_words(path: str) -> frozenset[str]:

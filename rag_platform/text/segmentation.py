@@ -16,7 +16,7 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -206,7 +206,7 @@ def dictionary_terms(run: str) -> list[str]:
     >>> dictionary_terms("南京市长江大桥")
     ['南京', '京市', '南京市', '长江', '大桥', '长江大桥']
     """
-    return [word[:MAX_TERM_CHARS] for word in _dictionary()(run)]
+    return [word[:MAX_TERM_CHARS] for word in chinese_dictionary().cut_for_search(run)]
 
 
 def word_terms(token: str) -> list[str]:
@@ -248,13 +248,13 @@ def is_identifier(term: str) -> bool:
 
 
 @functools.cache
-def _dictionary() -> Callable[[str], list[str]]:
+def chinese_dictionary() -> Any:
+    """The Chinese dictionary of the program, loaded once: words that other code adds to rjieba's
+    own must not change what is stored.
+    """
     import rjieba
 
-    # An instance of our own: words that other code adds to the shared one must not change what an
-    # index holds.
-    cut: Callable[[str], list[str]] = rjieba.Jieba().cut_for_search
-    return cut
+    return rjieba.Jieba()
 
 
 MAX_WORDS = 200_000
