@@ -45,12 +45,15 @@ from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.ledger.ledger import Ledger
+from rag_platform.observability import tracing
+from rag_platform.processes.limits import Deadline
 from rag_platform.query import analysis
 from rag_platform.registry import build
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import Access
+from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.storage.store import Store
 from rag_platform.text.language import language
 
@@ -223,8 +226,16 @@ def rankings(
                     f" {error.message}"
                 )
                 continue
+            context = SearchContext(
+                library,
+                lease,
+                strategy,
+                QueryRequest(text),
+                tracing.Trace("query", None, {"trace_id": ""}),
+                Deadline.after(60.0),
+            )
             both = retrievers.retrieve(
-                library, lease, strategy, query, "hybrid", Access(), strategy.retrieval.pool_k
+                context, query, "hybrid", Access(), strategy.retrieval.pool_k
             )
             found["dense"][query_id], found["bm25"][query_id] = (
                 listed(both.dense),

@@ -52,8 +52,8 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors
 from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back
 from rag_platform.releases.release_store import OpenRelease, open_release
-from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.retrievers import prefers_approximate
 from rag_platform.storage.store import Store
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -226,17 +226,13 @@ def ask(
     texts = [question(rng) for _ in range(count)]
     k = shelf.strategy.retrieval.pool_k
     counts = release.manifest.counts
-    chosen = retrievers.plan_access(
-        rows=counts["dense"],
-        dim=DIM,
-        chunks=counts["lexical"],
-        allowed=None,
-        k=k,
-        recall=counts.get("ann_recall"),
-        config=shelf.strategy.retrieval,
-        has_ann=release.dense is not None and release.dense.has_ann,
+    approximate = (
+        release.dense is not None
+        and release.dense.has_ann
+        and prefers_approximate(
+            counts["dense"], DIM, counts.get("ann_recall"), shelf.strategy.retrieval
+        )
     )
-    approximate = chosen.dense == "ann"
     library = Library(shelf.settings, shelf.store, hidden_by_ledger(shelf.store))
     vectors = [library.query_vector(shelf.strategy.embedding, text)[0] for text in texts]
     if release.dense is not None:

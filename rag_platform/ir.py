@@ -349,13 +349,13 @@ class EmbedderInfo:
 
 @dataclass(frozen=True, slots=True)
 class QueryIR:
-    """A question prepared for the legs; what each of them reads."""
+    """A question prepared for the retrievers."""
 
-    original_query: str
-    normalized_query: str  # NFKC, one space between words, lower case
-    dense_query_text: str
-    sparse_query_expr: str
-    query_hash: str  # of normalized_query
+    original: str  # as it was asked
+    normalised: str  # NFKC, one space between words, without the words that became filters
+    dense_text: str  # what is embedded: `normalised` in half width, or a model's rewriting
+    sparse_query: str  # `normalised` without function words, for the word index
+    query_hash: str  # of the whole question in lower case without punctuation
     language: str  # ISO 639-1 as text.language tells it, or und
     intent: str = "search"  # search | summarize | compare | metadata_filter | tool_call
     filters: Json = field(default_factory=dict)  # the caller's and the inferred ones
@@ -374,17 +374,6 @@ class QueryIR:
     warnings: tuple[str, ...] = ()
     query_profile_id: str = ""
     rewrite_profile_id: str = ""
-    asked_text: str = ""  # the question without the words that became filters; empty: the question
-    about: str = ""  # asked_text without the words of preferences and commands; empty: the same
-    # sparse_query_expr and what function words texts in its language hold; empty: the same
-    asked_words: str = ""
-
-    @property
-    def subject(self) -> str:
-        """The question without the words that became filters, preferences or commands: no passage
-        holds `PDF only` or `summarise`.
-        """
-        return self.about or self.asked_text or self.original_query
 
 
 @dataclass(slots=True)  # not frozen: hundreds are made for every question, in a third of the time

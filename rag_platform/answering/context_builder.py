@@ -130,7 +130,7 @@ def _order(hits: Sequence[Hit], rows: Vectors | None, mmr_lambda: float) -> Iter
             else float(rows[i] @ rows[j])
         )
 
-    return hydration.diversified(min_max([hit.score for hit in hits]), alike, mmr_lambda)
+    return hydration.diversify(min_max([hit.score for hit in hits]), alike, mmr_lambda)
 
 
 def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
@@ -216,7 +216,7 @@ class _Context:
                 self._fits(neighbour, None, centre.anchor)
 
     def _repeats(self, hit: Hit, row: Vectors | None) -> bool:
-        if hydration.normalized(hit.chunk_text) in self.texts or any(
+        if hydration.normalise_blanks(hit.chunk_text) in self.texts or any(
             hit.chunk_id == place.hit.chunk_id for place in self.places
         ):
             return True
@@ -243,7 +243,7 @@ class _Context:
         if self.tokens + size > self.config.max_tokens:
             return False
         self.places.append(_Place(hit, len(self.places) if anchor is None else anchor, row))
-        self.texts.add(hydration.normalized(hit.chunk_text))
+        self.texts.add(hydration.normalise_blanks(hit.chunk_text))
         self.tokens += size
         return True
 

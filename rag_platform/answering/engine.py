@@ -33,10 +33,10 @@ from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
 from rag_platform.protocols import Vectors
 from rag_platform.retrieval import confidence, fusion
-from rag_platform.retrieval.hydration import limited
+from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
-from rag_platform.retrieval.search_context import Search
+from rag_platform.retrieval.search_context import SearchContext
 
 # Errors by which the whole question fails: no other namespace could answer it either.
 _FATAL_CODES = frozenset(
@@ -147,7 +147,7 @@ def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
         dense = (
             opened.release.dense is not None and (q.request.mode or own.retrieval.mode) != "sparse"
         )
-        unloaded = q.library.models.unloaded(
+        unloaded = q.library.models.find_unloaded(
             own, dense=dense, rerank=q.request.rerank, answer=q.request.answer
         )
         for kind, built in unloaded.items():
@@ -175,8 +175,7 @@ def _open_namespaces(q: Question) -> Iterator[tuple[Lease, Strategy]]:
 def _search_one(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
     """What the only namespace has for the question."""
     found = _search(q, lease, strategy, deadline)
-    q.flags.update(found.flags)
-    q.warnings += found.warnings
+    q.include(found.fallbacks)
     return found
 
 
@@ -188,7 +187,7 @@ def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -
             release_id=lease.release_id,
             request={name: getattr(q.request, name) for name in _REQUEST_FIELDS},
         )
-    return search(Search(q.library, lease, strategy, q.request, q.trace, deadline, q.shed))
+    return search(SearchContext(q.library, lease, strategy, q.request, q.trace, deadline, q.shed))
 
 
 def _search_all(q: Question, deadline: Deadline) -> list[Found]:
@@ -214,10 +213,10 @@ def _search_all(q: Question, deadline: Deadline) -> list[Found]:
             if getattr(attempt.error, "code", "") in _FATAL_CODES:
                 raise attempt.error
             errors[name] = attempt.error
-    searched = {name: item for name, item in found.items() if "error" not in item.flags}
+    searched = {name: item for name, item in found.items() if "error" not in item.fallbacks.flags}
     if searched:  # else nothing could be searched, and the answer says so
         for name, item in found.items():
-            if (error := item.flags.get("error")) is not None:
+            if (error := item.fallbacks.flags.get("error")) is not None:
                 errors[name] = ProviderError(error["message"], code=error["code"])
         found = searched
     _report_namespaces(q, found, errors)
@@ -236,7 +235,7 @@ def _report_namespaces(q: Question, found: dict[str, Found], errors: dict[str, E
         raise first
     for name in q.namespaces:
         if name in found:
-            q.warnings += [f"{name}: {warning}" for warning in found[name].warnings]
+            q.warnings += [f"{name}: {warning}" for warning in found[name].fallbacks.warnings]
             continue
         q.warnings.append(
             f"{name}: could not be asked ({faults.describe(errors[name])}); the others answered"
@@ -244,8 +243,8 @@ def _report_namespaces(q: Question, found: dict[str, Found], errors: dict[str, E
         fields = tracing.error_fields(errors[name])
         tracing.event("query.fallback", {"namespace": name, **fields})
     for item in reversed(found.values()):  # where flags differ, those of the first namespace win
-        q.flags.update(item.flags)
-    q.flags["namespaces"] = {name: item.flags for name, item in found.items()}
+        q.flags.update(item.fallbacks.flags)
+    q.flags["namespaces"] = {name: item.fallbacks.flags for name, item in found.items()}
     if codes:
         q.flags["namespaces_failed"] = codes
 
@@ -265,8 +264,8 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
             " turns"
         )
         with q.attempt("merge", warning, span=span):
-            merged = fusion.by_namespace(first.query.subject, every)
-            hits = limited(
+            merged = fusion.merge_namespaces(confidence.question_text(first.query), every)
+            hits = select_shown(
                 merged,
                 first.top_k,
                 dedupe=config.dedupe,

@@ -31,7 +31,7 @@ from rag_platform.text.term_overlap import (
     MEANS,
     POINTS,
     Word,
-    asked,
+    question_terms,
     question_words,
     rarity,
 )
@@ -108,7 +108,7 @@ def _score_units(question: str, evidence: Sequence[Hit], keep_ratio: float) -> l
     be missing.
     """
     words = question_words(question)
-    said = cache(asked(question).held)
+    said = cache(question_terms(question).find_in)
     read = [_find_quotable(hit.chunk_text) for hit in evidence]
     held = [
         [said(hit.chunk_text[unit.start : unit.end]) for unit in items]
@@ -149,7 +149,7 @@ def _score_units(question: str, evidence: Sequence[Hit], keep_ratio: float) -> l
         ):
             break
         text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
-        score = _weigh_form(item, text, asks, asked(question).terms)
+        score = _weigh_form(item, text, asks, question_terms(question).terms)
         scored.append(dataclasses.replace(item, score=score))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
 
@@ -173,7 +173,7 @@ def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[froz
 
     @cache
     def weight(known: frozenset[str]) -> float:
-        return sum([weight * word.held(known) for word, weight in pairs]) if known else 0.0
+        return sum([weight * word.share_in(known) for word, weight in pairs]) if known else 0.0
 
     return weight
 

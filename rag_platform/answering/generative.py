@@ -67,7 +67,7 @@ class Generative:
         shown = list(evidence)
         while True:
             messages = prompt.messages(
-                query=query.original_query, context=render_passages(shown, self.format)
+                query=query.original, context=render_passages(shown, self.format)
             )
             tracing.event(
                 "generation.prompt",

@@ -189,16 +189,18 @@ def summarize_document(
 
 def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
     """The most central sentences, verbatim, each with its section."""
-    sentences = textrank.ranked([part.text for part in parts])
+    sentences = textrank.rank_sentences([part.text for part in parts])
     if style == "detailed":
         best = [
             item
             for n in range(len(parts))
-            for item in textrank.chosen([s for s in sentences if s.section == n], _PER_SECTION)
+            for item in textrank.choose_sentences(
+                [s for s in sentences if s.section == n], _PER_SECTION
+            )
         ]
     else:
         least, most = (1, 3) if style == "short" else (5, 8)
-        best = textrank.chosen(sentences, textrank.wanted(sentences, least, most))
+        best = textrank.choose_sentences(sentences, textrank.count_wanted(sentences, least, most))
     if not best:
         warnings += ("the document holds no sentences to quote",)
     lines: list[str] = []

@@ -87,22 +87,6 @@ def start(function: Callable[[], R]) -> Future[R]:
     return future
 
 
-def start_in_turn(functions: Sequence[Callable[[], R]]) -> list[Future[R]]:
-    """The futures of calls that one other thread makes, each after the one before it; one that is
-    cancelled in time is not made.
-    """
-    futures: list[Future[R]] = [Future() for _ in functions]
-    bound = [tracing.carry(function) for function in functions]
-
-    def run() -> None:
-        for future, call in zip(futures, bound, strict=True):
-            if future.set_running_or_notify_cancel():
-                _fulfil(future, call)
-
-    _workers.submit(run)
-    return futures
-
-
 def _fulfil(future: Future[R], call: Callable[[], R]) -> None:
     try:
         future.set_result(call())
@@ -228,10 +212,6 @@ class Turns:
         self._free = places
         self._waiting: deque[threading.Lock] = deque()
         self._lock = threading.Lock()
-
-    def crowded(self, threads: int) -> bool:
-        """True when so many threads are more than there are places."""
-        return threads > self.places
 
     @contextmanager
     def taken(self, seconds: float) -> Iterator[bool]:

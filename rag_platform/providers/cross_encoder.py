@@ -69,8 +69,7 @@ class CrossEncoderReranker:
         if not hits:
             return []
         pairs = [
-            (encodable(query.dense_query_text), encodable(passage(hit, self.max_chars)))
-            for hit in hits
+            (encodable(query.dense_text), encodable(passage(hit, self.max_chars))) for hit in hits
         ]
         with _lock:
             model = self._load_model()

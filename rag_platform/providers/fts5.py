@@ -51,7 +51,7 @@ class Fts5(WordOptions):
     ) -> None:
         """Delete `removed` (chunk id: doc id), then add `rows`, in one commit."""
         directory.mkdir(parents=True, exist_ok=True)
-        analysis = Analysis(self.chinese, segmentation.load(self.dictionary))
+        analysis = Analysis(self.chinese, segmentation.load_dictionary(self.dictionary))
         new = analysis.rows(rows)
         path = directory / _FILE
         first = not path.is_file()

@@ -71,7 +71,7 @@ class HttpReranker:
         documents = [encodable(passage(hit, self.max_chars)) for hit in hits]
         body: Json = {
             "model": self.model,
-            "query": encodable(query.dense_query_text),
+            "query": encodable(query.dense_text),
             "documents": documents,
             "top_n": len(documents),
         }

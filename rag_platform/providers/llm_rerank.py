@@ -70,7 +70,7 @@ class LlmReranker:
         prompt = prompts.load(self.prompt or f"rerank/{self.judges}", _FIELDS[self.judges])
         model = self._find_model()
         texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
-        asked = _quote(query.original_query.strip()[: self.max_chars])
+        asked = _quote(query.original.strip()[: self.max_chars])
         grades = (self._all if self.judges == "listwise" else self._each)(
             model, prompt, asked, texts
         )

@@ -26,7 +26,7 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -56,11 +56,11 @@ _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "term
 _WRITER_BYTES = 96 * 1024 * 1024
 _WRITERS = 4  # buckets written side by side
 _BUCKETS, _DICTIONARY = "buckets.json", "dictionary.json"
-# Above so many ids, which are also a good share of the index, testing hits against the set is
-# faster than compiling it into the query (100,000 chunks on a busy machine: 1,000 ids 145 against
-# 20 ms, 5,000 ids 90 against 123 ms, 10,000 ids 41 against 350 ms).
-_LARGE_SET = 2_000
-_LARGE_SHARE = 0.05
+# A set of n ids in the query costs .35 ms * sqrt(n), because each segment compiles it anew; testing
+# hits against it .0045 ms for each of the 1.3 * k * chunks / n hits that hold k allowed ones. So
+# sets of which n ** 1.5 is above k * chunks / 60 are tested.
+_SET_COST = 60
+_MORE_HITS = 1.3
 # phrases that no more chunks hold are looked for by themselves; to read the ids of more would cost
 # what it saves
 _RARE = 200
@@ -104,7 +104,7 @@ class Tantivy(WordOptions):
     ) -> None:
         """Delete `removed` (chunk id: doc id), then add `rows`; no file is changed in place."""
         directory.mkdir(parents=True, exist_ok=True)
-        words = segmentation.load(self.dictionary)
+        words = segmentation.load_dictionary(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
         analysis = Analysis(self.chinese, words)
         changed, after = _rearrange(
@@ -186,9 +186,9 @@ class TantivyReader:
             or (doc_ids is not None and not doc_ids)
         ):
             return []
-        allowed: Collection[str] | None = None
-        if chunk_ids is not None and len(chunk_ids) > max(_LARGE_SET, _LARGE_SHARE * self.count()):
-            allowed, chunk_ids = set(chunk_ids), None
+        allowed: Set[str] | None = None
+        if chunk_ids is not None and len(chunk_ids) ** 1.5 > k * self.count() / _SET_COST:
+            allowed, chunk_ids = frozenset(chunk_ids), None
         wanted, ids = (
             [*words, *(clause for clause, _ in sequences)],
             {
@@ -313,7 +313,7 @@ class TantivyReader:
         self,
         query: Any,
         k: int,
-        allowed: Collection[str] | None,
+        allowed: Set[str] | None,
         held: Sequence[tuple[float, str]] = (),
     ) -> list[Candidate]:
         """The k best hits, of the allowed ones where given; more are fetched while the last one
@@ -322,6 +322,8 @@ class TantivyReader:
         `held` are all hits that score more than the query tells.
         """
         known, limit = {chunk_id for _, chunk_id in held}, k + 16 + len(held)
+        if allowed is not None:
+            limit += int(_MORE_HITS * k * self.count() / len(allowed))
         while True:
             fetched = self._hits(query, limit)
             found = sorted([*held, *(hit for hit in fetched if hit[1] not in known)])

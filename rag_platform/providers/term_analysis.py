@@ -15,7 +15,7 @@ from rag_platform.processes.worker import Workers, shared_out
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
-from rag_platform.text.terms import folded, stemmed
+from rag_platform.text.terms import fold_terms, stem_terms
 
 # between headings and text, so that no phrase reaches from one into the other; no term is written
 # so
@@ -61,7 +61,7 @@ class WordOptions:
     @staticmethod
     def outside(options: Mapping[str, Any]) -> str:
         """A fingerprint of the dictionary file's words, empty without a file."""
-        return segmentation.profile(options.get("dictionary", ()))
+        return segmentation.fingerprint_dictionary(options.get("dictionary", ()))
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,11 @@ class Analysis:
         found = segmentation.terms(text, self.chinese)
         if self.dictionary.words:
             found += self.dictionary.terms(unicodedata.normalize("NFKC", text))
-        return stemmed(found)
+        return stem_terms(found)
 
     def phrase(self, text: str) -> list[str]:
         """The terms of a phrase in their order, neither stemmed nor cut."""
-        return folded(segmentation.sequence(text))
+        return fold_terms(segmentation.sequence(text))
 
     def in_order(
         self, question: str, phrases: Sequence[str], weights: Mapping[str, float]
@@ -105,7 +105,7 @@ class Analysis:
         """
         wanted = [(tuple(self.phrase(phrase)), phrase) for phrase in phrases]
         wanted += [
-            (tuple(folded(name)), " ".join(name)) for name in segmentation.exact_names(question)
+            (tuple(fold_terms(name)), " ".join(name)) for name in segmentation.exact_names(question)
         ]
         wanted += [(tuple(self.phrase(word)), word) for word in self._find_words(question)]
         found = dict(
@@ -118,7 +118,7 @@ class Analysis:
 
     def _find_words(self, question: str) -> list[str]:
         return (
-            self.dictionary.found(unicodedata.normalize("NFKC", question))
+            self.dictionary.find(unicodedata.normalize("NFKC", question))
             if self.dictionary.words
             else []
         )

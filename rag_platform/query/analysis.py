@@ -1,20 +1,18 @@
-"""A question as the legs want it: cleaned, its words told apart, its filters told from its wording;
-by rules alone.
+"""A question as the retrievers read it: cleaned, its identifiers, phrases and filters found in its
+wording; by rules alone.
 
-What a question is about: its text without the words that say how it wants to be answered, which the
-right passage need not hold.
-
-`the latest`, `official documentation` and `带图的` are preferences, `summarise`, `an overview of`
-and `总结一下` commands. They stay in the text that is searched; only how far passages hold the
-question is told without them (a preference drops nothing).
+Its subject is what is left without the words that say how it wants to be answered: `the latest`,
+`official documentation`, `带图的`, `summarise`, `an overview of`, `总结一下`. They are searched
+for, but the right passage need not hold them.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -25,17 +23,24 @@ from rag_platform.config.settings import KeyphraseConfig, Limits, fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.query import filter_inference
+from rag_platform.query.constants import (
+    MAX_FILTER_DEPTH,
+    MAX_IDENTIFIERS,
+    MAX_MARKS,
+    MAX_PHRASES,
+    MAX_RULED_CHARS,
+)
 from rag_platform.query.filter_inference import (
-    COMMANDS,
-    PREFERENCES,
-    SIMPLIFIED,
     Inferred,
-    inferred,
+    infer_filters,
+    load_rules,
+    simplify,
+    tidy,
 )
 from rag_platform.query.filters import SOFT_FIELDS
-from rag_platform.query.synonyms import Vocabulary, changed, vocabulary
+from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
-from rag_platform.text.keyphrases import keyphrases as found_keyphrases
+from rag_platform.text.keyphrases import keyphrases as find_keyphrases
 from rag_platform.text.language import UNKNOWN, language
 from rag_platform.text.scripts import UNSPACED
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
@@ -46,10 +51,6 @@ PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
 WITHOUT_FILTERS = "ask without inferred filters to search everything"
-MAX_PHRASES = 8
-MAX_IDENTIFIERS = 32
-MAX_MARKS = 4  # combining marks on one letter; scripts that need them need fewer
-
 _MARKS = re.compile(
     r"[\u0300-\u036f\u0483-\u0489\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f]{5,}"
 )
@@ -123,85 +124,77 @@ def prepare(
     infer: bool | None = None,
     today: date | None = None,
 ) -> QueryIR:
-    """The QueryIR of a question, without a model: what the caller filters by, and what the words of
-    the question ask for besides.
+    """The QueryIR of a question, without a model: the caller's filters, and what its wording asks
+    for besides.
 
-    `infer` says whether filters are told from the words, None leaves it to the configuration; a
-    field that the caller filters by himself is never inferred. `today` (UTC) is what `近一周` is
-    counted from. Keyphrases are those of `light`, whatever method ingest uses. Raises InputError
-    `empty_query` when nothing but blanks and control characters is there, `query_too_long` above
-    `limits.max_query_chars`, `invalid_query` when it is no text, `invalid_filter` when filters are
-    no object; ConfigError for synonyms that cannot be read.
+    `infer` says whether filters are inferred, None leaves it to the configuration; a field that the
+    caller filters by is never inferred. `today` (UTC) is what `近一周` is counted from. Keyphrases
+    are those of `light`, whatever method ingest uses. Raises InputError `empty_query` when nothing
+    but blanks and control characters is there, `query_too_long` above `limits.max_query_chars`,
+    `invalid_query` when it is no text, `invalid_filter` when filters are no object; ConfigError for
+    synonyms that cannot be read.
     """
-    clean = _checked(text, limits)
-    asked = _own(filters)
+    cleaned = _check(text, limits)
+    given = _check_filters(filters)
     rules = _rules(config, keyphrases)
-    told = Inferred(rest=clean)
+    found = Inferred(rest=cleaned)
     if config.inference.enabled if infer is None else infer:
-        told = inferred(
-            clean, today=today or datetime.now(UTC).date(), config=_without(config.inference, asked)
-        )
+        free = _without_fields(config.inference, given)
+        found = infer_filters(cleaned, today=today or datetime.now(UTC).date(), config=free)
     preferences = tuple(
-        name for name in SOFT_FIELDS if asked.get(name, name in told.preferences) is True
+        name for name in SOFT_FIELDS if given.get(name, name in found.preferences) is True
     )
-    own = {**told.filters, **{name: True for name in preferences if name not in asked}}
-    normalized = normalised(clean)
-    spoken = language(clean)
+    own = {**found.filters, **{name: True for name in preferences if name not in given}}
+    spoken = language(cleaned)
     return QueryIR(
-        original_query=text,
-        normalized_query=normalized,
-        query_hash=hashlib.sha256(normalized.encode()).hexdigest()[:16],
+        original=text,
+        **_texts(found.rest, config),
+        query_hash=_hash(cleaned),
         language="und" if spoken == UNKNOWN else spoken,
-        intent=_intent(clean.lower(), told.filters and told.rest == clean),
-        filters={**asked, **own},
-        keywords=found_keyphrases(told.rest, spoken, rules.keyphrases),
-        identifiers=identifiers(told.rest),
-        phrases=phrases(told.rest),
+        intent=_intent(cleaned.lower(), bool(found.filters) and found.rest == cleaned),
+        filters={**given, **own},
+        keywords=find_keyphrases(found.rest, spoken, rules.keyphrases),
+        identifiers=find_identifiers(found.rest),
+        phrases=find_phrases(found.rest),
         expansions=rules.vocabulary.expansions(
-            told.rest, config.expansion_weight, config.max_expansions
+            found.rest, config.expansion_weight, config.max_expansions
         ),
         preferences=preferences,
         inferred=own,
-        warnings=tuple(f"{said}; {WITHOUT_FILTERS}" for said in told.said),
+        warnings=tuple(f"{sentence}; {WITHOUT_FILTERS}" for sentence in found.explanations),
         query_profile_id=rules.profile_id,
         rewrite_profile_id=REWRITE_PROFILE,
-        **_worded(told.rest, config),
     )
 
 
-def unprepared(text: str, limits: Limits, filters: Mapping[str, Any] | None = None) -> QueryIR:
+def without_rules(text: str, limits: Limits, filters: Mapping[str, Any] | None = None) -> QueryIR:
     """The question and the caller's filters, and nothing that any rule would find; InputError as
     `prepare`.
     """
-    clean = _checked(text, limits)
-    normalized = normalised(clean)
+    cleaned = _check(text, limits)
     return QueryIR(
-        text,
-        normalized,
-        clean,
-        clean,
-        hashlib.sha256(normalized.encode()).hexdigest()[:16],
-        "und",
-        filters=_own(filters),
+        original=text,
+        normalised=cleaned,
+        dense_text=cleaned,
+        sparse_query=cleaned,
+        query_hash=_hash(cleaned),
+        language="und",
+        filters=_check_filters(filters),
         query_profile_id=PLAIN_PROFILE,
         rewrite_profile_id=REWRITE_PROFILE,
-        asked_text=clean,
-        asked_words=clean,
     )
 
 
-def plain(query: QueryIR) -> QueryIR:
-    """The question as it was asked: normalised, with the caller's own filters, and nothing that was
-    added or told.
+def undo(query: QueryIR) -> QueryIR:
+    """The question as it was asked, with the caller's own filters and nothing that was added or
+    inferred.
     """
-    clean = cleaned(query.original_query)
+    cleaned = clean(query.original)
     return replace(
         query,
-        dense_query_text=half_width(clean),
-        sparse_query_expr=clean,
-        asked_text=clean,
-        asked_words=clean,
-        about=subject(clean, _quoted(clean)),
+        normalised=cleaned,
+        dense_text=half_width(cleaned),
+        sparse_query=cleaned,
         filters=_given(query),
         expansions=(),
         rewrites=(),
@@ -213,30 +206,31 @@ def plain(query: QueryIR) -> QueryIR:
     )
 
 
-def further(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
-    """Another wording of the question as the legs want it, without the synonyms and phrases of the
-    asked one.
-    """
-    return replace(query, expansions=(), phrases=(), **_worded(text, config))
+def reword(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
+    """Another wording of the question, without the synonyms and phrases of the asked one."""
+    return replace(query, expansions=(), phrases=(), **_texts(text, config))
 
 
-def relaxed(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
-    """The question without its inferred filters and with their words searched again; preferences
-    stay (relaxed once).
+def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
+    """The question without its inferred filters, their words being searched again; preferences
+    stay.
     """
-    clean = cleaned(query.original_query)
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
     return replace(
-        query, filters={**_given(query), **own}, inferred=own, warnings=(), **_worded(clean, config)
+        query,
+        filters={**_given(query), **own},
+        inferred=own,
+        warnings=(),
+        **_texts(clean(query.original), config),
     )
 
 
-def warm(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
-    """Load what the first question waits for otherwise: the patterns of filters, and the
-    dictionaries that Chinese ones are cut with.
+def warm_up(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
+    """Load what the first question would wait for: the patterns of filters, and the dictionaries
+    that Chinese is cut with.
     """
     prepare("预热" if chinese else "warm up", limits)
-    filter_inference.warm(config.inference)
+    filter_inference.warm_up(config.inference)
     if chinese:
         dictionary_terms("预热")
 
@@ -244,22 +238,24 @@ def warm(limits: Limits, config: QueryConfig, *, chinese: bool) -> None:
 # --- the text -----------------------------------------------------------------------------------
 
 
-def cleaned(text: str) -> str:
+def clean(text: str) -> str:
     """The question on one line in NFKC (full and half width become one), without control, format
     and surrogate characters.
 
     Runs of a sign are cut to three, heaps of combining marks to four.
     """
     if text.isascii() and text.isprintable():
-        return _cut(" ".join(text.split()))
-    composed = _MARKS.sub(_few, unicodedata.normalize("NFKC", text))
+        return _shorten_runs(" ".join(text.split()))
+    composed = _MARKS.sub(_drop_marks, unicodedata.normalize("NFKC", text))
     kept = (
         " " if char.isspace() else char
         for char in composed
         if char.isspace() or unicodedata.category(char) not in ("Cc", "Cf", "Cs")
     )
     # a dropped joiner may leave two characters side by side that compose
-    return _cut(" ".join(_MARKS.sub(_few, unicodedata.normalize("NFKC", "".join(kept))).split()))
+    return _shorten_runs(
+        " ".join(_MARKS.sub(_drop_marks, unicodedata.normalize("NFKC", "".join(kept))).split())
+    )
 
 
 def half_width(text: str) -> str:
@@ -269,23 +265,23 @@ def half_width(text: str) -> str:
     return text.translate(_NARROW)
 
 
-def _few(match: re.Match[str]) -> str:
+def _drop_marks(match: re.Match[str]) -> str:
     return match.group()[:MAX_MARKS]
 
 
-def _cut(text: str) -> str:
+def _shorten_runs(text: str) -> str:
     return _REPEATED.sub(r"\1\1\1", text)
 
 
-def normalised(clean: str) -> str:
+def fold(cleaned: str) -> str:
     """A cleaned question in lower case without the signs of sentences; a question of nothing but
     signs as it is.
     """
-    lowered = clean.lower()
+    lowered = cleaned.lower()
     return " ".join(_ENDING.sub(" ", lowered).split()) or lowered
 
 
-def identifiers(text: str) -> tuple[str, ...]:
+def find_identifiers(text: str) -> tuple[str, ...]:
     """What names one thing exactly, as it is written: `PPR-9087`, `foo_bar`, `v1.2.3`, `etc/hosts`;
     each once.
     """
@@ -295,7 +291,7 @@ def identifiers(text: str) -> tuple[str, ...]:
     ]
 
 
-def phrases(text: str) -> tuple[str, ...]:
+def find_phrases(text: str) -> tuple[str, ...]:
     """What stands in quotation marks or in the marks of Chinese titles; each once."""
     found = ("".join(filter(None, match.groups())).strip() for match in _PHRASE.finditer(text))
     return tuple(dict.fromkeys(phrase for phrase in found if any(map(str.isalnum, phrase))))[
@@ -303,39 +299,39 @@ def phrases(text: str) -> tuple[str, ...]:
     ]
 
 
-def _worded(text: str, config: QueryConfig) -> dict[str, Any]:
-    """The fields of a question that say in which words it is asked.
-
-    The word index is searched without function words, a quotation stays whole, and case is kept:
-    the word analysis splits camelCase before it lowers. What texts in the language of the question
-    should hold is all of it in a Latin script, of Chinese only what names something: an index
-    without `the` and `of` is in another language; that `什么` is rare tells nothing, for its
-    characters count several times.
-    """
-    searched, quoted = text, _quoted(text)
+def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
+    """The texts of a QueryIR. Case is kept: the word analysis splits camelCase before it lowers."""
+    searched = text
     if config.drop_function_words:
-        searched = stop_words.without(text, config.function_words, quoted)
-    expected = searched if _UNSPACED_CHARACTER.search(text) else text
-    about = subject(text, quoted)
-    return {
-        "dense_query_text": half_width(text),
-        "sparse_query_expr": searched,
-        "asked_text": text,
-        "asked_words": expected,
-        "about": about,
-    }
+        searched = stop_words.without(text, config.function_words, _find_quotations(text))
+    return {"normalised": text, "dense_text": half_width(text), "sparse_query": searched}
 
 
-def _quoted(text: str) -> list[tuple[int, int]]:
+def expected_words(query: QueryIR) -> str:
+    """What texts in the language of the question should hold: all of it in a Latin script, of
+    Chinese only what names something.
+
+    An index without `the` and `of` is in another language; that `什么` is rare says nothing, for
+    its characters count several times.
+    """
+    unspaced = _UNSPACED_CHARACTER.search(query.normalised)
+    return query.sparse_query if unspaced else query.normalised
+
+
+def _find_quotations(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in _PHRASE.finditer(text)]
 
 
-def _intent(lowered: str, only_filters: object) -> str:
+def _hash(cleaned: str) -> str:
+    return hashlib.sha256(fold(cleaned).encode()).hexdigest()[:16]
+
+
+def _intent(lowered: str, only_filters: bool) -> str:
     found = next((name for name, pattern in _INTENTS if pattern.search(lowered)), "search")
     return "metadata_filter" if found == "search" and only_filters else found
 
 
-def _checked(text: str, limits: Limits) -> str:
+def _check(text: str, limits: Limits) -> str:
     if not isinstance(text, str):
         raise InputError(
             f"the question must be text, not {type(text).__name__}", code="invalid_query"
@@ -348,15 +344,15 @@ def _checked(text: str, limits: Limits) -> str:
             length=len(text),
             limit=limits.max_query_chars,
         )
-    if not (clean := cleaned(text)):
+    if not (cleaned := clean(text)):
         raise InputError("the question is empty; give at least one word", code="empty_query")
-    return clean
+    return cleaned
 
 
 # --- filters ------------------------------------------------------------------------------------
 
 
-def _own(filters: Mapping[str, Any] | None) -> Json:
+def _check_filters(filters: Mapping[str, Any] | None) -> Json:
     if filters is not None and not isinstance(filters, Mapping):
         raise InputError(
             f"filters must be an object of field names, not {type(filters).__name__}",
@@ -369,33 +365,23 @@ def _given(query: QueryIR) -> Json:
     return {name: value for name, value in query.filters.items() if name not in query.inferred}
 
 
-def _names_in(filters: object) -> set[str]:
+def _field_names(filters: object, depth: int = 0) -> Iterator[str]:
     """Every field that a filter names, at any depth that the filters allow."""
-    return set(_named(filters, 0))
-
-
-def _named(filters: object, depth: int) -> Iterator[str]:
-    if isinstance(filters, Mapping) and depth < 8:
+    if isinstance(filters, Mapping) and depth <= MAX_FILTER_DEPTH:
         for name, value in filters.items():
             if name in ("$and", "$or") and isinstance(value, list | tuple):
                 for item in value:
-                    yield from _named(item, depth + 1)
+                    yield from _field_names(item, depth + 1)
             else:
                 yield str(name)
 
 
-def _without(config: InferenceConfig, asked: Json) -> InferenceConfig:
+def _without_fields(config: InferenceConfig, given: Json) -> InferenceConfig:
     """The configuration without the fields that the caller filters by: their words are words of the
     question.
     """
-    named = _names_in(asked)
-    return (
-        config.model_copy(
-            update={"fields": tuple(name for name in config.fields if name not in named)}
-        )
-        if named
-        else config
-    )
+    fields = tuple(name for name in config.fields if name not in set(_field_names(given)))
+    return config if fields == config.fields else config.model_copy(update={"fields": fields})
 
 
 # --- rules --------------------------------------------------------------------------------------
@@ -417,10 +403,10 @@ _made: Cache[_Rules] = Cache(16)
 
 
 def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
-    key = (id(config), id(keyphrases), changed(config))
+    key = (id(config), id(keyphrases), read_mtime(config))
     made = _made.get(key)
     if made is None:
-        words = vocabulary(config)
+        words = load_vocabulary(config)
         light = (
             keyphrases
             if keyphrases.method == "none"
@@ -434,33 +420,36 @@ def _rules(config: QueryConfig, keyphrases: KeyphraseConfig) -> _Rules:
     return made
 
 
-MAX_CHARS = 400  # of a question; a longer text is a passage that somebody asks about
-_BLANKS = re.compile(r"\s{2,}")
-_BLANK_BEFORE = re.compile(r"\s+(?=[?!？！。,，;；])")
+# --- the subject --------------------------------------------------------------------------------
+
 _EDGES = " \t,，、;；:：-"
 _QUOTED = "\0"  # for the characters of a quotation; no cleaned text holds one
 _CAPITALS = re.compile(r"[A-Z]{3}")  # EXPLAIN is a name, unless all of the question is in capitals
 
 
-def subject(text: str, spared: Sequence[tuple[int, int]] = ()) -> str:
+def subject_of(query: QueryIR) -> str:
+    """The subject of a prepared question."""
+    return find_subject(query.normalised)
+
+
+@functools.lru_cache(maxsize=256)
+def find_subject(text: str) -> str:
     """The cleaned question without the words of preferences and commands; as it is when no word
-    that carries meaning would be left.
+    that carries meaning would be left. Quotations stay, and so does a text above MAX_RULED_CHARS.
 
-    What lies in a `spared` span [start, end) stays, and so does a text above MAX_CHARS.
-
-    >>> subject("Give me an overview of the latest response headers")
+    >>> find_subject("Give me an overview of the latest response headers")
     'response headers'
-    >>> subject("总结一下系统组成"), subject("summarise the latest")
+    >>> find_subject("总结一下系统组成"), find_subject("summarise the latest")
     ('系统组成', 'summarise the latest')
     """
-    if len(text) > MAX_CHARS:
+    if len(text) > MAX_RULED_CHARS:
         return text
-    rest, shown = text, text.translate(SIMPLIFIED)
-    for start, end in spared:
+    rest, shown = text, simplify(text)
+    for start, end in _find_quotations(text):
         shown = shown[:start] + _QUOTED * (end - start) + shown[end:]
     lowered = shown.lower()
-    for rule in (*PREFERENCES, *COMMANDS):
-        for pattern in rule.patterns() if rule.may_match(lowered) else ():
+    for rule in (*load_rules("preferences"), *load_rules("commands")):
+        for pattern in rule.compiled(lowered):
             match = pattern.search(shown) if "said" in pattern.groupindex else None
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):
                 continue
@@ -470,5 +459,5 @@ def subject(text: str, spared: Sequence[tuple[int, int]] = ()) -> str:
             )
     if rest is text:
         return text
-    tidy = _BLANK_BEFORE.sub("", _BLANKS.sub(" ", rest)).strip(_EDGES)
-    return tidy if meaning(tidy) else text
+    rest = tidy(rest).strip(_EDGES)
+    return rest if meaning(rest) else text

@@ -1,21 +1,17 @@
-"""A filter of the caller as an execution plan: conditions before the search, after it, and
-preferences of the order.
+"""A caller's filter as an execution plan: conditions before the search, after it, and preferences.
 
     {"source": "handbook", "page_start": {"$gte": 3}, "$or": [{"lang": "zh"}, {"tags": {"$contains":
     "api"}}]}
 
 A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin
 $gt $gte $lt $lte $contains; `$missing: include | exclude` says what happens to a chunk without the
-field. `$soft: true` makes of a condition a preference: chunks that satisfy it are lifted, none is
-removed, one without the field stays where it is. `section_path` matches as a prefix, dates by year,
-month or day as well, and a range of pages or lines by any number in it. A date is ISO, a time
-without a zone UTC; anything else is refused, for compared as text it would hold for everything or
-for nothing. Everything is bound as parameters; no text of the caller becomes SQL. A condition runs
-before the search where SQL can tell it, after the search where its field is patchy, and as a
-feature of the order where it is soft.
+field. `$soft: true` makes a condition a preference: chunks that satisfy it are lifted, none is
+removed. `section_path` matches as a prefix, dates also by year, month or day, and a range of pages
+or lines by any number in it. A date is ISO, a time without a zone UTC; anything else is refused,
+because as text it would hold for everything or for nothing. Everything is bound as parameters; no
+text of the caller becomes SQL.
 
-
-What a question is confined to: namespaces, documents, tags.
+Conditions run before the search where SQL can decide them, after it where their field is patchy.
 """
 
 from __future__ import annotations
@@ -31,12 +27,13 @@ from typing import Any, Protocol
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
+from rag_platform.query.constants import MAX_FILTER_DEPTH
 
 RULES = "v2"
 MISSING_POLICIES = ("include", "exclude")
 
-# What a hard filter does with a chunk that lacks the field; unlisted fields exclude, as a scope
-# must Dates are unlisted, for every version has one.
+# What a hard filter does with a chunk that lacks the field. Unlisted fields exclude: a scope must,
+# and every version has dates.
 MISSING: Mapping[str, str] = {
     "doc_id": "exclude",
     "version_id": "exclude",
@@ -80,7 +77,6 @@ _PROFILE = fingerprint(
     sorted(_DATE_FIELDS),
     length=12,
 )
-_MAX_DEPTH = 5
 _LAST_CHARACTER = "\U0010ffff"
 
 
@@ -196,16 +192,17 @@ def _conjuncts(filters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, An
     """
     for key, value in filters.items():
         if key == "$and":
-            for item in _listed(key, value, depth):
+            for item in _check_list(key, value, depth):
                 yield from _conjuncts(item, depth + 1)
         else:
             yield key, value
 
 
-def _listed(key: str, value: Any, depth: int) -> Sequence[Mapping[str, Any]]:
-    if depth >= _MAX_DEPTH:
+def _check_list(key: str, value: Any, depth: int) -> Sequence[Mapping[str, Any]]:
+    if depth >= MAX_FILTER_DEPTH:
         raise InputError(
-            f"the filter is nested more than {_MAX_DEPTH} deep; flatten it", code="invalid_filter"
+            f"the filter is nested more than {MAX_FILTER_DEPTH} deep; flatten it",
+            code="invalid_filter",
         )
     if (
         not isinstance(value, Sequence)
@@ -237,7 +234,7 @@ def _is_on(key: str, value: Any) -> bool:
     return value
 
 
-def to_drop(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]:
+def select_dropped(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]:
     """The condition on the table of chunks that holds for those of `chunk_ids` that the post filter
     removes.
     """
@@ -248,7 +245,7 @@ def to_drop(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]
     ]
 
 
-def favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[str, str, list[Any]]]:
+def select_favoured(chunk_ids: Sequence[str], plan: FilterPlan) -> list[tuple[str, str, list[Any]]]:
     """(name, condition on the table of chunks, parameters) of every soft condition; it holds for
     those of `chunk_ids` that are lifted.
     """
@@ -275,27 +272,29 @@ class _Compiler:
 
     def all_of(self, conditions: Iterable[tuple[str, Any]], depth: int) -> tuple[str, list[Any]]:
         compiled = [
-            self.joined(key, value, depth) if key in ("$and", "$or") else self.field(key, value)
+            self.any_or_all_of(key, value, depth)
+            if key in ("$and", "$or")
+            else self.field(key, value)
             for key, value in conditions
         ]
         return " AND ".join(sql for sql, _ in compiled), [
             value for _, values in compiled for value in values
         ]
 
-    def joined(self, key: str, value: Any, depth: int) -> tuple[str, list[Any]]:
-        parts = [self.all_of(item.items(), depth + 1) for item in _listed(key, value, depth)]
+    def any_or_all_of(self, key: str, value: Any, depth: int) -> tuple[str, list[Any]]:
+        parts = [self.all_of(item.items(), depth + 1) for item in _check_list(key, value, depth)]
         word = " AND " if key == "$and" else " OR "
         return f"({word.join(f'({sql})' for sql, _ in parts)})", [
             p for _, values in parts for p in values
         ]
 
     def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
-        spec = self.known.get(name) or _of_metadata(name)
+        spec = self.known.get(name) or _metadata_field(name)
         if spec is None and name in SOFT_FIELDS:
-            raise InputError(
-                f"filter {name!r} is a preference: give true or false beside the conditions; it"
+            raise _invalid(
+                name,
+                " is a preference: give true or false beside the conditions; it"
                 " takes no operators and drops nothing, so it cannot stand in $or",
-                code="invalid_filter",
             )
         if spec is None:
             raise InputError(
@@ -313,20 +312,15 @@ class _Compiler:
         )
         missing = operators.pop("$missing", MISSING.get(name, "exclude"))
         if operators.pop("$soft", False):
-            raise InputError(
-                f"filter {name!r}: inside $or no condition can be soft; make the whole of it a"
-                " filter of its own",
-                code="invalid_filter",
+            raise _invalid(
+                name,
+                ": inside $or no condition can be soft; make the whole of it a filter of its own",
             )
         if missing not in MISSING_POLICIES:
-            raise InputError(
-                f"filter {name!r}: $missing must be include or exclude, not {missing!r}",
-                code="invalid_filter",
-            )
+            raise _invalid(name, f": $missing must be include or exclude, not {missing!r}")
         if not operators:
-            raise InputError(
-                f"filter {name!r} has no condition; give a value or one of {', '.join(_OPERATORS)}",
-                code="invalid_filter",
+            raise _invalid(
+                name, f" has no condition; give a value or one of {', '.join(_OPERATORS)}"
             )
         self.fields.append(name)
         if name == "version_id":
@@ -347,6 +341,20 @@ class _Compiler:
 
 
 def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tuple[str, list[Any]]:
+    """The SQL of one operator and its parameters. Raises InputError for what cannot be compared."""
+    _check_operator(name, operator, operand)
+    values = [_check_value(name, spec, item) for item in _as_list(operand)]
+    negated = operator in ("$ne", "$nin")
+    if spec.kind == "list":
+        return _list_condition(name, spec, operator, values, negated)
+    if spec.kind == "span":
+        return _span_condition(name, spec, operator, values, negated)
+    if spec.kind == "metadata":
+        return _metadata_condition(spec, operator, values, negated)
+    return _scalar_condition(name, spec, operator, values, negated)
+
+
+def _check_operator(name: str, operator: str, operand: Any) -> None:
     if operator not in _OPERATORS:
         raise InputError(
             f"filter {name!r}: unknown operator {operator!r}; known: {', '.join(_OPERATORS)},"
@@ -355,57 +363,42 @@ def _condition(name: str, spec: FilterField, operator: str, operand: Any) -> tup
         )
     many = _is_list(operand)
     if operator in _ORDER and many:
-        raise InputError(
-            f"filter {name!r}: {operator} takes one value, not {operand!r}", code="invalid_filter"
-        )
+        raise _invalid(name, f": {operator} takes one value, not {operand!r}")
     if (many and not operand) or (operator in ("$in", "$nin") and not many):
-        raise InputError(
-            f"filter {name!r}: {operator} takes a list that is not empty, not {operand!r}",
-            code="invalid_filter",
-        )
-    values = [_checked(name, spec, item) for item in _as_list(operand)]
-    negated = operator in ("$ne", "$nin")
-    if spec.kind == "list":
-        return _list_condition(name, spec, operator, values, negated)
-    if spec.kind == "span":
-        return _span_condition(name, spec, operator, values, negated)
-    if spec.kind == "metadata":
-        return _metadata_condition(spec, operator, values, negated)
+        raise _invalid(name, f": {operator} takes a list that is not empty, not {operand!r}")
+
+
+def _invalid(name: str, what: str) -> InputError:
+    return InputError(f"filter {name!r}{what}", code="invalid_filter")
+
+
+def _scalar_condition(
+    name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
+) -> tuple[str, list[Any]]:
     x = spec.sql
     if operator in _ORDER:
         if spec.kind == "flag":
-            raise InputError(
-                f"filter {name!r} is a flag: true or false, {operator} cannot order it",
-                code="invalid_filter",
-            )
+            raise _invalid(name, f" is a flag: true or false, {operator} cannot order it")
         # a day or a year means all of it
         late = name in _DATE_FIELDS and operator in ("$gt", "$lte")
         return f"{x} {_ORDER[operator]} ?", [f"{values[0]}{_LAST_CHARACTER}" if late else values[0]]
     if operator == "$contains":
         if spec.kind != "text":
-            raise InputError(
-                f"filter {name!r} is a {spec.kind}; $contains needs a text or a list",
-                code="invalid_filter",
-            )
+            raise _invalid(name, f" is a {spec.kind}; $contains needs a text or a list")
         return f"({' OR '.join(f'instr(lower({x}), lower(?)) > 0' for _ in values)})", values
     if name in _PREFIX_FIELDS or name in _DATE_FIELDS:
         any_prefix = " OR ".join(f"substr({x}, 1, length(?)) = ?" for _ in values)
-        return f"{'NOT ' if negated else ''}({any_prefix})", [
-            v for value in values for v in (value, value)
-        ]
-    return f"{x} {'NOT IN' if negated else 'IN'} (SELECT value FROM json_each(?))", [
-        json.dumps(values)
-    ]
+        doubled = [value for value in values for _ in range(2)]
+        return f"{'NOT ' if negated else ''}({any_prefix})", doubled
+    members = "(SELECT value FROM json_each(?))"
+    return f"{x} {'NOT IN' if negated else 'IN'} {members}", [json.dumps(values)]
 
 
 def _list_condition(
     name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
 ) -> tuple[str, list[Any]]:
     if operator in _ORDER:
-        raise InputError(
-            f"filter {name!r} is a list; {operator} cannot order it, use $in or $contains",
-            code="invalid_filter",
-        )
+        raise _invalid(name, f" is a list; {operator} cannot order it, use $in or $contains")
     member = (
         f"EXISTS (SELECT 1 FROM json_each({spec.sql}) WHERE value IN (SELECT value FROM"
         " json_each(?)))"
@@ -420,10 +413,7 @@ def _span_condition(
     with 3 to 5.
     """
     if operator == "$contains":
-        raise InputError(
-            f"filter {name!r} is a range of numbers; $contains needs a text or a list",
-            code="invalid_filter",
-        )
+        raise _invalid(name, " is a range of numbers; $contains needs a text or a list")
     if operator in _ORDER:
         return (
             f"{spec.end if operator in ('$gt', '$gte') else spec.sql} {_ORDER[operator]} ?",
@@ -444,7 +434,7 @@ class _MetadataField:
     end: str = ""
 
 
-def _of_metadata(name: str) -> FilterField | None:
+def _metadata_field(name: str) -> FilterField | None:
     """The field `metadata.KEY`, None for any other name. The key becomes SQL, so it holds nothing
     that ends a quoted text.
     """
@@ -487,7 +477,7 @@ def _absent(spec: FilterField) -> str:
     return f"({spec.sql} IS NULL{empty})"
 
 
-def _checked(name: str, spec: FilterField, value: Any) -> Any:
+def _check_value(name: str, spec: FilterField, value: Any) -> Any:
     """The value as SQLite compares it. Raises InputError when the field holds another kind of
     value.
     """
@@ -506,17 +496,15 @@ def _checked(name: str, spec: FilterField, value: Any) -> Any:
             "flag": "true or false",
             "metadata": "a text, a number, true or false",
         }.get(spec.kind, "a number")
-        raise InputError(
-            f"filter {name!r} is compared with {wanted}, not {value!r}", code="invalid_filter"
-        )
+        raise _invalid(name, f" is compared with {wanted}, not {value!r}")
     if name in _DATE_FIELDS:
-        return _date(name, value)
+        return _read_date(name, value)
     if name in _FOLDED_FIELDS:
         return unicodedata.normalize("NFKC", value).lower()
     return int(value) if spec.kind == "flag" else value
 
 
-def _date(name: str, text: str) -> str:
+def _read_date(name: str, text: str) -> str:
     """The date as the catalog writes it, as exact as it was given: a time moved to UTC, without its
     fraction of a second.
     """
@@ -534,10 +522,10 @@ def _date(name: str, text: str) -> str:
             )
         except (ValueError, OverflowError):
             pass
-    raise InputError(
-        f"filter {name!r} is a date, and {text!r} is none; give 2026, 2026-01, 2026-01-31 or a"
+    raise _invalid(
+        name,
+        f" is a date, and {text!r} is none; give 2026, 2026-01, 2026-01-31 or a"
         " time: 2026-01-31T10:00:00Z, 2026-01-31T18:00:00+08:00",
-        code="invalid_filter",
     )
 
 
@@ -569,10 +557,10 @@ class Scope:
         """
         names = list(dict.fromkeys(self.namespaces))
         if len(names) > 1:
-            told = ", ".join(names)
+            listed = ", ".join(names)
             raise InputError(
-                f"{len(names)} collections were named ({told}); a call reads one: ask one after the"
-                " other",
+                f"{len(names)} collections were named ({listed}); a call reads one: ask one after"
+                " the other",
                 code="too_many_collections",
             )
         return names[0] if names else default

@@ -1,8 +1,7 @@
-"""A question rewritten by a language model into the same QueryIR, its reply checked word by word.
+"""A question rewritten by a language model, its reply checked word by word.
 
-The model makes the question clearer, brings other words and may tell filters; what the user wrote
-still leads: his own words are searched with full weight, the model's with that of synonyms, and a
-question that lost an identifier, a number or a quotation is not believed.
+What the user wrote leads: the user's words are searched with full weight, the model's with that of
+synonyms, and a question that lost an identifier, a number or a quotation is not used.
 """
 
 from __future__ import annotations
@@ -20,17 +19,21 @@ from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.protocols import LLM, Completion
-from rag_platform.query import filter_inference, filters
-from rag_platform.query.analysis import WITHOUT_FILTERS, cleaned, half_width, normalised
+from rag_platform.query import filters
+from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
+from rag_platform.query.constants import (
+    MAX_FILTERS,
+    MAX_KEYWORD_CHARS,
+    MAX_KEYWORDS,
+    MAX_REPLY_TOKENS,
+    MAX_REWRITTEN_CHARS,
+)
+from rag_platform.query.filter_inference import describe_condition
 
 PROMPT = "query/rewrite"
 FIELDS = ("today", "fields", "queries", "question")
 INTENTS = ("search", "summarize", "compare", "metadata_filter", "tool_call")
 OPERATORS = ("$eq", "$gt", "$gte", "$lt", "$lte", "$contains")
-MAX_TOKENS = 700
-MAX_CHARS = 1000  # of the question and of each further one
-MAX_KEYWORDS, MAX_KEYWORD_CHARS = 8, 80
-MAX_FILTERS = 4
 # Their values are words of the library, so the question must hold them, and of dates the year; the
 # strict ones leave out what has no such field.
 _VERBATIM = frozenset({"tags", "source", "keyphrases"})
@@ -69,7 +72,7 @@ def schema(config: QueryConfig) -> Json:
     )
 
 
-def rewritten(
+def rewrite(
     query: QueryIR,
     llm: LLM,
     config: QueryConfig,
@@ -81,11 +84,9 @@ def rewritten(
     `config.rewrite.queries` further questions.
 
     Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules
-    filter by, and not at all where `infer` (None: the configuration) is off; each is named in
-    `warnings`, and so is one that is left out because it is not valid or says what the question
-    does not: for words of the library, dates and scores that can be told. The text is kept. Raises
-    ProviderError `bad_output` for a reply that is not what was asked for, and what the model's
-    provider raises.
+    filter by, and only where `infer` (None: the configuration) is on. Each is named in `warnings`,
+    as is one that was left out because it is invalid or names what the question does not. Raises
+    ProviderError `bad_output` for a reply of another form, and what the provider raises.
     """
     prompt = prompts.load(PROMPT, FIELDS)
     infers = config.inference.enabled if infer is None else infer
@@ -101,16 +102,16 @@ def rewritten(
         today=(today or datetime.now(UTC).date()).isoformat(),
         fields=", ".join(fields) or "none",
         queries=str(config.rewrite.queries),
-        question=_enclosed(query.original_query),
+        question=_enclose(query.original),
     )
-    completion = llm.generate(asked, max_tokens=MAX_TOKENS, json_schema=schema(config))
-    reply = _parsed(completion.text)
+    completion = llm.generate(asked, max_tokens=MAX_REPLY_TOKENS, json_schema=schema(config))
+    reply = _parse(completion.text)
     question, warnings = _question(reply, query)
     told, said = _filters(reply.get("filters"), query, config) if infers else ({}, [])
     own = [text for text, _ in query.expansions]
     return replace(
         query,
-        dense_query_text=half_width(question),
+        dense_text=half_width(question),
         intent=reply["intent"],
         filters={**query.filters, **told},
         inferred={**query.inferred, **told},
@@ -124,19 +125,19 @@ def rewritten(
 
 
 def _profile(prompt_id: str, completion: Completion) -> str:
-    """Which prompt in which wording was put to which model."""
+    """Which prompt, in which wording, went to which model."""
     return f"{prompt_id}+{completion.provider}:{completion.model}"
 
 
-def _enclosed(question: str) -> str:
+def _enclose(question: str) -> str:
     """The question without what would close its own element."""
-    return re.sub(r"</?\s*question\b[^>]{0,40}>?", " ", cleaned(question), flags=re.I)
+    return re.sub(r"</?\s*question\b[^>]{0,40}>?", " ", clean(question), flags=re.I)
 
 
 # --- the reply ----------------------------------------------------------------------------------
 
 
-def _parsed(text: str) -> Json:
+def _parse(text: str) -> Json:
     try:
         value = json.loads(_FENCE.sub("", text.strip()))
     except (ValueError, RecursionError) as error:
@@ -163,40 +164,37 @@ def _bad(what: str, text: str) -> ProviderError:
 
 
 def _question(reply: Json, query: QueryIR) -> tuple[str, list[str]]:
-    """The rewritten question, or the user's own with a warning where the model's left out what must
-    stand.
-    """
-    question = _clipped(reply["question"])
-    if not question or len(question) > MAX_CHARS:
+    """The rewritten question, or the user's own with a warning where the model's lost something."""
+    question = _clip(reply["question"])
+    if not question or len(question) > MAX_REWRITTEN_CHARS:
         raise _bad(
-            f"the model's question has {len(question)} characters, 1 to {MAX_CHARS} are wanted",
+            f"the model's question has {len(question)} characters, 1 to {MAX_REWRITTEN_CHARS}"
+            " are wanted",
             reply["question"],
         )
-    if lost := _lost(question, query):
-        return query.asked_text, [f"the rewritten question was not used, for it lost {lost!r}"]
+    if lost := _find_lost(question, query):
+        return query.normalised, [f"the rewritten question was not used, for it lost {lost!r}"]
     return question, []
 
 
-def _lost(question: str, query: QueryIR) -> str | None:
-    """The first identifier, quotation or number of the searched text that a wording left out; None
-    when it holds them all.
-    """
-    held = normalised(question)
-    must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.asked_text))
-    return next((text for text in must if normalised(cleaned(text)) not in held), None)
+def _find_lost(question: str, query: QueryIR) -> str | None:
+    """The first identifier, quotation or number of the question that a wording lost, if any."""
+    held = fold(question)
+    must = (*query.identifiers, *query.phrases, *_NUMBER.findall(query.normalised))
+    return next((text for text in must if fold(clean(text)) not in held), None)
 
 
 def _further(wordings: Sequence[str], question: str, query: QueryIR) -> list[str]:
-    """Other wordings that keep what must stand, each once, none that is asked anyway."""
-    asked = {normalised(question), query.normalized_query}
+    """Other wordings that lose nothing, each once, none that is searched anyway."""
+    asked = {fold(question), fold(clean(query.original))}
     found: dict[str, str] = {}
-    for wording in map(_clipped, wordings):
-        key = normalised(wording) if wording else ""
+    for wording in map(_clip, wordings):
+        key = fold(wording) if wording else ""
         if (
             wording
-            and len(wording) <= MAX_CHARS
+            and len(wording) <= MAX_REWRITTEN_CHARS
             and key not in asked
-            and _lost(wording, query) is None
+            and _find_lost(wording, query) is None
         ):
             found.setdefault(key, wording)
     return list(found.values())
@@ -206,29 +204,25 @@ def _expansions(
     keywords: Sequence[str], query: QueryIR, known: Sequence[str], config: QueryConfig
 ) -> list[tuple[str, float]]:
     """The model's words that the question does not say, with the weight of synonyms."""
-    said = {normalised(text) for text in known}
+    asked = fold(clean(query.original))
+    said = {fold(text) for text in known}
     found: dict[str, str] = {}
-    for word in map(_clipped, keywords[:MAX_KEYWORDS]):
-        key = normalised(word) if word else ""
-        if (
-            key
-            and len(word) <= MAX_KEYWORD_CHARS
-            and key not in said
-            and key not in query.normalized_query
-        ):
+    for word in map(_clip, keywords[:MAX_KEYWORDS]):
+        key = fold(word) if word else ""
+        if key and len(word) <= MAX_KEYWORD_CHARS and key not in said and key not in asked:
             found.setdefault(key, word)
     return [(word, config.expansion_weight) for word in found.values() if config.expansion_weight]
 
 
-def _clipped(text: str) -> str:
-    return cleaned(text[: 4 * MAX_CHARS])
+def _clip(text: str) -> str:
+    return clean(text[: 4 * MAX_REWRITTEN_CHARS])
 
 
 # --- filters ------------------------------------------------------------------------------------
 
 
 def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list[str]]:
-    """(conditions by field, what is to be said of them and of those that were left out)."""
+    """(conditions by field, warnings about them and about those that were left out)."""
     if not isinstance(told, list):
         return {}, ["the filters of the rewritten question were left out, for they are no list"]
     found: Json = {}
@@ -245,7 +239,7 @@ def _filters(told: Any, query: QueryIR, config: QueryConfig) -> tuple[Json, list
         if name not in query.filters:
             found[name] = merged
     said = [
-        f"the rewritten question asks for {filter_inference.shown(*condition)}; {WITHOUT_FILTERS}"
+        f"the rewritten question asks for {describe_condition(*condition)}; {WITHOUT_FILTERS}"
         for condition in found.items()
     ]
     return found, [*said, *dropped]
@@ -268,7 +262,7 @@ def _condition(item: Any, query: QueryIR, allowed: Sequence[str]) -> tuple[str, 
         raise InputError(
             f"{str(value)[:60]!r} is no value of {name}: {_MEANT[name]}", code="invalid_filter"
         )
-    if not _is_said(name, str(value), cleaned(query.original_query).lower()):
+    if not _is_said(name, str(value), clean(query.original).lower()):
         raise InputError(f"the question does not say {str(value)[:60]!r}", code="invalid_filter")
     strict = {"$missing": "exclude"} if name in _STRICT else {}
     return name, {operator: value, **strict}

@@ -1,9 +1,7 @@
-"""What else a word may be called: synonyms, aliases and abbreviations of the configuration, found
-in a question by whole words.
+"""Synonyms, aliases and abbreviations of the configuration, found in a question by whole words.
 
-A name is found where its words stand side by side in the question; in scripts without spaces every
-character is a word, so Chinese names are found inside longer runs. Where two names overlap the
-longer one counts.
+In scripts without spaces every character is a word, so Chinese names are found inside longer runs.
+Where two names overlap the longer one counts.
 """
 
 from __future__ import annotations
@@ -19,9 +17,9 @@ import yaml
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import config_dir, fingerprint
 from rag_platform.errors import ConfigError
+from rag_platform.query.constants import MAX_SYNONYM_WORDS
 from rag_platform.text.scripts import UNSPACED
 
-MAX_WORDS = 32  # of a name; a longer one is a text
 _WORD = re.compile(rf"[{UNSPACED}]|[^\W{UNSPACED}]+|[^\w\s]")
 
 
@@ -34,22 +32,20 @@ class Vocabulary:
     digest: str
 
     def expansions(self, text: str, weight: float, most: int) -> tuple[tuple[str, float], ...]:
-        """At most `most` other names of what the text names, in the order of the text, each once
-        with the weight given.
-
-        What the text says itself is left out.
+        """At most `most` other names, with that weight, for what the text names, in its order; none
+        that the text holds already.
         """
         if not self.names or not most or not weight:
             return ()
         found = _words(text)
-        brought = (other for name in self._named(found) for other in self.names[name])
+        brought = (other for name in self._find_names(found) for other in self.names[name])
         said = f" {' '.join(found)} "
         wanted = dict.fromkeys(
             other for other in brought if f" {' '.join(_words(other))} " not in said
         )
         return tuple((other, weight) for other in list(wanted)[:most])
 
-    def _named(self, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    def _find_names(self, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         start = 0
         while start < len(words):
             sizes = range(min(self.longest, len(words) - start), 0, -1)
@@ -66,21 +62,19 @@ class Vocabulary:
             start += len(name) if name is not None else 1
 
 
-def vocabulary(config: QueryConfig) -> Vocabulary:
+def load_vocabulary(config: QueryConfig) -> Vocabulary:
     """The names of `synonyms` and of the file `synonyms_path`; a name brings its aliases, an alias
-    brings its name.
-
-    Raises ConfigError for a file that cannot be read or is no mapping of names to lists of names.
+    its name. Raises ConfigError for a file that is no mapping of names to lists of names.
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
-    return _built(
+    return _build(
         [*groups, *(_read(config_dir() / config.synonyms_path) if config.synonyms_path else ())]
     )
 
 
-def changed(config: QueryConfig) -> int:
-    """When the file `synonyms_path` was last written, in nanoseconds; 0 without one. Raises
-    ConfigError when there is no such file.
+def read_mtime(config: QueryConfig) -> int:
+    """When the file `synonyms_path` was written, in nanoseconds; 0 without one. Raises ConfigError
+    when it does not exist.
     """
     if not config.synonyms_path:
         return 0
@@ -93,11 +87,11 @@ def changed(config: QueryConfig) -> int:
         ) from error
 
 
-def _built(groups: Sequence[tuple[str, tuple[str, ...]]]) -> Vocabulary:
+def _build(groups: Sequence[tuple[str, tuple[str, ...]]]) -> Vocabulary:
     names: dict[tuple[str, ...], dict[str, None]] = {}
     for name, aliases in groups:
         for asked, brought in [(name, aliases), *((alias, (name,)) for alias in aliases)]:
-            if words := tuple(_words(asked)[:MAX_WORDS]):
+            if words := tuple(_words(asked)[:MAX_SYNONYM_WORDS]):
                 names.setdefault(words, {}).update(
                     dict.fromkeys(other.strip() for other in brought if other.strip())
                 )
@@ -120,21 +114,21 @@ def _read(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
             f"{path} must hold a mapping of names to their aliases, not {type(loaded).__name__}"
         )
     return tuple(
-        (_name(path, name), tuple(_aliases(path, name, aliases)))
+        (_check_name(path, name), tuple(_check_aliases(path, name, aliases)))
         for name, aliases in loaded.items()
     )
 
 
-def _aliases(path: Path, name: object, aliases: object) -> Iterable[str]:
+def _check_aliases(path: Path, name: object, aliases: object) -> Iterable[str]:
     listed = [aliases] if isinstance(aliases, str) else aliases
     if not isinstance(listed, list):
         raise ConfigError(
             f"{path}: the aliases of {name!r} must be a list of names, not {aliases!r}"
         )
-    return [_name(path, alias) for alias in listed]
+    return [_check_name(path, alias) for alias in listed]
 
 
-def _name(path: Path, value: object) -> str:
+def _check_name(path: Path, value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise ConfigError(f"{path}: {value!r} is no name; write it in quotes")
     return value

@@ -1,5 +1,5 @@
-"""How far an answer may be trusted: whether its passages hold the question's words, both retrievers
-agree, and its hits stand out.
+"""How far an answer can be trusted: its passages hold the question's words, both retrievers agree,
+and its hits stand out.
 """
 
 from __future__ import annotations
@@ -8,6 +8,15 @@ from collections.abc import Sequence
 
 from rag_platform.config.query import AnswererConfig
 from rag_platform.ir import Hit, QueryIR
+from rag_platform.query.analysis import subject_of
+from rag_platform.retrieval.constants import (
+    AGREEING_HITS,
+    AGREEMENT_WEIGHT,
+    COVERAGE_WEIGHT,
+    MAX_UNCITED,
+    ONE_RETRIEVER,
+    STANDING_WEIGHT,
+)
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
 
@@ -27,16 +36,15 @@ def confidence(
     borne_out: float = 1.0,
 ) -> float:
     """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2
-    agreement + 0.1 standing) x borne out.
+    agreement + 0.1 standing) x borne_out.
 
-    Coverage is the share of the question's words in the cited chunk with its headings that holds
-    most of them, of a comparison in all cited ones, a word weighing the more the less of the
-    evidence holds it; where the cited chunks are in another language than the question, that of its
-    identifiers and names, or one half without any. Agreement is the share of the first three hits
-    that both legs found, one half with one leg alone. Standing is where the best cited score lies
-    between the lowest and the highest. Borne out is how far the cited passages agree with what the
-    answer says (`citations.Cited`). At most 0.2 where nothing is cited, 0 without hits. It orders
-    answers, it is no probability.
+    Coverage is the share of the question's words, rare ones weighing more, in the cited chunk with
+    its headings that holds most of them; of a comparison in all cited ones; where the languages
+    differ, of its identifiers and names, or one half without any. Agreement is the share of the
+    first three hits that both retrievers found, one half with one retriever. Standing is where the
+    best cited score lies between the lowest and the highest. `borne_out` is how far the cited
+    passages agree with the answer (`citations.Cited`). At most 0.2 without a citation, 0 without
+    hits. It orders answers and is no probability.
     """
     if not hits:
         return 0.0
@@ -46,22 +54,28 @@ def confidence(
         covered = names_coverage(question, texts)
     else:
         covered = words_held(query, cited or hits[:1], evidence)
-    agreement = 0.5 if legs < 2 else sum(hit.source == "hybrid" for hit in hits[:3]) / len(hits[:3])
+    first = hits[:AGREEING_HITS]
+    hybrid = sum(hit.source == "hybrid" for hit in first)
+    agreement = ONE_RETRIEVER if legs < 2 else hybrid / len(first)
     scores = [hit.score for hit in hits]
     low, high = min(scores), max(scores)
     standing = (
         (max((hit.score for hit in cited), default=low) - low) / (high - low) if high > low else 1.0
     )
-    value = covered * (0.7 + 0.2 * agreement + 0.1 * min(1.0, max(0.0, standing)))
-    return round(value * borne_out if cited else min(0.2, value), 3)
+    value = covered * (
+        COVERAGE_WEIGHT
+        + AGREEMENT_WEIGHT * agreement
+        + STANDING_WEIGHT * min(1.0, max(0.0, standing))
+    )
+    return round(value * borne_out if cited else min(MAX_UNCITED, value), 3)
 
 
 def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:
     """The share of the question's words in the passage that holds most of them; of a comparison in
     all of them together.
 
-    Words that stand far apart say little: with the right passage taken away its neighbours together
-    still hold most of them.
+    Words that stand far apart say little: without the right passage its neighbours together still
+    hold most of them.
     """
     question = question_text(query)
     together = isinstance(query, QueryIR) and query.intent == "compare"
@@ -72,7 +86,7 @@ def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) 
 
 def question_text(query: QueryIR | str) -> str:
     """What the question is about, in words."""
-    return query if isinstance(query, str) else query.subject
+    return query if isinstance(query, str) else subject_of(query)
 
 
 def _with_headings(hit: Hit) -> str:

@@ -18,9 +18,21 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+from rag_platform.caching import Cache
 from rag_platform.ir import Candidate
 from rag_platform.providers.term_analysis import idf
-from rag_platform.retrieval.lexical_reranker import RUN, terms_of
+from rag_platform.retrieval.constants import (
+    FOREIGN_CHUNKS,
+    KEPT_NAMED,
+    MAX_MEANT,
+    MAX_NAME_CHARS,
+    MAX_NAMESAKES,
+    MEANT_SHARE,
+    MIN_MEANT_CHUNKS,
+    MIN_TERMS_LEFT,
+    OWN_CHUNKS,
+)
+from rag_platform.retrieval.lexical_reranker import RUN, select_terms
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import FIRST_CJK, has_han
 
@@ -28,18 +40,6 @@ from rag_platform.text.scripts import FIRST_CJK, has_han
 _PIECE = re.compile(
     r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])"
 )
-_LONGEST = 40  # characters of a word
-_SHARE = 0.6  # of the best document's score that another one needs to be meant, too
-_CHUNKS = 3  # that the documents meant have on average
-# names with a word that names; one that more of them hold only tells namesakes apart
-_HOLDERS = 256
-_MOST = 32  # documents that one question may mean; more of them are no choice
-_MOSTLY = 3  # chunks of its documents hold a word for one of another document that does
-# one in so many chunks of other documents may hold a word that the texts hardly use, and which
-# names all the same
-_ELSEWHERE = 500
-_LEFT = 2  # words with a meaning that a question without its names needs
-_REMEMBERED = 64  # sets of documents whose chunks are known
 
 
 class Catalog(Protocol):
@@ -65,7 +65,7 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class Mentions:
     """The documents that a question names, 0 to 1 each, and their chunks with the same numbers."""
 
     documents: Mapping[str, float]
@@ -74,7 +74,7 @@ class Named:
     words: tuple[str, ...]  # by which they were known, as the question writes them in lower case
 
 
-class Names:
+class DocumentNames:
     """The words by which the documents of a release are known; made once a release, some 10 µs a
     document.
     """
@@ -92,56 +92,60 @@ class Names:
             self._sizes.append(chunks)
             stem = PurePosixPath(filename).stem
             (of_file, file_pairs), (of_title, title_pairs) = (
-                said(name, chinese=False) for name in (stem, title)
+                name_words(name, chinese=False) for name in (stem, title)
             )
             words.append((number, of_file | of_title))
             pairs.append((number, {*file_pairs, *title_pairs}))
             if has_han(names := f"{stem}\n{title}"):
                 self._chinese.append((number, names))
-        self._plain, self._joined = _holders(words), _holders(pairs)
+        self._plain, self._joined = _index_by_word(words), _index_by_word(pairs)
         self._chunks = sum(self._sizes)
         self._telling: dict[tuple[str, tuple[int, ...]], bool] = {}
-        self._known: dict[tuple[str, ...], tuple[dict[str, str], frozenset[str]]] = {}
+        self._known: Cache[tuple[dict[str, str], frozenset[str]]] = Cache(KEPT_NAMED)
 
-    def named(self, question: str) -> Named | None:
-        """What the question names, None for nothing; well under a millisecond once its words have
-        been met.
+    def find_mentions(self, question: str) -> Mentions | None:
+        """The documents that the question names, None for none; well under a millisecond once its
+        words have been met.
         """
         if len(self._documents) < 2:
             return None
         if self._chinese and has_han(question):
             self._add_chinese()
-        meant: dict[int, float] = {}
-        told: dict[str, tuple[int, ...]] = {}
-        refining: list[tuple[int, ...]] = []
-        for word, (asked, holders) in self._found(question).items():
-            if word.isdigit() or len(holders) > _HOLDERS:
-                refining.append(holders)
-            elif len(holders) * 2 <= len(self._documents) and self._tells(asked, holders):
-                told[asked] = holders
-                for number in holders:
-                    meant[number] = meant.get(number, 0.0) + self._rarity(holders)
-        for holders in refining if meant else ():
-            for number in holders:
-                if number in meant:
-                    meant[number] += self._rarity(holders)
-        best = max(meant.values(), default=0.0)
-        kept = sorted(number for number, score in meant.items() if score >= _SHARE * best)
-        if (
-            not kept
-            or len(kept) > _MOST
-            or sum(self._sizes[number] for number in kept) < _CHUNKS * len(kept)
-        ):
+        naming, scores = self._score(question)
+        best = max(scores.values(), default=0.0)
+        meant = sorted(number for number, score in scores.items() if score >= MEANT_SHARE * best)
+        chunks = sum(self._sizes[number] for number in meant)
+        if not meant or len(meant) > MAX_MEANT or chunks < MIN_MEANT_CHUNKS * len(meant):
             return None
-        scores = {self._documents[number]: round(meant[number] / best, 4) for number in kept}
-        owner, chunk_ids = self._inside(tuple(scores))
-        words = tuple(word for word, holders in told.items() if not set(kept).isdisjoint(holders))
-        return Named(
-            scores,
-            {chunk_id: scores[doc_id] for chunk_id, doc_id in owner.items()},
+        documents = {self._documents[number]: round(scores[number] / best, 4) for number in meant}
+        owner, chunk_ids = self._chunks_of(tuple(documents))
+        return Mentions(
+            documents,
+            {chunk_id: documents[doc_id] for chunk_id, doc_id in owner.items()},
             chunk_ids,
-            words,
+            tuple(word for word, holders in naming.items() if not set(meant).isdisjoint(holders)),
         )
+
+    def _score(self, question: str) -> tuple[dict[str, tuple[int, ...]], dict[int, float]]:
+        """(word that names documents, as it was written: these; document: the rarity of its words).
+
+        Numbers and words of many names count for documents that another word names.
+        """
+        naming: dict[str, tuple[int, ...]] = {}
+        refining: list[tuple[int, ...]] = []
+        for word, (written, holders) in self._find_words(question).items():
+            if word.isdigit() or len(holders) > MAX_NAMESAKES:
+                refining.append(holders)
+            elif len(holders) * 2 <= len(self._documents) and self._tells(written, holders):
+                naming[written] = holders
+        scores: dict[int, float] = {}
+        for holders in naming.values():
+            for number in holders:
+                scores[number] = scores.get(number, 0.0) + self._rarity(holders)
+        for holders in refining:
+            for number in scores.keys() & set(holders):
+                scores[number] += self._rarity(holders)
+        return naming, scores
 
     def _add_chinese(self) -> None:
         words = (
@@ -156,11 +160,11 @@ class Names:
             )
             for number, names in self._chinese
         )
-        self._plain, self._chinese = self._plain | _holders(words), []
+        self._plain, self._chinese = self._plain | _index_by_word(words), []
 
-    def _found(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def _find_words(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         """Word of names in the question: how the question writes it, and whose names hold it."""
-        words, pairs = said(question)
+        words, pairs = name_words(question)
         found: dict[str, tuple[str, tuple[int, ...]]] = {}
         for word in sorted(words):
             plain, joined = self._plain.get(word, ()), self._joined.get(word, ())
@@ -172,23 +176,23 @@ class Names:
                 found[pair] = written, self._plain[pair]
         return found
 
-    def _tells(self, asked: str, holders: tuple[int, ...]) -> bool:
+    def _tells(self, word: str, holders: tuple[int, ...]) -> bool:
         """Whether the passages with the word are mostly those of the documents with the name."""
-        key = asked, holders
+        key = word, holders
         if key not in self._telling:
             own = sum(self._sizes[number] for number in holders)
-            held, few = self._index.holding(asked), (self._chunks - own) // _ELSEWHERE
-            if held - own > max(own // _MOSTLY, few):  # so even if all of their passages held it
+            held, few = self._index.holding(word), (self._chunks - own) // FOREIGN_CHUNKS
+            if held - own > max(own // OWN_CHUNKS, few):  # so even if all of their passages held it
                 self._telling[key] = False
             else:
-                inside = self._index.holding(asked, [self._documents[number] for number in holders])
-                self._telling[key] = held - inside <= max(inside // _MOSTLY, few)
+                inside = self._index.holding(word, [self._documents[number] for number in holders])
+                self._telling[key] = held - inside <= max(inside // OWN_CHUNKS, few)
         return self._telling[key]
 
     def _rarity(self, holders: Sequence[int]) -> float:
         return idf(len(self._documents), len(holders))
 
-    def _inside(self, documents: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
+    def _chunks_of(self, documents: tuple[str, ...]) -> tuple[dict[str, str], frozenset[str]]:
         known = self._known.get(documents)
         if known is None:
             owner = {
@@ -197,11 +201,11 @@ class Names:
                 for chunk_id in self._catalog.chunk_ids("doc_id = ?", (doc_id,))
             }
             known = owner, frozenset(owner)
-            self._known = {**dict(list(self._known.items())[1 - _REMEMBERED :]), documents: known}
+            self._known.put(documents, known)
         return known
 
 
-def _holders(words: Iterable[tuple[int, Iterable[str]]]) -> dict[str, tuple[int, ...]]:
+def _index_by_word(words: Iterable[tuple[int, Iterable[str]]]) -> dict[str, tuple[int, ...]]:
     """Word to the numbers that come with it, in their order."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for number, some in words:
@@ -214,13 +218,13 @@ def _chinese_words(run: str) -> list[str]:
     return [word for word in segmentation.dictionary_terms(run) if len(word) > 1]
 
 
-def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
+def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
     """(the words of a name or a question in lower case, two neighbours as one word: as they are
     written apart).
 
     Without `chinese` no Chinese word is among them, for which a dictionary would be loaded.
 
-    >>> words, pairs = said("Best Buy FY2024Q2")
+    >>> words, pairs = name_words("Best Buy FY2024Q2")
     >>> sorted(words), pairs["bestbuy"]
     (['2024', 'best', 'buy', 'fy2024q2', 'q2'], 'best buy')
     """
@@ -232,7 +236,7 @@ def said(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
             words.update(_chinese_words(run) if chinese else ())
             before = ""
             continue
-        if len(run) > _LONGEST:
+        if len(run) > MAX_NAME_CHARS:
             before = ""
             continue
         if run.isalpha():
@@ -271,29 +275,27 @@ def without_names(text: str, words: Sequence[str]) -> str:
         if forms
         else text
     )
-    return rest if len(terms_of(rest.lower())) >= _LEFT else text
+    return rest if len(select_terms(rest.lower())) >= MIN_TERMS_LEFT else text
 
 
-def preferred(
-    fused: Sequence[Candidate], named: Mapping[str, float], weight: float
+def prefer_mentioned(
+    fused: Sequence[Candidate], mentioned: Mapping[str, float], weight: float
 ) -> list[Candidate]:
-    """The candidates, those of named documents raised by `weight` times the range of the scores
-    times how far they are named.
+    """The candidates, those of mentioned documents raised by `weight` times the range of the
+    scores times how far they are named.
     """
     if not fused:
         return []
     scores = [candidate.score for candidate in fused]
     step = weight * ((max(scores) - min(scores)) or 1.0)
     raised = [
-        Candidate(c.chunk_id, round(c.score + step * named.get(c.chunk_id, 0.0), 12), c.source)
+        Candidate(c.chunk_id, round(c.score + step * mentioned.get(c.chunk_id, 0.0), 12), c.source)
         for c in fused
     ]
     return sorted(raised, key=lambda candidate: -candidate.score)  # stable: ties keep their order
 
 
-def united(first: Sequence[Candidate], more: Sequence[Candidate]) -> list[Candidate]:
-    """The candidates of two searches of one leg, each once, best first; their scores are of one
-    kind.
-    """
+def unite(first: Sequence[Candidate], more: Sequence[Candidate]) -> list[Candidate]:
+    """The candidates of two searches by one retriever, each once, best first."""
     found = {candidate.chunk_id: candidate for candidate in (*more, *first)}
     return sorted(found.values(), key=lambda candidate: (-candidate.score, candidate.chunk_id))

@@ -1,6 +1,4 @@
-"""The one way in which a stage of a question fails: what broke is told, flagged, logged, and the
-question goes on without it.
-"""
+"""How a question went: what failed or was left out on the way, and what callers hear of it."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from rag_platform.observability.tracing import Span
 
 @dataclass(kw_only=True, slots=True)
 class Fallbacks:
-    """How a question went: the stages that failed, and what is shown of it."""
+    """The one place where stages leave failures, flags and warnings."""
 
     failures: set[str] = field(default_factory=set)  # stages
     flags: Json = field(default_factory=dict)  # `<stage>_failed` among them
@@ -27,19 +25,16 @@ class Fallbacks:
         span: Span | None = None,
         passing: tuple[type[Exception], ...] = (),
     ) -> faults.Attempt:
-        """A block of that stage: where it fails, `failed` is told and the question goes on; errors
-        that are `passing` leave it.
+        """A block of that stage: where it fails, `failed` records it and the question goes on;
+        errors that are `passing` leave the block.
         """
         return _Attempt(self, stage, warning, span, passing)
 
     def failed(
         self, stage: str, error: BaseException | str, warning: str, *, span: Span | None = None
     ) -> None:
-        """Flag `<stage>_failed` and warn; an error that nobody foresaw is logged with its stack
-        trace and counted (`faults.report`).
-
-        Of the warning `%s` becomes what is said of the error, which is a text where another part
-        has told it already.
+        """Flag `<stage>_failed` and warn, the error standing for `%s`. An unexpected one is logged
+        with its stack trace; a text is an error that another part has logged already.
         """
         if isinstance(error, BaseException):
             faults.report(error, f"stage.{stage}")
@@ -54,10 +49,17 @@ class Fallbacks:
             self.warnings.append(message)
         tracing.event("query.fallback", {"flag": f"{stage}_failed", "message": message})
 
+    def give_up(self, part: str, warning: str, running: int) -> None:
+        """Record that something was left out because so many questions run at once."""
+        self.flags["load_shed"] = [*self.flags.get("load_shed", ()), part]
+        self.warnings.append(f"{warning}, because {running} questions run at once")
+        tracing.event("query.fallback", {"flag": "load_shed", "part": part})
+
     def include(self, other: Fallbacks) -> None:
         """Take over how a part of the question went."""
+        shed = [*self.flags.get("load_shed", ()), *other.flags.get("load_shed", ())]
         self.failures |= other.failures
-        self.flags.update(other.flags)
+        self.flags.update(other.flags, **({"load_shed": shed} if shed else {}))
         self.warnings += other.warnings
 
 

@@ -1,28 +1,17 @@
-"""Three ways to join the candidates of the dense and the sparse leg into one order.
+"""Ways to join several ranked lists into one order.
 
-All keep the label of origin: a candidate of both legs is `hybrid`, another keeps `dense` or
-`sparse`. Equal scores are ordered by the best rank a candidate had in either leg, then by chunk_id.
+The candidates of both retrievers keep the label of origin: one that both found is `hybrid`, another
+keeps `dense` or `sparse`. Equal scores are ordered by the best rank a candidate had, then by
+chunk_id. A candidate that only one retriever found gets the lowest score the other one returned:
+that one did look at it and placed it below its last, so this is the tightest bound that is known
+(the pool's minimum as in Lee, "Analyses of Multiple Evidence Combination", SIGIR 1997). A retriever
+that returned nothing says nothing. `trust`, 0 to 1 (`retrievers.measure_trust`), multiplies the
+weight of the sparse one: scaling makes the best of a list as good as the best of the other, also
+where the texts hold none of the question's words.
 
-A candidate that only one leg found gets the lowest score the other leg returned, not zero evidence:
-the leg did look at it and placed it below its last candidate, so its last score is the tightest
-bound that is known (the pool's minimum as in Lee, "Analyses of Multiple Evidence Combination",
-SIGIR 1997, and CombSUM over min-max scores). A leg that returned nothing says nothing.
-
-`trust`, 0 to 1, says how far the sparse leg may be believed for this question
-(`retrievers.trust_in_words`); its weight is multiplied by it. Every way of scaling makes the best
-of a leg as good as the best of the other, also where the texts hold none of the question's words.
-
-
-Several ranked lists made one: those of further questions, and those of several namespaces.
-
-Scores of two namespaces mean different things: other embedders, other word statistics, other
-rerankers. What can be compared is the place a hit has in its own list, and how much of the question
-its namespace speaks of at all. So the lists are interleaved by place, each weighted by the square
-of the share of the question's words that its first hit holds (`term_overlap.coverage`, the same
-measure for all, without a model). The order within a namespace stays; a namespace that has nothing
-to do with the question comes behind, one that holds its own keeps its turns. Equal scores go by the
-order in which the namespaces were named.
-
+Scores of two namespaces mean different things. What can be compared is the place of a hit in its
+own list, and how much of the question its namespace speaks of at all: lists are interleaved by
+place, each weighted by the square of the share of the question's words that its first hit holds.
 Measured with the right namespace named last of three or four, MRR@10 keeps 91 to 99 % of what it is
 when that one is asked alone (XQuAD English and Chinese, Cranfield, RGB Chinese: the sets that the
 weight was chosen on); taking turns keeps about a quarter.
@@ -37,6 +26,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from rag_platform.ir import Candidate, Hit
+from rag_platform.retrieval.constants import FURTHER_WEIGHT, MIN_NAMESPACE_SHARE, RANK_CONSTANT
 from rag_platform.text.term_overlap import coverage
 
 
@@ -51,7 +41,7 @@ class ReciprocalRank:
     """
 
     VERSION: ClassVar[str] = "1"
-    k: float = 60.0
+    k: float = RANK_CONSTANT
     weights: Sequence[float] = (1.0, 1.0)
 
     def __post_init__(self) -> None:
@@ -80,7 +70,7 @@ class ReciprocalRank:
             {c.chunk_id: weight / (self.k + rank) for rank, c in enumerate(leg, 1)}
             for weight, leg in ((of_dense, dense), (of_sparse * trust, sparse))
         ]
-        return _ordered(
+        return _order(
             dense,
             sparse,
             {i: sum(leg.get(i, 0.0) for leg in legs) for i in dict.fromkeys((*legs[0], *legs[1]))},
@@ -88,43 +78,55 @@ class ReciprocalRank:
 
 
 @dataclass(frozen=True)
-class MinMax:
-    """Convex combination of min-max scores: alpha * dense + (1 - alpha) * sparse, each (s - min) /
-    (max - min) within its leg.
-
-    Bruch et al., "An Analysis of Fusion Functions for Hybrid Retrieval", TOIS 2023. `alpha` is the
-    weight of the dense leg.
-    """
+class _ConvexCombination:
+    """alpha * dense + (1 - alpha) * sparse, of scores scaled within each retriever."""
 
     VERSION: ClassVar[str] = "1"
-    alpha: float = 0.5
+    alpha: float = 0.5  # weight of the dense retriever
 
     def __post_init__(self) -> None:
-        """Refuse a weight outside 0..1."""
-        _check_alpha(self.alpha)
+        if not 0.0 <= self.alpha <= 1.0:
+            raise ValueError(
+                f"alpha = {self.alpha} must lie between 0 (sparse alone) and 1 (dense alone)"
+            )
+
+    def _combine(
+        self,
+        dense: Sequence[Candidate],
+        sparse: Sequence[Candidate],
+        trust: float,
+        scale: Callable[[Sequence[float]], list[float]],
+    ) -> list[Candidate]:
+        of_sparse = (1.0 - self.alpha) * trust
+        sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
+        for weight, found in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
+            if found:
+                scaled = scale([candidate.score for candidate in found])
+                scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=True)}
+                low = min(scaled)
+                for chunk_id in sums:
+                    sums[chunk_id] += weight * scores.get(chunk_id, low)
+        return _order(dense, sparse, sums)
+
+
+@dataclass(frozen=True)
+class MinMax(_ConvexCombination):
+    """Of min-max scores: each (s - min) / (max - min). Bruch et al., "An Analysis of Fusion
+    Functions for Hybrid Retrieval", TOIS 2023.
+    """
 
     def fuse(
         self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
     ) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and 1."""
-        return _weighted(dense, sparse, (1.0 - self.alpha) * trust, min_max)
+        return self._combine(dense, sparse, trust, min_max)
 
 
 @dataclass(frozen=True)
-class ZScore:
-    """Convex combination of standard scores: alpha * dense + (1 - alpha) * sparse, each (s - mean)
-    / deviation within its leg.
-
-    Montague & Aslam, "Relevance Score Normalization for Metasearch", CIKM 2001 (ZMUV). `alpha` is
-    the weight of the dense leg.
+class ZScore(_ConvexCombination):
+    """Of standard scores: each (s - mean) / deviation. Montague & Aslam, "Relevance Score
+    Normalization for Metasearch", CIKM 2001 (ZMUV).
     """
-
-    VERSION: ClassVar[str] = "1"
-    alpha: float = 0.5
-
-    def __post_init__(self) -> None:
-        """Refuse a weight outside 0..1."""
-        _check_alpha(self.alpha)
 
     def fuse(
         self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
@@ -132,7 +134,7 @@ class ZScore:
         """Every candidate once, best first; scores in deviations from the pool's mean, so they may
         be negative.
         """
-        return _weighted(dense, sparse, (1.0 - self.alpha) * trust, z_score)
+        return self._combine(dense, sparse, trust, z_score)
 
 
 def min_max(scores: Sequence[float]) -> list[float]:
@@ -153,25 +155,7 @@ def z_score(scores: Sequence[float]) -> list[float]:
     return [(score - mean) / deviation if deviation > 0 else 0.0 for score in scores]
 
 
-def _weighted(
-    dense: Sequence[Candidate],
-    sparse: Sequence[Candidate],
-    of_sparse: float,
-    scale: Callable[[Sequence[float]], list[float]],
-) -> list[Candidate]:
-    sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
-    for weight, leg in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
-        if leg:
-            scaled = scale([candidate.score for candidate in leg])
-            scores, low = {c.chunk_id: s for c, s in zip(leg, scaled, strict=True)}, min(scaled)
-            sums = {
-                chunk_id: known + weight * scores.get(chunk_id, low)
-                for chunk_id, known in sums.items()
-            }
-    return _ordered(dense, sparse, sums)
-
-
-def _ordered(
+def _order(
     dense: Sequence[Candidate], sparse: Sequence[Candidate], scores: Mapping[str, float]
 ) -> list[Candidate]:
     best_rank: dict[str, int] = {}
@@ -190,19 +174,7 @@ def _ordered(
     return [Candidate(chunk_id, -negative, origin[chunk_id]) for negative, _, chunk_id in ordered]
 
 
-def _check_alpha(alpha: float) -> None:
-    if not 0.0 <= alpha <= 1.0:
-        raise ValueError(f"alpha = {alpha} must lie between 0 (sparse alone) and 1 (dense alone)")
-
-
-RANK_CONSTANT = 60.0  # of reciprocal rank fusion, as published
-FURTHER = 0.5  # weight of the list of a further question, that of the asked one being 1
-# share of a namespace whose first hit holds none of the words: in another language it may still be
-# right
-LEAST = 0.1
-
-
-def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
+def merge_by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     """Every candidate once: the asked question's list, then those of further ones, merged by
     weighted reciprocal rank.
 
@@ -215,7 +187,7 @@ def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     scores: dict[str, float] = {}
     best: dict[str, tuple[int, Candidate]] = {}
     for number, found in enumerate(lists):
-        weight = 1.0 if number == 0 else FURTHER
+        weight = 1.0 if number == 0 else FURTHER_WEIGHT
         for rank, candidate in enumerate(found, 1):
             scores[candidate.chunk_id] = scores.get(candidate.chunk_id, 0.0) + weight / (
                 RANK_CONSTANT + rank
@@ -228,22 +200,22 @@ def by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
     return [replace(best[chunk_id][1], score=round(scores[chunk_id], 12)) for chunk_id in order]
 
 
-def by_namespace(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
+def merge_namespaces(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:
     """All hits of the namespaces in one order, ranks from 1, each shown with score = weight of its
     namespace / its rank there.
     """
     placed: list[tuple[float, int, Hit]] = []
     for number, hits in enumerate(lists):
-        weight = weight_of(question, hits)
+        weight = weigh_namespace(question, hits)
         placed += [(round(weight / rank, 6), number, hit) for rank, hit in enumerate(hits, 1)]
     placed.sort(key=lambda item: (-item[0], item[1]))  # stable: the order within a namespace stays
     return [replace(hit, rank=rank, score=score) for rank, (score, _, hit) in enumerate(placed, 1)]
 
 
-def weight_of(question: str, hits: Sequence[Hit]) -> float:
+def weigh_namespace(question: str, hits: Sequence[Hit]) -> float:
     """How much of the question a namespace speaks of, 0.01 to 1, told from its first hit."""
     texts = [
         f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}\n{hit.picture_text}"
         for hit in hits[:1]
     ]
-    return max(LEAST, coverage(question, texts)) ** 2
+    return max(MIN_NAMESPACE_SHARE, coverage(question, texts)) ** 2

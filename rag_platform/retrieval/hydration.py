@@ -1,7 +1,5 @@
-"""Candidates joined with their catalog rows, and the rules that decide which of them are shown.
-
-When one text adds nothing to another, and an order in which each text adds something to those
-before it.
+"""Candidates joined with their catalog rows, and which of them are shown: no text that adds nothing
+to one before it.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rag_platform.indexes.catalog import CatalogReader, ChunkRow
 from rag_platform.ir import Candidate, Chunk, Hit
@@ -19,7 +18,7 @@ from rag_platform.retrieval.fusion import min_max
 from rag_platform.text.scripts import HANGUL, UNSPACED
 
 
-def joined(
+def join_rows(
     candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow], namespace: str = ""
 ) -> list[Hit]:
     """The hits of the candidates that the catalog of the namespace knows, in their order, ranks
@@ -49,7 +48,7 @@ def _read_in(hit: Hit, catalog: CatalogReader) -> str:
     return "\n".join(part for text in texts for part in (text.ocr_text, text.caption) if part)
 
 
-def limited(
+def select_shown(
     hits: Sequence[Hit],
     top_k: int,
     *,
@@ -71,7 +70,7 @@ def limited(
     for hit in hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda):
         if len(shown) == top_k:
             break
-        text = normalized(hit.chunk_text)
+        text = normalise_blanks(hit.chunk_text)
         document = (hit.namespace, hit.doc_id)
         if (dedupe and text and text in texts) or (
             max_per_document and documents[document] >= max_per_document
@@ -90,13 +89,13 @@ def limited(
 
 def _novel_first(hits: Sequence[Hit], mmr_lambda: float) -> Iterator[Hit]:
     relevance = min_max([hit.score for hit in hits]) if hits else []
-    order = diversified(
+    order = diversify(
         relevance, lambda i, j: likeness(hits[i].chunk_text, hits[j].chunk_text), mmr_lambda
     )
     return (hits[i] for i in order)
 
 
-def preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[str, set[str]]:
+def find_preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[str, set[str]]:
     """Preference to the chunk ids that satisfy it: the newer half, a source or tag `official`, at
     least one image.
     """
@@ -116,27 +115,17 @@ def preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[
 
 def hit_of(candidate: Candidate, row: ChunkRow, *, rank: int, namespace: str = "") -> Hit:
     """The hit of one candidate."""
-    chunk = row.chunk
     return Hit(
         rank=rank,
-        chunk_id=chunk.chunk_id,
         score=candidate.score,
         source=candidate.source,
-        doc_id=chunk.doc_id,
-        version_id=chunk.version_id,
+        doc_id=row.chunk.doc_id,
+        version_id=row.chunk.version_id,
         source_uri=row.source_uri,
         filename=row.filename,
         doc_title=row.doc_title,
-        section_path=chunk.section_path,
-        chunk_index=chunk.chunk_index,
-        chunk_text=chunk.chunk_text,
-        page_range=_range(chunk.page_start, chunk.page_end),
-        line_range=_range(chunk.line_start, chunk.line_end),
-        asset_ids=chunk.asset_ids,
-        locator=chunk.locator,
-        edited_from=chunk.edited_from,
         namespace=namespace,
-        parent_id=chunk.parent_id,
+        **_chunk_fields(row.chunk),
     )
 
 
@@ -144,20 +133,22 @@ def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
     """Another chunk of the hit's version in its place; rank, score and source stay those of the
     hit.
     """
-    return replace(
-        hit,
-        chunk_id=chunk.chunk_id,
-        section_path=chunk.section_path,
-        chunk_index=chunk.chunk_index,
-        chunk_text=chunk.chunk_text,
-        page_range=_range(chunk.page_start, chunk.page_end),
-        line_range=_range(chunk.line_start, chunk.line_end),
-        asset_ids=chunk.asset_ids,
-        locator=chunk.locator,
-        edited_from=chunk.edited_from,
-        parent_id=chunk.parent_id,
-        picture_text="",
-    )
+    return replace(hit, picture_text="", **_chunk_fields(chunk))
+
+
+def _chunk_fields(chunk: Chunk) -> dict[str, Any]:
+    return {
+        "chunk_id": chunk.chunk_id,
+        "section_path": chunk.section_path,
+        "chunk_index": chunk.chunk_index,
+        "chunk_text": chunk.chunk_text,
+        "page_range": _range(chunk.page_start, chunk.page_end),
+        "line_range": _range(chunk.line_start, chunk.line_end),
+        "asset_ids": chunk.asset_ids,
+        "locator": chunk.locator,
+        "edited_from": chunk.edited_from,
+        "parent_id": chunk.parent_id,
+    }
 
 
 def _range(start: int | None, end: int | None) -> tuple[int, int] | None:
@@ -171,7 +162,7 @@ _NEGATIONS = frozenset("no not never none without cannot nor 不 没 无 未 非
 
 
 @functools.lru_cache(maxsize=512)
-def normalized(text: str) -> str:
+def normalise_blanks(text: str) -> str:
     """The text with one blank between words; equal ones are one text."""
     return " ".join(text.split())
 
@@ -247,7 +238,7 @@ def _telling(text: str) -> tuple[frozenset[str], frozenset[str]]:
     )
 
 
-def diversified(
+def diversify(
     relevance: Sequence[float], alike: Callable[[int, int], float], weight: float
 ) -> Iterator[int]:
     """Positions by maximal marginal relevance: weight x relevance - (1 - weight) x the likeness to

@@ -25,6 +25,16 @@ from typing import ClassVar
 
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.providers.term_analysis import idf
+from rag_platform.retrieval.constants import (
+    BESIDE_CHARS,
+    LOOSE_IDENTIFIER,
+    MAX_PLACES,
+    MAX_READ_CHARS,
+    MAX_TERMS,
+    NEAR_CHARS,
+    NEAR_WORTH,
+    NO_IDENTIFIER,
+)
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.text.scripts import CJK, FIRST_CJK
 from rag_platform.text.sentences import sentence_ends
@@ -34,15 +44,8 @@ from rag_platform.traits import Traits
 # a word, or Chinese, Japanese or Korean without a break
 RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 _LINE_END = re.compile("\n")
-_MAX_CHARS = 4_000  # of a text are read; far above a sane chunk
-_MAX_TERMS = 24
-_MAX_PLACES = 8  # of one word in one text
-_BESIDE, _NEAR = 8, 60  # characters between two words that stand side by side, or near each other
-_NEAR_SHARE = 0.4
 _PARTS = re.compile(r"[0-9]+|[a-z]+|[^0-9a-z]")
 _YEAR = re.compile(r"[a-z]+(?:19|20)\d\d(?:-\d+)?")
-_WITHOUT = 0.5  # of 1, for a text that holds no identifier of the kind that was asked for
-_LOOSE = 0.9  # the same where a text may well mean the thing without writing it so
 
 
 @dataclass(frozen=True)
@@ -50,8 +53,8 @@ class Features:
     """The weighted mean of the features that the question has, 0 to 1; a weight of 0 leaves one
     out.
 
-    The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); no set
-    of six loses by them.
+    The weights of words were chosen on half of the questions of two sets (Cranfield, RGB); none of
+    six sets loses by them.
     """
 
     fused: float = 1.0
@@ -70,24 +73,24 @@ class Features:
             raise ValueError("no weight may be negative, and one must be above 0")
 
     def score(self, query: QueryIR, hits: Sequence[Hit]) -> list[float]:
-        """One score a hit, 0 to 1; they depend on the other hits, so only those of one call
-        compare.
+        """One score a hit, 0 to 1; only those of one call compare, because they depend on each
+        other.
         """
         if not hits:
             return []
-        written = [hit.chunk_text[:_MAX_CHARS] for hit in hits]
+        written = [hit.chunk_text[:MAX_READ_CHARS] for hit in hits]
         texts = [text.lower() for text in written]
         heads = [f"{hit.doc_title}\n{hit.section_path}".lower() for hit in hits]
         columns = [(self.fused, min_max([hit.score for hit in hits]))]
-        if terms := terms_of(query.normalized_query):
+        if terms := select_terms(query.normalised.lower()):
             columns += zip(
                 (self.sentence, self.proximity, self.headings),
-                _of_words(terms, written, texts, heads),
+                _score_words(terms, written, texts, heads),
                 strict=True,
             )
         for weight, wanted, held in (
-            (self.phrases, query.phrases, _holds_phrase),
-            (self.identifiers, query.identifiers, _says_identifier),
+            (self.phrases, query.phrases, _has_phrase),
+            (self.identifiers, query.identifiers, _match_identifier),
         ):
             if wanted:
                 columns.append(
@@ -106,9 +109,9 @@ class Features:
         ]
 
 
-def terms_of(text: str) -> list[str]:
-    """The distinct words of a normalised question that carry meaning: what their forms begin with,
-    and pairs of Chinese characters.
+def select_terms(text: str) -> list[str]:
+    """The distinct meaningful words of a lower-case question: the beginnings of their forms, and
+    pairs of Chinese characters.
     """
     found: dict[str, None] = {}
     for word in RUN.findall(text):
@@ -120,10 +123,10 @@ def terms_of(text: str) -> list[str]:
             )
         elif not is_weak_term(found_stem := stem(word)):
             found[beginning(found_stem) or word] = None
-    return list(found)[:_MAX_TERMS]
+    return list(found)[:MAX_TERMS]
 
 
-def _of_words(
+def _score_words(
     terms: Sequence[str], written: Sequence[str], texts: Sequence[str], heads: Sequence[str]
 ) -> tuple[list[float], list[float], list[float]]:
     """(sentence, proximity, headings) of every text."""
@@ -152,8 +155,8 @@ def _of_words(
     )
 
 
-def _places(text: str, term: str, most: int = _MAX_PLACES) -> list[int]:
-    """Where a word begins with the term; Chinese has no such beginnings."""
+def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
+    """Where a word begins with the term; anywhere for Chinese."""
     found: list[int] = []
     at = text.find(term)
     while at >= 0:
@@ -196,7 +199,11 @@ def _closeness(
         if places[i] and places[i + 1]:
             gap = min([abs(right - left) for left in places[i] for right in places[i + 1]])
             close += weight * (
-                1.0 if gap <= len(terms[i]) + _BESIDE else _NEAR_SHARE if gap <= _NEAR else 0.0
+                1.0
+                if gap <= len(terms[i]) + BESIDE_CHARS
+                else NEAR_WORTH
+                if gap <= NEAR_CHARS
+                else 0.0
             )
     return close
 
@@ -208,31 +215,28 @@ def _share(wanted: Sequence[str], text: str, held: Callable[[str, str], float]) 
     return sum(held(item, text) for item in wanted) / len(wanted)
 
 
-def _holds_phrase(phrase: str, text: str) -> bool:
+def _has_phrase(phrase: str, text: str) -> bool:
     return " ".join(phrase.lower().split()) in " ".join(text.split())
 
 
-def _says_identifier(identifier: str, text: str) -> float:
-    """1 where it stands exactly; less where it does not, and 0 where instead others of its kind
-    stand, if it is the name of one thing.
-    """
+def _match_identifier(identifier: str, text: str) -> float:
+    """1 for an exact match, less without one, and 0 where others of its kind stand instead."""
     name = identifier.lower()
     exact, others = _patterns(name)
     if name in text and exact.search(text):
         return 1.0
     if others is None:
-        return _LOOSE
-    return 0.0 if others.search(text) else _WITHOUT
+        return LOOSE_IDENTIFIER
+    return 0.0 if others.search(text) else NO_IDENTIFIER
 
 
 @functools.lru_cache(maxsize=256)
 def _patterns(name: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
-    """(the identifier, the identifiers of its kind), both only where they are no part of a longer
-    one.
+    """(the identifier, the identifiers of its kind), neither as a part of a longer one.
 
     Of its kind is what has other digits, or other single letters, in the same places. What names
-    many things (M1, 3rd, EMNLP2022, 24-10) has no kind: texts write it in other ways, too, and mean
-    the same.
+    many things (M1, 3rd, EMNLP2022, 24-10) has no kind: texts write it in several ways and mean the
+    same.
     """
     coded = (
         sum(map(str.isdigit, name)) > 2
@@ -240,12 +244,12 @@ def _patterns(name: str) -> tuple[re.Pattern[str], re.Pattern[str] | None]:
         and not _YEAR.fullmatch(name)
     )
     one_thing = coded or "_" in name
-    return _bounded(re.escape(name)), (
-        _bounded("".join(map(_of_kind, _PARTS.findall(name)))) if one_thing else None
+    return _compile_whole(re.escape(name)), (
+        _compile_whole("".join(map(_generalise, _PARTS.findall(name)))) if one_thing else None
     )
 
 
-def _of_kind(part: str) -> str:
+def _generalise(part: str) -> str:
     return (
         "[0-9]+"
         if part[0].isdigit()
@@ -255,7 +259,7 @@ def _of_kind(part: str) -> str:
     )
 
 
-def _bounded(pattern: str) -> re.Pattern[str]:
+def _compile_whole(pattern: str) -> re.Pattern[str]:
     return re.compile(
         rf"(?<![a-z0-9_])(?<![a-z0-9_][.\-/\\:@]){pattern}(?![a-z0-9_])(?![.\-/\\:@][a-z0-9_])"
     )

@@ -1,9 +1,9 @@
-"""The read side that command line, server, pages and evaluation share: opened releases, query
-embedders, strategies.
+"""What command line, server, pages and evaluation read with: opened releases, strategies,
+providers.
 
-A published release is opened at its first query and swapped when CURRENT names another one; queries
-in flight keep the old one, which is closed after the last of them. Nothing is loaded before it is
-asked for.
+A published release is opened at its first query and replaced when CURRENT names another one;
+queries in flight keep the old one, which is closed after the last of them. Nothing is loaded before
+it is needed.
 """
 
 from __future__ import annotations
@@ -37,14 +37,16 @@ from rag_platform.releases.release_store import (
     manifest_of,
     open_release,
 )
-from rag_platform.retrieval.document_mentions import Names
+from rag_platform.retrieval.constants import (
+    HELD_LANGUAGE,
+    KEPT_FILTERS,
+    KEPT_STRATEGIES,
+    MAX_RETAINED_OPEN,
+)
+from rag_platform.retrieval.document_mentions import DocumentNames
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
 
-_RETAINED_OPEN = 3  # releases other than the published ones that stay open
-_FILTERS = 32
-_STRATEGIES = 12  # of which what follows is remembered
-_HELD = 0.05  # share of the chunks
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
@@ -54,9 +56,7 @@ Hidden = Callable[[str, int], frozenset[str]]
 
 @dataclass(eq=False)
 class Lease:
-    """An opened release and the strategy it was built with; closed when it is retired and nobody
-    reads it.
-    """
+    """An opened release with its strategy; closed when it is retired and has no readers."""
 
     namespace: str
     release_id: str
@@ -65,26 +65,22 @@ class Lease:
     readers: int = 0
     retired: bool = False
     hidden_chunks: dict[frozenset[str], frozenset[str]] = field(default_factory=dict)
-    filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(_FILTERS))
-    _names: Names | None = None
+    filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(KEPT_FILTERS))
+    _names: DocumentNames | None = None
     _languages: dict[str, float] | None = None
 
-    def names(self) -> Names:
-        """The words by which the release's documents are known, made when they are first asked for.
-        The release has a word index.
-        """
+    def names(self) -> DocumentNames:
+        """The words by which documents are known, made at the first call. Needs a word index."""
         if self._names is None:
             assert self.release.lexical is not None
-            self._names = Names(self.release.catalog, self.release.lexical)
+            self._names = DocumentNames(self.release.catalog, self.release.lexical)
         return self._names
 
-    def holds(self, language: str) -> bool:
-        """True where at least one in twenty chunks is in that language, or does not say in
-        which.
-        """
+    def holds_language(self, language: str) -> bool:
+        """True where at least one in twenty chunks is in that language or in an unknown one."""
         if self._languages is None:
             self._languages = self.release.catalog.languages()
-        return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= _HELD
+        return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= HELD_LANGUAGE
 
 
 class Library:
@@ -106,8 +102,8 @@ class Library:
         self._opening: dict[tuple[str, str], threading.Lock] = {}
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
         self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
-        self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(_STRATEGIES)
-        self._config_ids: Cache[tuple[Strategy, str]] = Cache(_STRATEGIES)
+        self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(KEPT_STRATEGIES)
+        self._config_ids: Cache[tuple[Strategy, str]] = Cache(KEPT_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
     # --- releases --------------------------------------------------------------------------------
@@ -158,9 +154,7 @@ class Library:
 
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
-        """The opened release for the length of the block: the published one, or a retained one by
-        id.
-        """
+        """The opened release for the length of the block: the published one, or a retained one."""
         self._require_name(namespace)
         if release_id and not _RELEASE.fullmatch(release_id):
             raise NotFoundError(
@@ -168,7 +162,11 @@ class Library:
             )
         if release_id:
             self._require_there(namespace, release_id)
-        opened = self._acquire(namespace, release_id) if release_id else self._published(namespace)
+        opened = (
+            self._acquire(namespace, release_id)
+            if release_id
+            else self._acquire_published(namespace)
+        )
         try:
             yield opened
         finally:
@@ -178,10 +176,8 @@ class Library:
             if done:
                 opened.release.close()
 
-    def _published(self, namespace: str) -> Lease:
-        """The published release, opened; when it was replaced and removed before it could be, the
-        one that replaced it.
-        """
+    def _acquire_published(self, namespace: str) -> Lease:
+        """The published release, opened; if it is replaced and removed meanwhile, the next one."""
         while True:
             release_id = self.current(namespace)
             try:
@@ -238,9 +234,7 @@ class Library:
         return (self.store.release_dir(namespace, release_id) / "manifest.json").is_file()
 
     def _require_there(self, namespace: str, release_id: str) -> None:
-        """Let go of a release that was removed while it was open. Raises what `manifest_of`
-        raises.
-        """
+        """Let go of a release that was removed while open; raises what `manifest_of` raises."""
         if self._is_there(namespace, release_id):
             return
         with self._lock:
@@ -251,9 +245,7 @@ class Library:
         manifest_of(self.store, namespace, release_id)
 
     def _retire(self, namespace: str, current: str) -> None:
-        """Let go of the namespace's other releases; retained ones open again when they are asked
-        for.
-        """
+        """Let go of the namespace's other releases; retained ones are opened again on demand."""
         with self._lock:
             old = [key for key in self._leases if key[0] == namespace and key[1] != current]
             idle = [lease for key in old if (lease := self._let_go(key)) is not None]
@@ -267,15 +259,15 @@ class Library:
             }
             extra = [key for key in self._leases if key not in published]
             idle = [
-                lease for key in extra[:-_RETAINED_OPEN] if (lease := self._let_go(key)) is not None
+                lease
+                for key in extra[:-MAX_RETAINED_OPEN]
+                if (lease := self._let_go(key)) is not None
             ]
         for lease in idle:
             lease.release.close()
 
     def _let_go(self, key: tuple[str, str]) -> Lease | None:
-        """Retire a lease; returned when nobody reads it, so that the caller closes it outside the
-        lock.
-        """
+        """Retire a lease. Returned when nobody reads it, to be closed outside the lock."""
         lease = self._leases.pop(key)
         lease.retired = True
         return None if lease.readers else lease
@@ -290,9 +282,7 @@ class Library:
     # --- what a query needs besides --------------------------------------------------------------
 
     def strategy(self, name: str) -> Strategy:
-        """The strategy of that name, read again when its file changed; by a `strategy_config_id`
-        the one that was kept under it.
-        """
+        """The strategy of a name, read again after its file changed, or a `strategy_config_id`."""
         if name.startswith("scfg_") and re.fullmatch(r"scfg_[0-9a-f]{16}", name):
             path = self.store.config_path(name)
             if not path.is_file():
@@ -311,14 +301,13 @@ class Library:
         return known[1]
 
     def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
-        """The strategy of one call: the release's ingestion part, and the query part as the file of
-        `name` has it now.
+        """The strategy of one call: the release's ingestion part, and the query part that the file
+        of `name`, by default the release's own strategy, has now.
 
-        `name` is by default the release's own strategy, whose query part may be tuned without a
-        rebuild; without its file the recorded one counts. A release answers with the embedder it
-        was built with, also while its strategy's file names another and the next one is built.
-        Raises InputError when another strategy than its own embeds otherwise than the release,
-        naming both.
+        So a query part can be tuned without a rebuild; without its file the recorded one counts. A
+        release answers with the embedder it was built with, even while its strategy's file names
+        another one. Raises InputError when a strategy other than its own embeds differently, naming
+        both.
         """
         own = lease.strategy
         if name in (None, own.name) and not has_strategy(self.settings, own.name):
@@ -354,14 +343,12 @@ class Library:
         return found[1]
 
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
-        """(unit vector [dim], whether it was remembered) of a question. Raises what the embedder
-        raises.
-        """
+        """(unit vector [dim], whether it was remembered). Raises what the embedder raises."""
         vectors, remembered = self.models.query_vectors(config, [text])
         return vectors[0], remembered
 
     def cache_figures(self) -> Json:
-        """Of each cache what `Cache.figures` says: `query_vectors`, `retrievals`, `responses`."""
+        """`Cache.figures` of `query_vectors`, `retrievals` and `responses`."""
         caches = {
             "query_vectors": self.models.vectors,
             "retrievals": self.retrievals,
@@ -370,9 +357,7 @@ class Library:
         return {name: cache.figures() for name, cache in caches.items()}
 
     def check_versions(self, lease: Lease, version_ids: Sequence[str]) -> None:
-        """Raises InputError `version_not_live` for a version that the release does not hold, naming
-        the live one and its holders.
-        """
+        """Raises InputError `version_not_live` for a version that the release does not hold."""
         for version_id in version_ids:
             if lease.release.catalog.version(version_id) is not None:
                 continue
@@ -410,9 +395,7 @@ class Library:
         )
 
     def matching_chunks(self, lease: Lease, where: str, params: tuple[Any, ...]) -> frozenset[str]:
-        """Ids of the release's chunks that satisfy a filter; a release never changes, so recent
-        filters are remembered.
-        """
+        """Ids of the chunks that satisfy a filter; recent filters are remembered."""
         key = (where, params)
         found = lease.filtered.get(key)
         if found is None:
@@ -421,8 +404,8 @@ class Library:
         return found
 
     def hidden_names(self, lease: Lease) -> frozenset[str]:
-        """The doc_ids and version_ids that tombstones hide now in a release; the ledger is asked
-        each time, so a deletion acts at once.
+        """The doc_ids and version_ids that tombstones hide now. The ledger is asked each time, so
+        that a deletion acts at once.
         """
         return (
             self._hidden(lease.namespace, lease.release.manifest.deletions)
@@ -431,9 +414,7 @@ class Library:
         )
 
     def hidden_chunks(self, lease: Lease) -> frozenset[str]:
-        """Ids of the release's chunks that tombstones hide now; empty in the usual case, without
-        asking the catalog.
-        """
+        """Ids of the chunks that tombstones hide now."""
         hidden = self.hidden_names(lease)
         if not hidden:
             return frozenset()

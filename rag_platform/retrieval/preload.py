@@ -1,4 +1,4 @@
-"""Loads before the first question what it will need."""
+"""Loads what the first question needs."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import time
 from rag_platform.errors import RagError
 from rag_platform.observability import faults
 from rag_platform.query import analysis
+from rag_platform.retrieval.constants import PATIENCE_SECONDS, QUIET_SECONDS
 from rag_platform.retrieval.library import Library
 
 log = logging.getLogger(__name__)
 
-_QUIET_SECONDS, _PATIENCE_SECONDS = 0.5, 10.0
-
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
-    """Open the release of the namespace, by default the default one or else the first, and load
-    what its first query needs.
+    """Open a namespace's release, by default the default one or else the first, and load what its
+    first query needs.
 
-    The words of questions are loaded once no question has run for a while, or `at_once`. What is
-    missing is told by that query, not here.
+    Words are loaded once no question has run for a while, or `at_once`. That query, and not this
+    call, reports what is missing.
     """
     published = library.namespaces()
     namespace = namespace or library.settings.default_namespace
@@ -34,16 +33,16 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
             if lease.release.dense is not None:
                 lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
-            strategy, chinese = library.query_strategy(lease), lease.holds("zh")
+            strategy, chinese = library.query_strategy(lease), lease.holds_language("zh")
         # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth
         # question (2 cores, busy).
         gc.freeze()
         if not at_once:
             _wait_for_idleness(library)
-        analysis.warm(library.settings.limits, strategy.query, chinese=chinese)
+        analysis.warm_up(library.settings.limits, strategy.query, chinese=chinese)
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:
-                lease.names().named("预热" if chinese else "warm up")
+                lease.names().find_mentions("预热" if chinese else "warm up")
         gc.freeze()
     if isinstance(attempt.error, RagError):
         log.info("nothing preloaded from namespace %s: %s", namespace, attempt.error)
@@ -56,10 +55,8 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
 
 
 def _wait_for_idleness(library: Library) -> None:
-    """Until no question has run for a while: on few cores one asked at once would wait for words
-    that it may not need.
-    """
+    """Wait until no question has run for a while: on few cores one would have to wait for words."""
     began = quiet = time.monotonic()
-    while (now := time.monotonic()) < min(quiet + _QUIET_SECONDS, began + _PATIENCE_SECONDS):
+    while (now := time.monotonic()) < min(quiet + QUIET_SECONDS, began + PATIENCE_SECONDS):
         time.sleep(0.05)
         quiet = now if library.load.running else quiet

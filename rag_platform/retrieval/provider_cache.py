@@ -1,5 +1,5 @@
-"""The providers of the read side: each built once and kept, language models metered, those behind
-an endpoint limited in calls at once.
+"""The providers of the read side: each is built once, calls of language models are metered, and
+those to an endpoint limited.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rag_platform.traits import Traits
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A provider and the fields by which spans name it."""
+    """A provider and the fields that name it in spans."""
 
     instance: Any
     span: dict[str, str]
@@ -54,24 +54,22 @@ class Models:
         self._loaded: set[int] = set()
 
     def provider(self, kind: str, config: ProviderConfig | EmbeddingConfig) -> Built:
-        """The provider of that config. Raises ConfigError when its name, package or options are
-        wrong.
-        """
+        """The provider of a config. Raises ConfigError for a wrong name, package or option."""
         if isinstance(config, EmbeddingConfig):
             more = str(config.price_per_million_tokens or "")
-            return self._kept(
+            return self._keep(
                 kind,
                 config,
                 more,
                 lambda: registry.build(kind, config.provider, config.call_options),
             )
-        return self._kept(
+        return self._keep(
             kind, config, "", lambda: registry.build(kind, config.provider, config.options)
         )
 
     def llm(self, config: ProviderConfig | None, strategy: Strategy) -> LLM | None:
-        """The language model of a section, by default the strategy's; None where none is
-        configured. Its calls are counted and limited.
+        """The metered and limited language model of a section, by default the strategy's; None
+        without one.
         """
         config = config or strategy.llm
         if config.provider == "none":
@@ -80,10 +78,8 @@ class Models:
         return Metered(model, self._gate(f"language model {config.provider!r}", config))
 
     def reranker(self, strategy: Strategy) -> Built:
-        """The strategy's reranker; one that asks a language model gets the one of its option `llm`
-        or else the strategy's.
-        """
-        config = reranking.filled(strategy.reranker)
+        """The strategy's reranker, with the model of its option `llm` or of the strategy."""
+        config = reranking.fill_timeout(strategy.reranker)
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
         options = dict(config.options)
@@ -96,7 +92,7 @@ class Models:
                 code="no_model",
             )
         named = canonical_json((chosen or strategy.llm).model_dump(mode="json"))
-        return self._kept(
+        return self._keep(
             "reranker",
             config,
             named,
@@ -104,28 +100,26 @@ class Models:
         )
 
     def answerer(self, strategy: Strategy) -> Built:
-        """The strategy's answerer, with its prompt and language model. Raises ConfigError
-        `no_model` when it needs one and has none.
-        """
+        """The strategy's answerer. Raises ConfigError `no_model` when its model is missing."""
         config, form = strategy.answerer, strategy.context.format
         if not registry.traits("answerer", config.provider).uses_llm:
-            return self._kept("answerer", config, "", lambda: build_answerer(config, None))
+            return self._keep("answerer", config, "", lambda: build_answerer(config, None))
 
         named = canonical_json(
             [(config.llm or strategy.llm).model_dump(mode="json"), config.prompt, form]
         )
-        return self._kept(
+        return self._keep(
             "answerer",
             config,
             named,
             lambda: build_answerer(config, self.llm(config.llm, strategy), format=form),
         )
 
-    def unloaded(
+    def find_unloaded(
         self, strategy: Strategy, *, dense: bool, rerank: bool, answer: bool
     ) -> dict[str, Built]:
-        """What a question will call and nothing has loaded yet, by kind; what cannot be had is left
-        out, for its stage says so.
+        """The providers that a question will call and that are not loaded yet, by kind. What cannot
+        be built is left out; its stage reports it.
         """
         wanted: dict[str, Callable[[], Built | None]] = {}
         if dense:
@@ -156,9 +150,7 @@ class Models:
         return found
 
     def load(self, built: Built) -> None:
-        """Load a provider, in a span of its own. Raises what its `load` raises, which its calls
-        would raise as well.
-        """
+        """Load a provider, in a span of its own. Raises what its `load` raises."""
         with tracing.span("model.load", **built.span):
             built.instance.load()
         # instances are kept for good, so no other one gets the number
@@ -169,15 +161,11 @@ class Models:
         return None if config.provider == "none" else self.provider("llm", config)
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
-        """A fingerprint of all prompts where the provider asks a language model, for what it says
-        depends on them; else empty.
-        """
+        """A fingerprint of all prompts where the provider uses a language model, else empty."""
         return prompts.wording() if registry.traits(kind, config.provider).uses_llm else ""
 
-    def limited(self, kind: str, built: Built, config: ProviderConfig) -> Any:
-        """A context in which the provider may be called; it waits for a place where the provider is
-        on another machine.
-        """
+    def limit_calls(self, kind: str, built: Built, config: ProviderConfig) -> Any:
+        """A context that waits for a place where the provider is on another machine."""
         return (
             self._gate(f"{kind} {config.provider!r}", config).entered()
             if built.traits.remote
@@ -185,8 +173,8 @@ class Models:
         )
 
     def computes_here(self, strategy: Strategy) -> bool:
-        """True where a question needs some milliseconds of this processor and nothing else: no
-        model elsewhere, no large one here.
+        """True where a question needs only milliseconds of this processor: no remote or large
+        model.
         """
         quick = all(
             registry.traits(kind, config.provider).quick
@@ -208,7 +196,7 @@ class Models:
         if missing:
             built = self.provider("embedder", config)
             embedder: Embedder = built.instance
-            with self.limited(
+            with self.limit_calls(
                 "embedder", built, ProviderConfig(provider=config.provider, options=config.options)
             ):
                 made = embedder.embed(missing, query=True)
@@ -217,7 +205,7 @@ class Models:
                 self.vectors.put((space, text), vector)
         return [vector for text in texts if (vector := known[text]) is not None], not missing
 
-    def _kept(
+    def _keep(
         self,
         kind: str,
         config: ProviderConfig | EmbeddingConfig,
@@ -238,25 +226,21 @@ class Models:
         return found
 
     def _gate(self, name: str, config: ProviderConfig) -> Gate:
-        """The gate of an endpoint: one for all configurations of a provider with the same
-        options.
-        """
+        """The gate of an endpoint, one for each set of options."""
         key = canonical_json([name, config.options])
         found = self._gates.get(key)
         return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))
 
 
 def _llm_of(options: Mapping[str, Any]) -> ProviderConfig | None:
-    """The language model that a reranker's options name, None where they name none."""
+    """The language model that a reranker's options name, if any."""
     own = options.get("llm")
     return ProviderConfig.model_validate(own) if own else None
 
 
 def build_answerer(config: AnswererConfig, llm: LLM | None, *, format: str = "") -> Answerer:
-    """The answerer of that config; one that asks a language model has it, its prompt and the format
-    of the passages.
-
-    Raises ConfigError `no_model` when it needs a language model and there is none.
+    """The answerer of that config, with its language model, prompt and passage format where it uses
+    one. Raises ConfigError `no_model` when the model is missing.
     """
     made: Any = registry.build("answerer", config.provider, config.options)
     if not registry.traits_of(made).uses_llm:

@@ -1,5 +1,5 @@
-"""From candidates to hits: the last filters, the reranker, preferences and what is shown; each
-failure a fallback that is told.
+"""From candidates to hits: the last filters, the reranker, preferences, and which hits are shown.
+Every failure is a fallback.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ from rag_platform.query import filters
 from rag_platform.query.filters import FilterPlan
 from rag_platform.retrieval import reranking
 from rag_platform.retrieval.confidence import confidence
-from rag_platform.retrieval.hydration import joined, limited, preferred, with_picture_texts
+from rag_platform.retrieval.hydration import (
+    find_preferred,
+    join_rows,
+    select_shown,
+    with_picture_texts,
+)
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
-from rag_platform.retrieval.search_context import Search
+from rag_platform.retrieval.search_context import SearchContext
 
 
-def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
-    """The candidates but for those that have a field that is tested now and do not match it; all of
-    them when that cannot be told.
+def filter_after(s: SearchContext, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
+    """The candidates without those that have a patchy field and do not match it; all of them when
+    that cannot be decided.
     """
     with tracing.span(
         "stage.filter",
@@ -37,7 +42,9 @@ def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[C
                 f"the filter on {', '.join(plan.post_fields)} failed and was left out (%s)",
                 span=span,
             ) as attempt:
-                where, params = filters.to_drop([candidate.chunk_id for candidate in fused], plan)
+                where, params = filters.select_dropped(
+                    [candidate.chunk_id for candidate in fused], plan
+                )
                 dropped = set(s.lease.release.catalog.chunk_ids(where, params))
                 kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
             if attempt.error is not None:
@@ -56,16 +63,15 @@ def post_filtered(s: Search, plan: FilterPlan, fused: list[Candidate]) -> list[C
         return kept
 
 
-def ordered(
-    s: Search,
+def rank(
+    s: SearchContext,
     query: QueryIR,
     plan: FilterPlan,
     candidates: list[Candidate],
     found: Retrieved,
     top_k: int,
 ) -> list[Hit]:
-    """At most top_k hits, counted after reranking, preferences, de-duplication and the limit per
-    document.
+    """At most top_k hits after reranking, preferences, de-duplication and the limit per document.
 
     None, and `flags["error"]`, where the texts of the candidates cannot be read.
     """
@@ -85,20 +91,22 @@ def ordered(
         # both choose among all that was found
         whole = favours or s.strategy.retrieval.mmr_lambda < 1
         step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
-        hits, rows = _joined(s, candidates, step, top_k, span)
+        hits, rows = _read_hits(s, candidates, step, top_k, span)
         before = [hit.chunk_id for hit in hits]
         source = former
         if built is not None and applies and hits:
             with s.attempt(
                 "rerank", f"reranking failed, the order of {former} stands (%s)", span=span
             ):
-                if _worth_it(s, query, hits, len(found.ran)):
-                    hits, source = _reranked(s, built, query, hits), "rerank"
+                if _is_unsure(s, query, hits, len(found.ran)):
+                    hits, source = _rerank(s, built, query, hits), "rerank"
                     span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
         if favours:
             with s.attempt("filter", "the preferences failed and were left out (%s)", span=span):
-                hits = reranking.boosted(hits, _favoured(s, plan, rows), config.preference_weight)
-        hits = reranking.renumbered(_limited(s, hits, top_k, span))
+                hits = reranking.boost(
+                    hits, _find_favoured(s, plan, rows), config.preference_weight
+                )
+        hits = reranking.renumber(_select_shown(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(
             reranker_id=config.provider,
@@ -115,17 +123,17 @@ def ordered(
         return hits
 
 
-def _reranked(s: Search, built: Built, query: QueryIR, hits: list[Hit]) -> list[Hit]:
+def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> list[Hit]:
     """The hits in the reranker's order, within its time."""
     instance, config, limit = (
         built.instance,
         s.strategy.reranker,
-        s.library.models.limited("reranker", built, s.strategy.reranker),
+        s.library.models.limit_calls("reranker", built, s.strategy.reranker),
     )
 
-    def ranked() -> list[Hit]:
+    def rerank() -> list[Hit]:
         with limit:
-            return reranking.reranked(
+            return reranking.apply_reranker(
                 instance, config, query, hits, rerank_k=s.strategy.retrieval.rerank_k
             )
 
@@ -134,35 +142,35 @@ def _reranked(s: Search, built: Built, query: QueryIR, hits: list[Hit]) -> list[
         (config.timeout_ms / 1000, "reranker.timeout_ms"),
     )
     return limits.within(
-        seconds, "stage.rerank", ranked, s.deadline, quick=built.traits.quick, setting=setting
+        seconds, "stage.rerank", rerank, s.deadline, quick=built.traits.quick, setting=setting
     )
 
 
-def _worth_it(s: Search, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
-    """False under load, and where the order is surer than `reranker.only_below_confidence`."""
+def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
+    """False under load, and where confidence reaches `reranker.only_below_confidence`."""
     if limits.RERANK in s.without:
-        s.give_up("rerank", "the hits were not reranked")
+        s.give_up("rerank", "the hits were not reranked", s.library.load.running)
         return False
     least = s.strategy.reranker.only_below_confidence
     return least is None or confidence(query, hits[:1], hits[:1], hits, legs=legs_ran) < least
 
 
-def _favoured(s: Search, plan: FilterPlan, rows: dict[str, ChunkRow]) -> dict[str, set[str]]:
-    """Preference to the chunk ids that have it; one that cannot be told is left out."""
-    signals = preferred(plan.soft, rows)
-    for name, where, params in filters.favoured(list(rows), plan):
+def _find_favoured(
+    s: SearchContext, plan: FilterPlan, rows: dict[str, ChunkRow]
+) -> dict[str, set[str]]:
+    """Preference to the chunk ids that satisfy it; one that fails is left out."""
+    signals = find_preferred(plan.soft, rows)
+    for name, where, params in filters.select_favoured(list(rows), plan):
         with s.attempt("filter", f"the preference {name} failed and was left out (%s)"):
             signals[name] = set(s.lease.release.catalog.chunk_ids(where, params))
     return signals
 
 
-def _joined(
-    s: Search, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span
+def _read_hits(
+    s: SearchContext, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span
 ) -> tuple[list[Hit], dict[str, ChunkRow]]:
-    """Hits in the order of the candidates, `step` of them at a time until top_k remain; joining the
-    whole pool would cost more.
-
-    None where the catalog cannot be read: without texts there is nothing to show.
+    """Hits in the order of the candidates, read `step` at a time until top_k remain: reading the
+    whole pool costs more. None where the catalog cannot be read.
     """
     rows: dict[str, ChunkRow] = {}
     hits: list[Hit] = []
@@ -175,8 +183,8 @@ def _joined(
                     candidate.chunk_id for candidate in candidates[start : start + step]
                 )
             )
-            hits = joined(candidates[: start + step], rows, s.lease.namespace)
-            if start + step >= len(candidates) or len(_limited(s, hits, top_k, span)) == top_k:
+            hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
+            if start + step >= len(candidates) or len(_select_shown(s, hits, top_k, span)) == top_k:
                 break
     if attempt.error is not None and not hits:
         code = tracing.error_fields(attempt.error)["code"]
@@ -188,13 +196,13 @@ def _joined(
     return hits, rows
 
 
-def _limited(s: Search, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
-    """The hits that are shown; the first of them where it cannot be told which repeat others."""
+def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
+    """The hits that are shown; the first ones where repeated ones cannot be told apart."""
     config, asked = s.strategy.retrieval, s.request.max_per_document
     with s.attempt(
         "dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span
     ):
-        return limited(
+        return select_shown(
             hits,
             top_k,
             dedupe=config.dedupe,

@@ -1,8 +1,5 @@
-"""The last order of the hits: a reranker's, or the fusion's where none is configured, with soft
-preferences on top.
-
-A reranker only scores. What its scores do to the list is decided here, once for all of them: who is
-read, how ties fall, what is shown.
+"""The last order of the hits. A reranker only scores; who is read, how ties fall and what is shown
+is decided here.
 """
 
 from __future__ import annotations
@@ -27,7 +24,7 @@ from rag_platform.traits import Traits
 
 @dataclass(frozen=True)
 class NoReranking:
-    """Off is not absent: the order of the fusion, and `rerank_applied=false` in its span."""
+    """No reranking: the order of the fusion, and `rerank_applied=false` in the span."""
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits(applies=False, quick=True)
@@ -37,7 +34,7 @@ class NoReranking:
         return [hit.score for hit in hits]
 
 
-def reranked(
+def apply_reranker(
     reranker: Reranker,
     config: RerankConfig,
     query: QueryIR,
@@ -48,21 +45,20 @@ def reranked(
     """The hits in the reranker's order, ranks from 1, at most `rerank_k` of them (0: all).
 
     It reads the first `config.top_n` hits, `config.batch_size` at a time where it judges each by
-    itself; the others follow in their former order and are shown with the lowest score that was
-    given, for nothing more is known of them. Ties keep the former order, then go by chunk_id.
-    Scores are shown as `config.score_mode` says: `raw` as given, `normalize` as `config.normalize`
-    maps them, `rank` as 1 / rank; hits below `config.score_threshold` are dropped. Raises what the
-    reranker raises, and ProviderError `bad_output` when it does not give one finite number a hit,
-    `deadline` when `config.timeout_ms` is over before its last batch.
+    itself; the others follow in their order with the lowest score that was given. Ties keep the
+    former order, then go by chunk_id. Scores are shown as given (`config.score_mode` is `raw`),
+    mapped by `config.normalize`, or as 1 / rank; hits below `config.score_threshold` are dropped.
+    Raises what the reranker raises, ProviderError `bad_output` unless it gives one finite number a
+    hit, and `deadline` when `config.timeout_ms` is over before its last batch.
     """
     if not traits_of(reranker).applies or not hits:
-        return renumbered(hits[:rerank_k] if rerank_k else hits)
+        return renumber(hits[:rerank_k] if rerank_k else hits)
     read, rest = list(hits[: config.top_n]), hits[config.top_n :]
     scores = _scores(reranker, config, query, read)
     order = sorted(
         range(len(read)), key=lambda i: (-round(scores[i], 12), read[i].rank, read[i].chunk_id)
     )
-    visible = _shown(scores, config)
+    visible = _map_scores(scores, config)
     shown = [visible[i] for i in order]
     ordered = [*(read[i] for i in order), *rest]
     if config.score_mode == "rank":
@@ -70,18 +66,16 @@ def reranked(
     else:
         shown += [shown[-1]] * len(rest)
     found = [
-        _placed(hit, rank, score)
+        _place(hit, rank, score)
         for rank, (hit, score) in enumerate(zip(ordered, shown, strict=True), 1)
     ]
     if (threshold := config.score_threshold) is not None:
         found = [hit for hit in found if hit.score >= threshold]
-    return renumbered(found[:rerank_k] if rerank_k else found)
+    return renumber(found[:rerank_k] if rerank_k else found)
 
 
-def filled(config: RerankConfig) -> RerankConfig:
-    """The section with its `timeout_ms` among the options of a provider that has such an option and
-    was not given one.
-    """
+def fill_timeout(config: RerankConfig) -> RerankConfig:
+    """The section with its `timeout_ms` as an option of a provider that takes one and has none."""
     if not takes("reranker", config.provider, "timeout_ms") or "timeout_ms" in config.options:
         return config
     return config.model_copy(
@@ -128,7 +122,7 @@ def _scores(
     return scores
 
 
-def _shown(scores: Sequence[float], config: RerankConfig) -> list[float]:
+def _map_scores(scores: Sequence[float], config: RerankConfig) -> list[float]:
     """Scores as they are shown; every mapping keeps the order."""
     return (
         list(scores) if config.score_mode != "normalize" else NORMALIZERS[config.normalize](scores)
@@ -155,10 +149,7 @@ NORMALIZERS = {"min_max": min_max, "sigmoid": sigmoid, "softmax": softmax, "zsco
 
 def movement(before: Sequence[str], after: Sequence[str]) -> Json:
     """How far the order moved, over the ids that both lists hold: `moved` (how many), `max_up`,
-    `max_down` (places), `kendall_tau`.
-
-    Kendall's tau is 1 for the same order, -1 for the reverse one, 1 for less than two ids (Kendall,
-    Biometrika 1938).
+    `max_down` (places), `kendall_tau` (Kendall, Biometrika 1938; 1 for less than two ids).
     """
     kept = set(after)
     old = {
@@ -180,14 +171,13 @@ def movement(before: Sequence[str], after: Sequence[str]) -> Json:
     }
 
 
-def boosted(
+def boost(
     hits: Sequence[Hit], signals: Mapping[str, Collection[str]], weight: float = 0.1
 ) -> list[Hit]:
     """The hits reordered by soft preferences; none is dropped and no score is changed.
 
     `signals` maps a preference to the chunk ids that have it; each adds `weight` of the score
-    range, and a chunk without the field gets no boost. Ties keep the former
-    order.
+    range. Ties keep the former order.
     """
     if not hits or not signals:
         return list(hits)
@@ -197,13 +187,13 @@ def boosted(
         for score, hit in zip(base, hits, strict=True)
     ]
     order = sorted(range(len(hits)), key=lambda i: (-round(final[i], 12), i))
-    return renumbered([hits[i] for i in order])
+    return renumber([hits[i] for i in order])
 
 
-def renumbered(hits: Sequence[Hit]) -> list[Hit]:
+def renumber(hits: Sequence[Hit]) -> list[Hit]:
     """The hits with ranks 1, 2, 3, ... in their present order."""
     return [
-        hit if hit.rank == rank else _placed(hit, rank, hit.score)
+        hit if hit.rank == rank else _place(hit, rank, hit.score)
         for rank, hit in enumerate(hits, 1)
     ]
 
@@ -211,6 +201,6 @@ def renumbered(hits: Sequence[Hit]) -> list[Hit]:
 _AFTER_SCORE = attrgetter(*[field.name for field in dataclasses.fields(Hit)][3:])
 
 
-def _placed(hit: Hit, rank: int, score: float) -> Hit:
-    """The hit with another rank and score, in a third of the time of `dataclasses.replace`."""
+def _place(hit: Hit, rank: int, score: float) -> Hit:
+    """The hit with another rank and score, three times as fast as `dataclasses.replace`."""
     return Hit(rank, hit.chunk_id, score, *_AFTER_SCORE(hit))

@@ -1,481 +1,378 @@
-"""The two legs of the search: planned access, both at once, each within its deadline, one falling
-back on the other.
+"""The dense and the sparse retriever: both at once, each within its time, one falling back on the
+other.
 
-How the indexes are asked: the cheapest way that finds what it should, by what each way costs.
-
-The costs were measured by `bench/query.py --costs` over 104,000 chunks of 384 numbers (one thread
-of a 2-core server, milliseconds of its processor): a scan of all rows 7 to 10 and narrowed by
-bounds 3.0, of 10,000 rows 2.2; a Chroma query 2.2; a tantivy search 4.9 however many hits are
-fetched, and 0.0045 for each of them; the same search restricted to 10, 100 and 1,000 ids 2.3, 9.0
-and 16, because a set of ids is compiled anew for every segment. They only have to be right beside
-each other: another machine scales them all.
+Vectors are scanned exactly, which misses nothing. The approximate index is asked only where a scan
+is slow (`indexes.dense.needs_ann`) and its measured recall suffices; with a filter never. How a
+filter reaches the word index is for its reader to choose.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from rag_platform.config.query import RetrievalConfig
-from rag_platform.config.settings import Strategy
 from rag_platform.errors import ProviderError
-from rag_platform.indexes.dense import SCAN_MS, SLOW_SCAN_MS
+from rag_platform.indexes.dense import needs_ann
 from rag_platform.ir import Candidate, Json, QueryIR
 from rag_platform.observability import faults, tracing
-from rag_platform.observability.tracing import Span
 from rag_platform.processes import limits
-from rag_platform.processes.limits import Deadline
 from rag_platform.protocols import LexicalReader
+from rag_platform.query.analysis import expected_words
 from rag_platform.registry import provider_version, traits
-from rag_platform.retrieval.document_mentions import Named, united
-from rag_platform.retrieval.fallbacks import Fallbacks
-from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.constants import (
+    FULL_TRUST,
+    MOST_FOREIGN_TRUST,
+    NO_FOREIGN_TRUST,
+    TRACED_CANDIDATES,
+    TURN_SHARE,
+    WEIGHED_HITS,
+)
+from rag_platform.retrieval.document_mentions import Mentions, unite
+from rag_platform.retrieval.library import Lease
+from rag_platform.retrieval.search_context import SearchContext
 
-LEGS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
-_FALLBACK = {"dense": "sparse", "sparse": "dense"}
-FULL_TRUST = 0.15
-NO_FOREIGN_TRUST, MOST_FOREIGN_TRUST = 0.15, 0.5
-# candidates of a leg that its event lists: rerankers read fewer; fifty made half of a trace
-_TRACED = 30
+RETRIEVERS = {"dense": ("dense",), "sparse": ("sparse",), "hybrid": ("dense", "sparse")}
+_OTHER = {"dense": "sparse", "sparse": "dense"}
+_Outcome = list[Candidate] | Exception
+_Calls = Mapping[str, Callable[[], list[Candidate]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What may be searched: `allowed` is None for everything; `hidden` is dropped after the
-    search.
-    """
+    """What may be searched: `allowed` is None for everything; `hidden` is dropped afterwards."""
 
     allowed: frozenset[str] | None = None
     hidden: frozenset[str] = frozenset()
 
-    def shown(self, found: Sequence[Candidate], k: int) -> list[Candidate]:
+    def select_visible(self, found: Sequence[Candidate], k: int) -> list[Candidate]:
         """The first k that are not hidden."""
         return [candidate for candidate in found if candidate.chunk_id not in self.hidden][:k]
 
+    def within(self, chunk_ids: frozenset[str]) -> Access:
+        """The same, confined to these chunks."""
+        return replace(
+            self, allowed=chunk_ids if self.allowed is None else chunk_ids & self.allowed
+        )
+
 
 @dataclass(slots=True)
-class Retrieved(Fallbacks):
-    """The candidates of the legs that ran, and what went wrong on the way."""
+class Retrieved:
+    """The candidates of the retrievers that ran."""
 
     dense: list[Candidate] = field(default_factory=list)
     sparse: list[Candidate] = field(default_factory=list)
     ran: tuple[str, ...] = ()
     mode: str = "none"  # dense | sparse | hybrid | none: what was effective
-    trust: float = 1.0  # in the sparse leg, 0 to 1
-    named: Named | None = None  # the documents that the question names, whose chunks are preferred
+    trust: float = 1.0  # in the sparse retriever, 0 to 1
+    mentions: Mentions | None = None  # the documents that the question names, which are preferred
 
 
-def retrieve(
-    library: Library,
-    lease: Lease,
-    strategy: Strategy,
-    query: QueryIR,
-    mode: str,
-    access: Access,
-    pool_k: int,
-    *,
-    deadline: Deadline | None = None,
-) -> Retrieved:
-    """Candidates of the legs that `mode` asks for, at most `pool_k` each, hidden chunks left out.
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """One search of the indexes."""
 
-    A leg that fails or that the release does not have falls back on the other one: flags
+    s: SearchContext
+    query: QueryIR
+    access: Access
+    k: int
+    approximate: bool
+
+    def run(self, name: str) -> list[Candidate]:
+        """The candidates of that retriever, in a span. Raises what the index or embedder raises."""
+        lease, strategy = self.s.lease, self.s.strategy
+        release = lease.release
+        dense = name == "dense"
+        kind, config = (
+            ("dense_index", strategy.dense) if dense else ("lexical_index", strategy.lexical)
+        )
+        with tracing.span(
+            f"stage.retrieve_{name}",
+            provider_type=kind,
+            provider_id=config.provider,
+            provider_version=provider_version(kind, config.provider),
+            profile_id=release.manifest.index_profile,
+            top_k=self.k,
+        ) as span:
+            if (release.dense if dense else release.lexical) is None:
+                raise ProviderError(
+                    f"release {lease.release_id} holds no {'dense' if dense else 'lexical'} index;"
+                    " rebuild with encoding: hybrid",
+                    code="no_index",
+                )
+            search = self._search_dense if dense else self._search_sparse
+            found = [] if self.access.allowed == frozenset() else search(span)
+            kept = self.access.select_visible(found, self.k)
+            span.set(candidates=len(kept))
+            listed = list_candidates(kept)
+            tracing.event("retrieval.candidates", {"source": name, "candidates": listed})
+            return kept
+
+    def _search_dense(self, span: tracing.Span) -> list[Candidate]:
+        lease, embedding = self.s.lease, self.s.strategy.embedding
+        index, info = lease.release.dense, lease.release.manifest.embedder
+        assert index is not None  # `run` checked it
+        with tracing.span(
+            "model.embed",
+            provider_type="embedder",
+            provider_id=embedding.provider,
+            provider_version=provider_version("embedder", embedding.provider),
+        ) as model:
+            vector, remembered = self.s.library.query_vector(embedding, self.query.dense_text)
+            model.set(cache_hit=remembered)
+        found, path = index.search(
+            vector,
+            self.k + len(self.access.hidden),
+            chunk_ids=self.access.allowed,
+            approximate=self.approximate,
+        )
+        span.set(
+            vector_index_id=self.s.strategy.dense.provider,
+            embedder_id=info.embedder_id if info else "",
+            access_path=path,
+        )
+        return found
+
+    def _search_sparse(self, span: tracing.Span) -> list[Candidate]:
+        release = self.s.lease.release
+        assert release.lexical is not None  # `run` checked it
+        span.set(
+            fts_profile_id=release.manifest.index_profile,
+            access_path="all" if self.access.allowed is None else "ids",
+        )
+        found: list[Candidate] = release.lexical.search(
+            self.query.sparse_query,
+            self.k + len(self.access.hidden),
+            expansions=self.query.expansions,
+            phrases=self.query.phrases,
+            chunk_ids=self.access.allowed,
+        )
+        return found
+
+
+def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
+    """Candidates of the retrievers that `mode` asks for, at most `pool_k` each, none hidden.
+
+    A retriever that fails, or that the release does not have, falls back on the other one: flags
     `dense_failed`, `sparse_failed`, `retrieval_mode_effective`, and a warning. When none is left
     the result is empty and `flags["error"]` says why.
     """
-    run: dict[str, Callable[[Span], list[Candidate]]] = {
-        "dense": lambda span: _dense(library, lease, strategy, query, access, plan, pool_k, span),
-        "sparse": lambda span: _sparse(lease, query, access, plan, pool_k, span),
-    }
-    result = Retrieved()
-    plan = AccessPlan(
-        "exact", "all" if access.allowed is None else "ids", pool_k + len(access.hidden), {}
-    )
-    with result.attempt(
-        "plan",
-        "the cheapest way to ask the indexes could not be told (%s); they are asked the plain way",
-    ):
-        plan = _planned(lease, strategy, access, pool_k)
+    lease, config = s.lease, s.strategy.retrieval
+    approximate = False
+    with s.attempt("plan", "the cheapest way to the vectors is unknown (%s); they are scanned"):
+        approximate = choose_approximate(s, access)
+    search = _Search(s, query, access, pool_k, approximate)
     has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
-    errors: dict[str, BaseException] = {}
-    wanted = list(LEGS[mode])
+    wanted = list(RETRIEVERS[mode])
     if mode == "hybrid" and not all(has.values()):
         # an encoding without one index is a decision of the strategy, not a failure
-        wanted = [leg for leg in wanted if has[leg]]
+        wanted = [name for name in wanted if has[name]]
         missing = "dense" if has["sparse"] else "lexical"
-        result.warnings.append(
+        s.warnings.append(
             f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone"
         )
-    done: list[str] = []
-    ends = time.monotonic() + strategy.retrieval.stage_seconds
-    # a search would hold its place and its thread for nothing while an embedder on another machine
-    # works
-    remote = traits("embedder", strategy.embedding.provider).remote
-    with nullcontext(False) if remote else _turn(strategy, deadline):
+    outcomes: dict[str, _Outcome] = {}
+    ends = time.monotonic() + config.stage_seconds
+    # while an embedder on another machine works, a search would hold its place for nothing
+    remote = traits("embedder", s.strategy.embedding.provider).remote
+    turn = s.deadline.left(TURN_SHARE * config.stage_seconds)
+    with nullcontext(False) if remote else limits.searches.taken(turn):
         while wanted:
-            calls = {
-                leg: _leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)
-                for leg in wanted
-            }
-            if len(calls) == 2 and not remote and limits.searches.crowded(2 * library.load.running):
-                _in_turn(calls, ends, deadline, result, errors, done)
-            else:
-                # the words take longer, and soon leave the lock
-                futures = {leg: limits.start(calls[leg]) for leg in reversed(calls)}
-                for leg in calls:
-                    _collect(
-                        leg,
-                        futures[leg],
-                        max(0.0, ends - time.monotonic()),
-                        deadline,
-                        result,
-                        errors,
-                        done,
-                    )
+            calls = {name: partial(search.run, name) for name in wanted}
+            outcomes |= _run_at_once(s, calls, ends)
             wanted = [
-                _FALLBACK[leg]
-                for leg in errors
-                if _FALLBACK[leg] not in (*done, *errors) and has[_FALLBACK[leg]]
+                other
+                for name, outcome in outcomes.items()
+                if isinstance(outcome, Exception)
+                and (other := _OTHER[name]) not in outcomes
+                and has[other]
             ]
-    result.ran = tuple(sorted(done))
-    result.mode = "hybrid" if len(done) == 2 else done[0] if done else "none"
-    if len(done) == 2:
-        with result.attempt(
+    result = _gather(outcomes)
+    _report(s, mode, result, outcomes)
+    if result.mode == "hybrid":
+        with s.attempt(
             "trust",
             "how far the words may be believed could not be told (%s); both legs count alike",
         ):
-            result.trust = trust_in_words(
-                lease.release.lexical, query, result.sparse, foreign=_is_foreign(lease, query)
+            foreign = is_foreign(lease, query)
+            result.trust = measure_trust(
+                lease.release.lexical, query, result.sparse, foreign=foreign
             )
-    _report(mode, result, errors)
     return result
 
 
-def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManager[bool]:
-    """A place among the searches that run at once."""
-    seconds = strategy.retrieval.stage_seconds / 4  # the rest is for the search itself
-    return limits.searches.taken(seconds if deadline is None else deadline.left(seconds))
+def prefers_approximate(rows: int, dim: int, recall: float | None, config: RetrievalConfig) -> bool:
+    """True where a scan of the vectors would be slow and the approximate index finds enough;
+    `exact_scan_rows`, where given, decides alone.
+    """
+    found_enough = recall is not None and recall >= config.ann_recall
+    return needs_ann(rows, dim, config) and (config.exact_scan_rows is not None or found_enough)
 
 
-def asked_again(
-    library: Library,
-    lease: Lease,
-    strategy: Strategy,
-    query: QueryIR,
-    fused: Sequence[Candidate],
-    access: Access,
-    k: int,
-    named: Named | None = None,
+def choose_approximate(s: SearchContext, access: Access) -> bool:
+    """Whether the approximate index is asked; never with a filter. Traces the plan."""
+    release = s.lease.release
+    counts, embedder = release.manifest.counts, release.manifest.embedder
+    approximate = (
+        access.allowed is None
+        and release.dense is not None
+        and release.dense.has_ann
+        and prefers_approximate(
+            int(counts.get("dense", 0)),
+            embedder.dim if embedder else 0,
+            counts.get("ann_recall"),
+            s.strategy.retrieval,
+        )
+    )
+    tracing.event(
+        "retrieval.plan",
+        {
+            "dense": "ann" if approximate else "exact",
+            "sparse": "all" if access.allowed is None else "ids",
+            "allowed": None if access.allowed is None else len(access.allowed),
+        },
+    )
+    return approximate
+
+
+def search_with_feedback(
+    s: SearchContext, query: QueryIR, access: Access, found: Retrieved, fused: Sequence[Candidate]
 ) -> list[Candidate]:
-    """The dense leg's k candidates for the question moved towards its best hits: q + weight * their
-    mean vector, of length 1.
+    """As many dense candidates as there were, for the question moved towards its best hits: q +
+    weight * their mean vector, of length 1.
 
     Pseudo-relevance feedback in the vector space (Rocchio 1971; for dense retrievers Li et al.,
-    TOIS 2023): no model is called. With `feedback_scope: pool` only what was found is scored again,
-    else the k best of named documents are among the candidates, too. Empty when none of the best
-    hits has a vector.
+    TOIS 2023): no model is called. With `feedback_scope: pool` only what was found is scored again;
+    else the best of mentioned documents are among the candidates as well. Empty when none of the
+    best hits has a vector.
     """
     import numpy as np  # not to be paid for by a command that asks nothing
 
-    config, index = strategy.retrieval, lease.release.dense
-    assert index is not None  # the caller's legs both ran
+    config, index = s.strategy.retrieval, s.lease.release.dense
+    assert index is not None  # both retrievers ran
     known = index.keep_embedded(candidate.chunk_id for candidate in fused)
     if not known:
         return []
-    vector, _ = library.query_vector(strategy.embedding, query.dense_query_text)
-    moved = vector + config.feedback_weight * index.vectors_of(known[: config.feedback_hits]).mean(
-        axis=0
-    )
+    vector, _ = s.library.query_vector(s.strategy.embedding, query.dense_text)
+    nearest = index.vectors_of(known[: config.feedback_hits])
+    moved = vector + config.feedback_weight * nearest.mean(axis=0)
     moved /= np.linalg.norm(moved)
     if config.feedback_scope == "pool":
         # no set, whose rows would be kept in place of a filter's
         return index.search(moved, len(known), chunk_ids=known)[0]
-    plan = _planned(lease, strategy, access, k)
-    found, _ = index.search(
-        moved, k + len(access.hidden), chunk_ids=access.allowed, approximate=plan.dense == "ann"
-    )
-    kept = access.shown(found, k)
-    if named is None:
-        return kept
-    inside, _ = index.search(
-        moved, k + len(access.hidden), chunk_ids=_inside(named, access).allowed
-    )
-    return united(kept, access.shown(inside, k))
+    k = len(found.dense)
+
+    def search(access: Access, approximate: bool = False) -> list[Candidate]:
+        candidates, _ = index.search(
+            moved, k + len(access.hidden), chunk_ids=access.allowed, approximate=approximate
+        )
+        return access.select_visible(candidates, k)
+
+    everywhere = search(access, choose_approximate(s, access))
+    if found.mentions is None:
+        return everywhere
+    return unite(everywhere, search(access.within(found.mentions.chunk_ids)))
 
 
-def asked_inside(
-    library: Library,
-    lease: Lease,
-    strategy: Strategy,
-    query: QueryIR,
-    found: Retrieved,
-    named: Named,
-    access: Access,
-    k: int,
-    *,
-    deadline: Deadline | None = None,
-) -> tuple[Retrieved, list[str]]:
-    """(what was found, and the k best of each leg within the documents that the question names,
-    which others may have crowded out; what failed there).
+def search_within(
+    s: SearchContext, query: QueryIR, access: Access, found: Retrieved, k: int
+) -> Retrieved:
+    """What was found, with the k best of each retriever within the mentioned documents, which
+    others may have crowded out.
     """
-    if len(found.ran) < 2:
-        return replace(found, named=named), []
-    more = retrieve(
-        library, lease, strategy, query, "hybrid", _inside(named, access), k, deadline=deadline
-    )
-    return (
-        replace(
-            found,
-            dense=united(found.dense, more.dense),
-            sparse=united(found.sparse, more.sparse),
-            named=named,
-        ),
-        more.warnings,
+    if found.mentions is None or len(found.ran) < 2:
+        return found
+    inside = s.fork()
+    more = retrieve(inside, query, "hybrid", access.within(found.mentions.chunk_ids), k)
+    for warning in inside.warnings:
+        s.failed("naming", warning, "inside the documents that the question names, %s")
+    return replace(
+        found, dense=unite(found.dense, more.dense), sparse=unite(found.sparse, more.sparse)
     )
 
 
-def _inside(named: Named, access: Access) -> Access:
-    return Access(
-        named.chunk_ids if access.allowed is None else named.chunk_ids & access.allowed,
-        access.hidden,
-    )
-
-
-def trust_in_words(
+def measure_trust(
     index: LexicalReader | None,
     query: QueryIR,
     sparse: Sequence[Candidate],
     *,
     foreign: bool = False,
 ) -> float:
-    """How far the word leg may be believed, 0 to 1, by r: what its three best hits score of what a
-    text with the question's words could.
+    """How far the sparse retriever may be believed, 0 to 1, by r: the mean score of its three best
+    hits over what a text with all of the question's words would score.
 
-    It grows with r up to 1 from FULL_TRUST on, which nineteen in twenty questions of six sets in
-    one language reach by far. For a sentence in a language that no text is in it begins at
-    NO_FOREIGN_TRUST and ends at half of it: what such questions share with texts are names. There
-    function words count in r though they are not looked for, because they are what the texts lack
-    most surely: of XQuAD's English questions three in four stay below .14 on the Chinese paragraphs
-    and nine in ten below .2.
+    It grows with r and is 1 from FULL_TRUST on, which nineteen in twenty questions of six sets in
+    one language exceed by far. What a sentence in a language of no text shares with the texts are
+    names: there it begins at NO_FOREIGN_TRUST and ends at half, and function words count in r
+    although they are not searched for, because the texts lack them most surely. Of XQuAD's English
+    questions three in four stay below .14 on the Chinese paragraphs, nine in ten below .2.
     """
     if index is None or not sparse:
         return 0.0
-    best = [candidate.score for candidate in sparse[:3]]
-    reach = index.reach((foreign and query.asked_words) or query.sparse_query_expr)
-    r = sum(best) / len(best) / reach if reach > 0 else 0.0
+    best = [candidate.score for candidate in sparse[:WEIGHED_HITS]]
+    most = index.reach(expected_words(query) if foreign else query.sparse_query)
+    r = sum(best) / len(best) / most if most > 0 else 0.0
     if foreign:
-        return round(
-            MOST_FOREIGN_TRUST * min(1.0, max(0.0, (r - NO_FOREIGN_TRUST) / FULL_TRUST)), 4
-        )
+        share = min(1.0, max(0.0, (r - NO_FOREIGN_TRUST) / FULL_TRUST))
+        return round(MOST_FOREIGN_TRUST * share, 4)
     return round(min(1.0, r / FULL_TRUST), 4)
 
 
-def _is_foreign(lease: Lease, query: QueryIR) -> bool:
-    """True for a sentence in a language that the texts are not in: what they share are names, which
-    say little of what is asked of them.
+def is_foreign(lease: Lease, query: QueryIR) -> bool:
+    """True for a sentence in a language that the texts are not in.
 
     A question without function words may be names alone, in any language; one with an identifier
     means what holds it.
     """
-    is_sentence = bool(query.asked_text) and query.sparse_query_expr != query.asked_text
     return (
-        is_sentence
+        query.sparse_query != query.normalised
         and not query.identifiers
         and query.language != "und"
-        and not lease.holds(query.language)
+        and not lease.holds_language(query.language)
     )
 
 
-def _leg(
-    leg: str,
-    lease: Lease,
-    strategy: Strategy,
-    run: Callable[[Span], list[Candidate]],
-    available: bool,
-    access: Access,
-    pool_k: int,
-) -> Callable[[], list[Candidate]]:
-    kind, config = (
-        ("dense_index", strategy.dense) if leg == "dense" else ("lexical_index", strategy.lexical)
+def _run_at_once(s: SearchContext, calls: _Calls, ends: float) -> dict[str, _Outcome]:
+    # the words take longer, and soon leave the interpreter's lock
+    futures = {name: limits.start(calls[name]) for name in reversed(list(calls))}
+    return {name: _wait(s, name, futures[name], ends - time.monotonic()) for name in calls}
+
+
+def _wait(s: SearchContext, name: str, future: Future[list[Candidate]], seconds: float) -> _Outcome:
+    """The candidates, or the error, for the other retriever may give what this one could not."""
+    stage = f"stage.retrieve_{name}"
+    with faults.Attempt(stage) as attempt:
+        return limits.wait(future, max(0.0, seconds), stage, s.deadline)
+    assert attempt.error is not None
+    return attempt.error
+
+
+def _gather(outcomes: Mapping[str, _Outcome]) -> Retrieved:
+    found = {name: item for name, item in outcomes.items() if not isinstance(item, Exception)}
+    mode = "hybrid" if len(found) == 2 else next(iter(found), "none")
+    return Retrieved(
+        found.get("dense", []), found.get("sparse", []), ran=tuple(sorted(found)), mode=mode
     )
-    profile = lease.release.manifest.index_profile
-
-    def traced() -> list[Candidate]:
-        with tracing.span(
-            f"stage.retrieve_{leg}",
-            provider_type=kind,
-            provider_id=config.provider,
-            provider_version=provider_version(kind, config.provider),
-            profile_id=profile,
-            top_k=pool_k,
-        ) as span:
-            if not available:
-                name = "dense" if leg == "dense" else "lexical"
-                raise ProviderError(
-                    f"release {lease.release_id} holds no {name} index; rebuild with encoding:"
-                    " hybrid",
-                    code="no_index",
-                )
-            found = [] if access.allowed is not None and not access.allowed else run(span)
-            kept = access.shown(found, pool_k)
-            span.set(candidates=len(kept))
-            tracing.event("retrieval.candidates", {"source": leg, "candidates": listed(kept)})
-            return kept
-
-    return traced
 
 
-def _dense(
-    library: Library,
-    lease: Lease,
-    strategy: Strategy,
-    query: QueryIR,
-    access: Access,
-    plan: AccessPlan,
-    pool_k: int,
-    span: Span,
-) -> list[Candidate]:
-    index = lease.release.dense
-    assert index is not None  # _leg asked
-    info = lease.release.manifest.embedder
-    with tracing.span(
-        "model.embed",
-        provider_type="embedder",
-        provider_id=strategy.embedding.provider,
-        provider_version=provider_version("embedder", strategy.embedding.provider),
-    ) as model:
-        vector, remembered = library.query_vector(strategy.embedding, query.dense_query_text)
-        model.set(cache_hit=remembered)
-    found, path = index.search(
-        vector,
-        pool_k + len(access.hidden),
-        chunk_ids=access.allowed,
-        approximate=plan.dense == "ann",
-    )
-    span.set(
-        vector_index_id=strategy.dense.provider,
-        embedder_id=info.embedder_id if info else "",
-        access_path=path,
-    )
-    return found
-
-
-def _sparse(
-    lease: Lease, query: QueryIR, access: Access, plan: AccessPlan, pool_k: int, span: Span
-) -> list[Candidate]:
-    index = lease.release.lexical
-    assert index is not None  # _leg asked
-    span.set(fts_profile_id=lease.release.manifest.index_profile, access_path=plan.sparse)
-
-    def search(k: int, chunk_ids: frozenset[str] | None = None) -> list[Candidate]:
-        found: list[Candidate] = index.search(
-            query.sparse_query_expr,
-            k,
-            expansions=query.expansions,
-            phrases=query.phrases,
-            chunk_ids=chunk_ids,
-        )
-        return found
-
-    wanted = pool_k + len(access.hidden)
-    if plan.sparse != "hits" or access.allowed is None:
-        return search(wanted, access.allowed)
-    return _tested(search, access.allowed, wanted, plan.fetched)
-
-
-def _tested(
-    search: Callable[[int], list[Candidate]], allowed: frozenset[str], wanted: int, fetched: int
-) -> list[Candidate]:
-    """The best `wanted` of the allowed; more hits are fetched while too few of them are."""
-    fetched = max(fetched, wanted, 1)
-    while True:
-        hits = search(fetched)
-        kept = [hit for hit in hits if hit.chunk_id in allowed]
-        if len(kept) >= wanted or len(hits) < fetched:
-            return kept[:wanted]
-        fetched *= 4
-
-
-def _planned(lease: Lease, strategy: Strategy, access: Access, pool_k: int) -> AccessPlan:
-    """How the legs are asked, left in the trace."""
-    manifest = lease.release.manifest
-    allowed = None if access.allowed is None else len(access.allowed)
-    plan = plan_access(
-        rows=int(manifest.counts.get("dense", 0)),
-        dim=manifest.embedder.dim if manifest.embedder else 0,
-        chunks=int(manifest.counts.get("lexical", 0)),
-        allowed=allowed,
-        k=pool_k + len(access.hidden),
-        recall=manifest.counts.get("ann_recall"),
-        config=strategy.retrieval,
-        has_ann=lease.release.dense is not None and lease.release.dense.has_ann,
-    )
-    tracing.event(
-        "retrieval.plan",
-        {
-            "dense": plan.dense,
-            "sparse": plan.sparse,
-            "allowed": allowed,
-            "estimated_ms": plan.estimates,
-        },
-    )
-    return plan
-
-
-def _in_turn(
-    calls: dict[str, Callable[[], list[Candidate]]],
-    ends: float,
-    deadline: Deadline | None,
-    result: Retrieved,
-    errors: dict[str, BaseException],
-    done: list[str],
+def _report(
+    s: SearchContext, mode: str, result: Retrieved, outcomes: Mapping[str, _Outcome]
 ) -> None:
-    """Both legs in one thread: with other questions on the other processors two threads would only
-    wait for each other.
-
-    The leg of the words goes first and has half of the time; when it hangs, the other one gets a
-    thread of its own for the rest.
-    """
-    words, vectors = limits.start_in_turn([calls["sparse"], calls["dense"]])
-    failed: dict[str, BaseException] = {}
-    _collect("sparse", words, max(0.0, ends - time.monotonic()) / 2, deadline, result, failed, done)
-    if not words.done() and vectors.cancel():
-        vectors = limits.start(calls["dense"])
-    _collect("dense", vectors, max(0.0, ends - time.monotonic()), deadline, result, failed, done)
-    errors.update((leg, failed[leg]) for leg in sorted(failed))
-
-
-def _collect(
-    leg: str,
-    future: Future[list[Candidate]],
-    seconds: float,
-    deadline: Deadline | None,
-    result: Retrieved,
-    errors: dict[str, BaseException],
-    done: list[str],
-) -> None:
-    # what it could not give the other leg may
-    with faults.Attempt(f"stage.retrieve_{leg}") as attempt:
-        setattr(result, leg, limits.wait(future, seconds, f"stage.retrieve_{leg}", deadline))
-        done.append(leg)
-    if attempt.error is not None:
-        errors[leg] = attempt.error
-
-
-def _report(mode: str, result: Retrieved, errors: dict[str, BaseException]) -> None:
-    for leg, error in errors.items():
-        instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
-        result.failed(leg, error, f"the {leg} leg failed (%s){instead}")
-    result.flags["retrieval_mode_effective"] = result.mode
+    """Leave what failed in the flags, the warnings and the trace."""
+    errors = {name: item for name, item in outcomes.items() if isinstance(item, Exception)}
+    instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
+    for name, error in errors.items():
+        s.failed(name, error, f"the {name} leg failed (%s){instead}")
+    s.flags["retrieval_mode_effective"] = result.mode
     if result.mode == "none":
         fields = [tracing.error_fields(error) for error in errors.values()]
-        message = "; ".join(item["message"] for item in fields)
-        result.flags["error"] = {
+        s.flags["error"] = {
             "code": "provider_error",
-            "message": message,
+            "message": "; ".join(item["message"] for item in fields),
             "causes": [item["code"] for item in fields],
         }
     if errors:
@@ -485,81 +382,17 @@ def _report(mode: str, result: Retrieved, errors: dict[str, BaseException]) -> N
         )
 
 
-def listed(candidates: Sequence[Candidate]) -> list[Json]:
-    """Candidates as events show them."""
+def list_candidates(candidates: Sequence[Candidate]) -> list[Json]:
+    """The first candidates as events show them."""
     return [
         {"chunk_id": c.chunk_id, "score": round(c.score, 6), "source": c.source}
-        for c in candidates[:_TRACED]
+        for c in candidates[:TRACED_CANDIDATES]
     ]
 
 
-def overlap(dense: Sequence[Candidate], sparse: Sequence[Candidate], k: int = 10) -> float:
-    """`dense_topk_overlap_sparse`: the share of the first k of one leg that the first k of the
-    other hold too; 0 without candidates.
+def measure_overlap(dense: Sequence[Candidate], sparse: Sequence[Candidate], k: int = 10) -> float:
+    """`dense_topk_overlap_sparse`: the share of the first k of one retriever that the first k of
+    the other hold, too; 0 without candidates.
     """
-    left, right = ({candidate.chunk_id for candidate in leg[:k]} for leg in (dense, sparse))
+    left, right = ({candidate.chunk_id for candidate in found[:k]} for found in (dense, sparse))
     return round(len(left & right) / max(1, min(k, max(len(left), len(right)))), 4)
-
-
-ANN_MS = 2.2
-WORDS_MS = 4.7e-5  # for each chunk of the index
-HIT_MS = 4.5e-3  # for each hit that is fetched and tested
-SET_MS = 0.35  # times the square root of the ids in a set
-_SPARE = 1.3  # so many times more hits are fetched than a filter should need
-
-
-@dataclass(frozen=True, slots=True)
-class AccessPlan:
-    """How each leg is asked, and what the ways were thought to cost."""
-
-    dense: str  # exact | ann
-    # all | ids (the set is part of the search) | hits (more hits are fetched, and tested)
-    sparse: str
-    fetched: int  # hits that the word index is asked for
-    estimates: Json  # way to milliseconds
-
-
-def plan_access(
-    *,
-    rows: int,
-    dim: int,
-    chunks: int,
-    allowed: int | None,
-    k: int,
-    recall: float | None,
-    config: RetrievalConfig,
-    has_ann: bool = True,
-) -> AccessPlan:
-    """The plan for `k` candidates of `rows` vectors and `chunks` chunks of words, of which a filter
-    leaves `allowed` (None: no filter).
-
-    The vectors are scanned exactly wherever a filter is, and up to SLOW_SCAN_MS; above that the
-    approximate index is asked if its measured `recall` reaches `config.ann_recall`.
-    `config.exact_scan_rows`, where given, decides instead of the costs. A release without an
-    approximate index (`indexes.dense.needs_ann`) is scanned.
-    """
-    scanned = rows if allowed is None else min(rows, allowed)
-    estimates = {"exact": scanned * dim * SCAN_MS, "ann": ANN_MS}
-    if config.exact_scan_rows is not None:
-        approximate = rows > config.exact_scan_rows
-    else:
-        good = recall is not None and recall >= config.ann_recall
-        approximate = (
-            good and estimates["exact"] > SLOW_SCAN_MS and estimates["ann"] < estimates["exact"]
-        )
-    dense = "ann" if approximate and has_ann and allowed is None else "exact"
-    if allowed is None:
-        return AccessPlan(dense, "all", k, _rounded(estimates))
-    fetched = min(chunks, math.ceil(_SPARE * k * chunks / max(1, allowed)) + k)
-    estimates |= {
-        "ids": chunks * WORDS_MS + SET_MS * math.sqrt(allowed),
-        "hits": chunks * WORDS_MS + HIT_MS * fetched,
-    }
-    by_ids = estimates["ids"] <= estimates["hits"]
-    return AccessPlan(
-        dense, "ids" if by_ids else "hits", k if by_ids else fetched, _rounded(estimates)
-    )
-
-
-def _rounded(estimates: Json) -> Json:
-    return {way: round(milliseconds, 2) for way, milliseconds in estimates.items()}

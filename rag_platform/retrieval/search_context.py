@@ -1,10 +1,10 @@
 """What the stages of one search share: where they look, what was asked, how long they have, and
-what went wrong so far.
+how it went so far.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rag_platform.config.settings import Strategy
 from rag_platform.ir import QueryRequest
@@ -15,8 +15,8 @@ from rag_platform.retrieval.library import Lease, Library
 
 
 @dataclass
-class Search(Fallbacks):
-    """What every stage of the search of one namespace sees."""
+class SearchContext(Fallbacks):
+    """What every stage of the search of one namespace reads, and where it reports."""
 
     library: Library
     lease: Lease
@@ -24,19 +24,16 @@ class Search(Fallbacks):
     request: QueryRequest
     trace: tracing.Trace
     deadline: Deadline
-    without: tuple[str, ...] = ()  # what is given up for the load, as `budgets.shed` names it
+    without: tuple[str, ...] = ()  # what is given up for the load: `limits.RERANK`, `POOL`, `MODEL`
+
+    def fork(self) -> SearchContext:
+        """The same search with nothing gone wrong: for a part whose report is read apart."""
+        return replace(self, failures=set(), flags={}, warnings=[])
 
     def record(self, name: str, value: object) -> None:
-        """Record a fact of this namespace's search in the trace, under its name where several are
-        asked.
-        """
-        self.trace.set(
-            **{
-                (
-                    name if len(self.request.namespaces) < 2 else f"{name}.{self.lease.namespace}"
-                ): value
-            }
-        )
+        """Record a fact of this namespace in the trace, under its name where several are asked."""
+        several = len(self.request.namespaces) > 1
+        self.trace.set(**{f"{name}.{self.lease.namespace}" if several else name: value})
 
     def failed(
         self,
@@ -46,16 +43,6 @@ class Search(Fallbacks):
         *,
         span: tracing.Span | None = None,
     ) -> None:
-        """As `Fallbacks.failed`: a stage failed and the query goes on without it. Raises
-        CancelledError when nobody waits for it.
-        """
+        """As `Fallbacks.failed`. Raises CancelledError when nobody waits for the answer."""
         self.deadline.check()
         super().failed(stage, error, warning, span=span)
-
-    def give_up(self, part: str, warning: str) -> None:
-        """Record that something was left out because too many questions run."""
-        self.flags["load_shed"] = [*self.flags.get("load_shed", ()), part]
-        self.warnings.append(
-            f"{warning}, because {self.library.load.running} questions run at once"
-        )
-        tracing.event("query.fallback", {"flag": "load_shed", "part": part})

@@ -40,8 +40,8 @@ from rag_platform.ir import Json, QueryRequest
 from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.query.filters import Scope
+from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.namespace_search import MAX_TOP_K
 from rag_platform.server.worker_pool import Answer, SharedQuestions
 
 Absent = SkipJsonSchema[None]

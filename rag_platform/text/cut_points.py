@@ -1,7 +1,5 @@
-"""Where a text may be cut: never inside a cluster, a fence, a table row, a heading, a link.
-
-What wants to stay whole within a line: headings, links, code spans, tags, URLs; and where the words
-of Chinese end.
+"""Where a text may be cut: never inside a grapheme cluster, fence, table row, heading, link, code
+span, tag or URL, and in Chinese between words.
 """
 
 from __future__ import annotations
@@ -12,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rag_platform.text.graphemes import is_grapheme_boundary
-from rag_platform.text.keyphrases import dictionary
 from rag_platform.text.markdown_blocks import CODE_SPAN, HEADING, Guarded, structure
 from rag_platform.text.scripts import HAN, KANA
+from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.sentences import CLOSERS, sentence_ends
 
 Ends = Callable[[str, int, int], Iterable[int]]  # where in text[start:end] a separator ends
@@ -38,7 +36,7 @@ def _ends_of(pattern: str) -> Ends:
 
 
 def separator_ends(separator: str) -> Ends:
-    """What finds the ends of a separator; of line breaks, as many or more."""
+    """A function that finds the ends of a separator; of line breaks, as many or more."""
     if separator.strip("\n") == "":
         return _ends_of(f"\n{{{len(separator)},}}")
     return blank_ends if separator == " " else _ends_of(re.escape(separator))
@@ -110,8 +108,8 @@ class Boundaries:
         return [edge for unit in near for edge in unit if low <= edge <= high and self.legal(edge)]
 
     def legal(self, position: int) -> bool:
-        """True when a cut splits no run, no unit, no cluster, no line of code, and does not leave a
-        heading behind.
+        """True when a cut splits no run, unit, cluster or line of code, and leaves no heading
+        behind.
         """
         if self.inside(position) is not None or not is_grapheme_boundary(self.text, position):
             return False
@@ -144,9 +142,9 @@ def boundaries(
     fits: Callable[[int, int], bool],
     keeps: Callable[[int, int], bool] | None = None,
 ) -> Boundaries:
-    """The legal cuts of a text; `fits(start, end)` says whether a run can be one chunk, `keeps`
-    whether a fence or row too long for that stays whole nevertheless. Of what stays not, a fence is
-    cut at its line ends and a row like text.
+    """The legal cuts of a text. `fits(start, end)` says whether a run can be one chunk, `keeps`
+    whether a longer fence or row stays whole nevertheless. Other fences are cut at line ends, other
+    rows like text.
     """
     guarded: list[Guarded] = []
     opened: list[Guarded] = []
@@ -194,8 +192,8 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
     """The spans, in order and apart, that no cut may split; `fits(start, end)` says whether one can
     stand in a chunk at all.
 
-    Of a heading that does not fit, the marker stays with the first word; of a link, what stands in
-    it.
+    Of a heading that does not fit, the marker stays with the first word; of a link, its inner units
+    remain.
     """
     found: list[tuple[int, int]] = []
     position = 0
@@ -216,13 +214,11 @@ def inline_units(text: str, fits: Callable[[int, int], bool]) -> list[tuple[int,
 
 
 def word_ends(text: str, low: int, high: int) -> Iterator[int]:
-    """The places in [low, high] between two words of Chinese or Japanese, none before a closing
-    mark or behind an opening one.
-    """
+    """The places in [low, high] between two words of Chinese or Japanese where a line may end."""
     if CHARACTER.search(text, max(0, low - 1), high + 1) is None:
         return
     place = max(0, low - CONTEXT)
-    for word in dictionary().cut(text[place : high + CONTEXT]):
+    for word in chinese_dictionary().cut(text[place : high + CONTEXT]):
         place += len(word)
         beside = text[place - 1 : place + 1]
         if (

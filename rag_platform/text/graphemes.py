@@ -1,6 +1,4 @@
-"""Where a text may be cut without splitting what a reader takes for one character (UAX 29, extended
-grapheme clusters).
-"""
+"""Where a cut does not split what a reader takes for one character (UAX 29)."""
 
 from __future__ import annotations
 

@@ -12,17 +12,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rag_platform.config.settings import KeyphraseConfig, config_dir
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
+from rag_platform.text.pagerank import pagerank
+from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE, ENGLISH
 
 WINDOW = 4  # words this near are neighbours
-DAMPING = 0.85
 MAX_PHRASE_WORDS = 3
 MAX_PHRASE_CHARS = 60
 _KEPT_WORDS = 16  # at least so many words, or half of them, may become part of a phrase
@@ -141,22 +141,13 @@ def _words(text: str, stop: frozenset[str], *, tagged: bool) -> _Words:
 
 def _chinese(run: str, tagged: bool) -> list[tuple[str, str]]:
     """(word, part of speech) of a run of Han characters; a run that is not Chinese stays whole."""
-    return list(dictionary().tag(run)) if tagged else [(run, "n")]
+    return list(chinese_dictionary().tag(run)) if tagged else [(run, "n")]
 
 
 @functools.lru_cache(maxsize=1 << 15)
 def _is_subject(word: str) -> bool:
     """Words of one letter or sign and bare numbers name nothing."""
     return len(word) > 1 and (word.isalpha() or any(map(str.isalpha, word)))
-
-
-@functools.cache
-def dictionary() -> Any:
-    """The Chinese dictionary of the program, loaded once."""
-    import rjieba
-
-    # of our own: words that other code adds to the shared one must not change what is stored
-    return rjieba.Jieba()
 
 
 def _stop_words(path: str) -> frozenset[str]:
@@ -197,12 +188,8 @@ def _textrank(words: Sequence[str]) -> dict[str, float]:
     matrix = np.bincount(pairs, minlength=size * size).astype(np.float64).reshape(size, size)
     matrix = matrix + matrix.T
     matrix.ravel()[:: size + 1] = 0.0  # the diagonal
-    shares = DAMPING * (matrix / np.maximum(matrix.sum(axis=0), 1.0))
-    rank = np.ones(size)
-    for _ in range(30):
-        last, rank = rank, (1.0 - DAMPING) + shares @ rank
-        if np.maximum.reduce(np.abs(rank - last)) < 1e-3:
-            break
+    shares = matrix / np.maximum(matrix.sum(axis=0), 1.0)
+    rank = pagerank(shares, np.ones(size), rounds=30, tolerance=1e-3)
     # Rounded, so that the order of equal words does not hang on the processor's way of adding.
     return dict(zip(names, rank.round(6).tolist(), strict=True))
 
@@ -247,7 +234,7 @@ def _phrases(found: _Words, scores: dict[str, float], most: int) -> list[str]:
             continue
         if often == 1 and any(len(part) > 1 and part in chosen for part in _grams(gram)[:-1]):
             continue
-        if len(phrase := _joined(gram)) <= MAX_PHRASE_CHARS:
+        if len(phrase := _join(gram)) <= MAX_PHRASE_CHARS:
             chosen[gram] = phrase
             if len(chosen) == most:
                 break
@@ -282,7 +269,7 @@ def _grams(run: tuple[str, ...]) -> list[tuple[str, ...]]:
     ]
 
 
-def _joined(run: Sequence[str]) -> str:
+def _join(run: Sequence[str]) -> str:
     text = run[0]
     for word in run[1:]:
         text += word if _HAN.match(word) and _HAN.match(text[-1]) else f" {word}"

@@ -1,6 +1,4 @@
-"""The language of a text, told from its scripts and, for Latin letters, from its small words; no
-model, the same answer everywhere.
-"""
+"""The language of a text, by its scripts and, for Latin letters, its small words; no model."""
 
 from __future__ import annotations
 
@@ -103,9 +101,9 @@ def language(text: str) -> str:
     """The ISO 639-1 code of the language that most of the text is in, or `other`.
 
     Han characters make zh, each worth about a Latin word; kana beside them ja. ko, ru, uk, el, ar,
-    fa, he, th and hi go by their script, when it writes more than a quarter of the letters. Among
-    the languages of Latin letters the one whose small words stand there most wins when two
-    different ones do and they are two more than those of English, else the text is en.
+    fa, he, th and hi go by their script, from a quarter of the letters on. Among the languages of
+    Latin letters the one with most small words wins if two different ones stand there and they are
+    two more than the English ones; else the text is en.
     """
     if "://" in text:
         text = _ADDRESS.sub(" ", text)  # its parts are words of no language

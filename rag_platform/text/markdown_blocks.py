@@ -34,43 +34,54 @@ def structure(text: str) -> list[Guarded]:
     """Fences (one run each) and table rows (one run each; the header and its rule belong to the
     first row), in order.
     """
-    found: list[Guarded] = []
-    fence: tuple[str, int] | None = None
-    head: int | None = None  # where the table's pending header starts
-    in_table = False
-    previous: tuple[int, str] = (0, "")
+    rows = _TableRows()
+    found = rows.found
+    fence: tuple[str, int] | None = None  # mark and start
     position = 0
     for line in _lines(text):
         start, position = position, position + len(line)
         body = line.rstrip("\n")
-        if fence is not None:
-            if closes(body, fence[0]):
-                found.append(Guarded(fence[1], position, "fence"))
-                fence = None
-            previous = (start, "")
-            continue
-        opening = FENCE.match(body)
-        if opening:
-            if head is not None:  # a table of a head alone ends here
-                found.append(Guarded(head, start, "row"))
-            fence, in_table, head = (opening.group(1), start), False, None
-        elif in_table:
-            if not body.strip(" \t>") or HEADING.match(body):
-                in_table = False
-                if head is not None:
-                    found.append(Guarded(head, start, "row"))
-                    head = None
+        if fence is None:
+            if opening := FENCE.match(body):
+                rows.close(start)  # a table of a head alone ends here
+                fence = opening.group(1), start
             else:
-                found.append(Guarded(start if head is None else head, position, "row"))
-                head = None
-        elif "-" in body and "|" in previous[1] and "|" in body and DELIMITER.match(body):
-            in_table, head = True, previous[0]
-        previous = (start, body)
+                rows.read(start, position, body)
+        elif closes(body, fence[0]):
+            found.append(Guarded(fence[1], position, "fence"))
+            fence = None
     if fence is not None:
         found.append(Guarded(fence[1], len(text), "fence"))
-    elif head is not None:
-        found.append(Guarded(head, len(text), "row"))
+    rows.close(len(text))
     return found
+
+
+class _TableRows:
+    """Finds the rows of tables line by line."""
+
+    def __init__(self) -> None:
+        self.found: list[Guarded] = []
+        self._inside = False
+        self._head: int | None = None  # where the header starts that waits for its first row
+        self._previous = 0, ""
+
+    def read(self, start: int, end: int, body: str) -> None:
+        """Take the next line."""
+        above, header = self._previous
+        if self._inside and (not body.strip(" \t>") or HEADING.match(body)):
+            self.close(start)
+        elif self._inside:
+            self.found.append(Guarded(start if self._head is None else self._head, end, "row"))
+            self._head = None
+        elif "-" in body and "|" in header and "|" in body and DELIMITER.match(body):
+            self._inside, self._head = True, above
+        self._previous = start, body
+
+    def close(self, end: int) -> None:
+        """End the table, if there is one."""
+        if self._head is not None:
+            self.found.append(Guarded(self._head, end, "row"))
+        self._inside, self._head, self._previous = False, None, (end, "")
 
 
 def _lines(text: str) -> list[str]:

@@ -1,6 +1,4 @@
-"""A chunk's text cut into the units an answer may quote: sentences, list items, table rows, code
-blocks.
-"""
+"""A chunk's text cut into what an answer may quote: sentences, items, table rows, code blocks."""
 
 from __future__ import annotations
 
@@ -39,9 +37,7 @@ class Unit:
 
 
 def units(text: str) -> list[Unit]:
-    """The units of a chunk in order; headings, rules, bare markup and the separator rows of tables
-    are none.
-    """
+    """The units of a chunk in order, without headings, rules, bare markup and separator rows."""
     found: list[Unit] = []
     heading = intro = ""
     for kind, start, end in _blocks(text):
@@ -73,7 +69,7 @@ def units(text: str) -> list[Unit]:
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Spans of the sentences of `text[start:end]` without surrounding white space."""
     for begin, stop in sentences(text, start, end):
-        yield from _trimmed(text, begin, stop)
+        yield from _trim(text, begin, stop)
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
@@ -118,9 +114,7 @@ def _kind(line: str) -> str:
 
 
 def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
-    """One unit a body row; the row before the separator is the header. Rows of a table cut
-    elsewhere have none.
-    """
+    """One unit a body row; the row before the separator is the header, if there is one."""
     lines = [(s, e) for s, e in _lines(text, start, end) if text[s:e].strip()]
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
@@ -129,7 +123,7 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         if i != separator and (s, e) != header:
             yield from (
                 Unit("row", *span, f"{context} {names}".strip(), header)
-                for span in _trimmed(text, s, e)
+                for span in _trim(text, s, e)
             )
 
 
@@ -140,7 +134,7 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
         return
     for s, e in lines:
         if not FENCE.match(text[s:e]):
-            yield from (Unit("sentence", *span, context) for span in _trimmed(text, s, e))
+            yield from (Unit("sentence", *span, context) for span in _trim(text, s, e))
 
 
 def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
@@ -152,7 +146,7 @@ def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[
         start = stop + 1
 
 
-def _trimmed(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     quote = _QUOTE.match(text, start, end)
     start = quote.end() if quote else start
     while start < end and text[start].isspace():

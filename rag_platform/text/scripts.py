@@ -1,6 +1,4 @@
-"""Which characters belong to which script: what stands between the brackets of a regular
-expression.
-"""
+"""Which characters belong to which script, as contents of a regular expression's brackets."""
 
 from __future__ import annotations
 
@@ -37,9 +35,7 @@ _NO_LETTER = re.compile(r"[\W_]+")
 
 
 def letters(text: str) -> str:
-    """Letters and digits of a text, each character in NFKC by itself: what parsing may never
-    change.
-    """
+    """Letters and digits of a text, each in NFKC by itself: what parsing may never change."""
     if not text.isascii():
         text = "".join(map(_nfkc, text))
     return _NO_LETTER.sub("", text)

@@ -16,7 +16,7 @@ import hashlib
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -66,7 +66,7 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
             found += _kept_word_terms(token) if len(token) <= _KEPT_CHARS else word_terms(token)
         return found
     cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
-    text = normalized(text)
+    text = to_nfkc(text)
     before: re.Match[str] | None = None
     for match in _TOKEN.finditer(text):
         token, kind = match.group(), match.lastgroup or "word"
@@ -84,7 +84,7 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     return found
 
 
-def normalized(text: str) -> str:
+def to_nfkc(text: str) -> str:
     """The text in NFKC (Unicode Standard Annex 15)."""
     if not text.isascii():
         # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
@@ -126,7 +126,7 @@ def sequence(text: str) -> list[str]:
     ['set', 'maxretrycount', '重', '试', '次', '数']
     """
     found: list[str] = []
-    for match in _TOKEN.finditer(normalized(text)):
+    for match in _TOKEN.finditer(to_nfkc(text)):
         token = match.group().lower()
         found += [token.replace("’", "'")[:MAX_TERM_CHARS]] if match.lastgroup == "word" else token
     return found
@@ -157,7 +157,7 @@ def exact_names(text: str) -> list[list[str]]:
     >>> exact_names("GB/T 19001-2016, XK7-三代")
     [['19001-2016'], ['gb/t', '19001-2016'], ['xk7'], ['xk7', '三'], ['xk7', '三', '代']]
     """
-    text = normalized(text)
+    text = to_nfkc(text)
     tokens = list(_TOKEN.finditer(text))
     found: list[list[str]] = []
     number = 0
@@ -206,7 +206,7 @@ def dictionary_terms(run: str) -> list[str]:
     >>> dictionary_terms("南京市长江大桥")
     ['南京', '京市', '南京市', '长江', '大桥', '长江大桥']
     """
-    return [word[:MAX_TERM_CHARS] for word in _dictionary()(run)]
+    return [word[:MAX_TERM_CHARS] for word in chinese_dictionary().cut_for_search(run)]
 
 
 def word_terms(token: str) -> list[str]:
@@ -248,13 +248,13 @@ def is_identifier(term: str) -> bool:
 
 
 @functools.cache
-def _dictionary() -> Callable[[str], list[str]]:
+def chinese_dictionary() -> Any:
+    """The Chinese dictionary of the program, loaded once: words that other code adds to rjieba's
+    own must not change what is stored.
+    """
     import rjieba
 
-    # An instance of our own: words that other code adds to the shared one must not change what an
-    # index holds.
-    cut: Callable[[str], list[str]] = rjieba.Jieba().cut_for_search
-    return cut
+    return rjieba.Jieba()
 
 
 MAX_WORDS = 200_000
@@ -291,19 +291,19 @@ class Dictionary:
         )
 
     def terms(self, text: str) -> list[str]:
-        """The words in NFKC `text` as `found` gives them, each as one term.
+        """The words in NFKC `text` as `find` gives them, each as one term.
 
         >>> Dictionary(("big data",)).terms("Big Data")
         ['=big␣data']
         """
         # a term holds no white space
-        return [MARK + word.replace(" ", "\u2423") for word in self.found(text)]
+        return [MARK + word.replace(" ", "\u2423") for word in self.find(text)]
 
-    def found(self, text: str) -> list[str]:
+    def find(self, text: str) -> list[str]:
         """The words in NFKC `text`, in order and in lower case; a word that begins or ends with a
         letter or digit of a spaced script stands alone there.
 
-        >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).found("阿里云ECS与T恤")
+        >>> Dictionary(("阿里云", "阿里云ecs", "t恤")).find("阿里云ECS与T恤")
         ['阿里云', '阿里云ecs', 't恤']
         """
         if self._first is None:
@@ -319,7 +319,7 @@ class Dictionary:
         return found
 
 
-def normalised(words: Sequence[str]) -> tuple[str, ...]:
+def normalise_words(words: Sequence[str]) -> tuple[str, ...]:
     """The words as they are compared: NFKC, lower case, single spaces, sorted, each once. Raises
     ConfigError for one that is too long.
     """
@@ -340,18 +340,18 @@ def normalised(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def load(dictionary: Sequence[str] | str) -> Dictionary:
+def load_dictionary(dictionary: Sequence[str] | str) -> Dictionary:
     """The dictionary of a list of words, or of a UTF-8 file, one word a line, `#` starts a comment;
     relative to the config folder.
 
     Raises ConfigError when there is no such file, or it is no UTF-8.
     """
     if not isinstance(dictionary, str):
-        return Dictionary(normalised([str(word) for word in dictionary]))
-    return _of_text(_read(dictionary)) if dictionary else Dictionary()
+        return Dictionary(normalise_words([str(word) for word in dictionary]))
+    return _parse(_read(dictionary)) if dictionary else Dictionary()
 
 
-def profile(dictionary: Sequence[str] | str) -> str:
+def fingerprint_dictionary(dictionary: Sequence[str] | str) -> str:
     """What identifies the words of a dictionary file, empty for a list, which stands in the config
     itself.
     """
@@ -374,16 +374,17 @@ def _read(name: str) -> str:
 
 
 @functools.lru_cache(maxsize=4)
-def _of_text(text: str) -> Dictionary:
-    return Dictionary(normalised([line.partition("#")[0] for line in text.splitlines()]))
+def _parse(text: str) -> Dictionary:
+    return Dictionary(normalise_words([line.partition("#")[0] for line in text.splitlines()]))
 
 
 def _cuts_a_word(text: str, start: int, end: int) -> bool:
     """True when an end of the span lies inside of a word or number of a script with spaces."""
     return any(
-        0 < at < len(text) and _spaced(text[at - 1]) and _spaced(text[at]) for at in (start, end)
+        0 < at < len(text) and _is_spaced(text[at - 1]) and _is_spaced(text[at])
+        for at in (start, end)
     )
 
 
-def _spaced(char: str) -> bool:
+def _is_spaced(char: str) -> bool:
     return char.isalnum() and char < "\u0e00"

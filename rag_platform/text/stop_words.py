@@ -1,10 +1,8 @@
-"""Words that say little: function words, and words that name no subject.
+"""Words that say little: function words, which are not searched for, and words that name no
+subject.
 
-Words that ask and join and name nothing: what the word leg does not look for, because few texts
-hold them and none is right for it.
-
-BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. Of Chinese they
-are interrogatives and their idioms, in simplified and traditional characters.
+BM25 weighs a word by its rarity, and documentation seldom says `which` or `什么`. Of Chinese,
+function words are interrogatives and their idioms, in simplified and traditional characters.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """The words of questions, answers and passages, weighed alike wherever texts are compared: the
-terms of the word index, stemmed.
-
-Chinese is segmented and identifiers count whole and in parts. Identifiers weigh most, function
-words nothing.
+stemmed terms of the word index. Identifiers weigh most, function words nothing.
 """
 
 from __future__ import annotations
@@ -59,24 +56,22 @@ _LATIN_TOKEN = re.compile(r"(?<![\w.])[A-Za-z][\w.+#-]*[\w+#]")
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """A word of a question: the terms that a text holds of it, in whole or in part, and how much it
-    counts.
-    """
+    """A word of a question: its terms, all or some of which a text may hold, and its weight."""
 
     text: str
     parts: tuple[str, ...]
     weight: float
 
-    def held(self, have: Collection[str]) -> float:
-        """The share of the word that stands among the terms of a text, 0 to 1; half of it is a
-        third of its meaning.
+    def share_in(self, have: Collection[str]) -> float:
+        """The share of the word among the terms of a text, 0 to 1; half of the terms are a third of
+        the meaning.
         """
         if len(self.parts) == 1:
             return 1.0 if self.parts[0] in have else 0.0
         found = sum([part in have for part in self.parts]) / len(self.parts)
         return found if found == 1 else found * 0.66
 
-    def whole(self, have: Collection[str]) -> bool:
+    def is_whole_in(self, have: Collection[str]) -> bool:
         """True when all of the word stands among the terms."""
         return self.parts[0] in have and (
             len(self.parts) == 1 or all([part in have for part in self.parts])
@@ -119,8 +114,8 @@ def question_words(query: str) -> tuple[Word, ...]:
 
 
 def _shares(text: str) -> dict[str, float]:
-    """How much the parts of identifiers count, that are no words of the question themselves:
-    together half of the whole.
+    """How much the parts of identifiers count that are no words of the question: together half of
+    the whole.
     """
     cut = [stemmed_word(word) for word in segmentation.ascii_words(text)]
     found = {part: 0.5 / len(parts) for _, *parts in cut for part in parts}
@@ -128,21 +123,19 @@ def _shares(text: str) -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """The terms of a question's words, found in texts of which only what may hold them is cut into
-    terms.
-    """
+class QuestionTerms:
+    """The terms of a question's words, looked for without cutting whole texts into terms."""
 
     terms: frozenset[str]
     pairs: tuple[str, ...]
     words: tuple[tuple[str, str], ...]  # each with the beginning that all its forms have
     others: frozenset[str]
 
-    def held(self, text: str) -> frozenset[str]:
-        """Those of them that stand among the `terms` of the text."""
+    def find_in(self, text: str) -> frozenset[str]:
+        """Those of them among the `terms` of the text."""
         if len(self.terms) > _MANY:  # looking for each of them would take longer
             return self.terms.intersection(terms(text))
-        normal = segmentation.normalized(text)
+        normal = segmentation.to_nfkc(text)
         found = [pair for pair in self.pairs if pair in normal]
         if self.words:
             folded = normal.casefold()
@@ -151,7 +144,7 @@ class Asked:
             found += [
                 term
                 for term, beginning in self.words
-                if beginning in folded and _stands(term, beginning, normal, folded)
+                if beginning in folded and _stands_in(term, beginning, normal, folded)
             ]
         if self.others:
             found += self.others.intersection(terms(text))
@@ -159,22 +152,25 @@ class Asked:
 
 
 @lru_cache(maxsize=256)
-def asked(query: str) -> Asked:
+def question_terms(query: str) -> QuestionTerms:
     """The terms of the words of a question."""
     parts = frozenset(part for word in question_words(query) for part in word.parts)
     pairs = {part for part in parts if segmentation.is_pair(part)}
-    words = {part for part in parts if part.isascii() and _searched(part)}
-    return Asked(
-        parts, tuple(pairs), tuple((word, _searched(word)) for word in words), parts - pairs - words
+    words = {part for part in parts if part.isascii() and _common_beginning(part)}
+    return QuestionTerms(
+        parts,
+        tuple(pairs),
+        tuple((word, _common_beginning(word)) for word in words),
+        parts - pairs - words,
     )
 
 
-def _searched(stem: str) -> str:
+def _common_beginning(stem: str) -> str:
     """What all words of that stem begin with, however they write an apostrophe."""
     return beginning(stem).partition("'")[0]
 
 
-def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
+def _stands_in(term: str, beginning: str, text: str, folded: str) -> bool:
     at = folded.find(beginning)
     while at >= 0:
         end = at + 1
@@ -187,48 +183,48 @@ def _stands(term: str, beginning: str, text: str, folded: str) -> bool:
 
 
 def coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
-    """The share of the question's words, by weight, that stands in the texts; 0 without texts.
+    """The share of the question's words, by weight, in the texts together; 0 without texts.
 
-    A word weighs the more the fewer of the texts `among` which they were chosen hold it; one that
-    none holds weighs most.
+    A word weighs the more the fewer of the texts `among` which they were chosen hold it.
     """
-    return _best(query, [frozenset().union(*_held(query, texts))], among)
+    return _best(query, [frozenset().union(*_find_terms_each(query, texts))], among)
 
 
 def best_coverage(query: str, texts: Sequence[str], among: Sequence[str] = ()) -> float:
     """The same share in the one text that holds most of the words."""
-    return _best(query, _held(query, texts), among)
+    return _best(query, _find_terms_each(query, texts), among)
 
 
 def _best(query: str, texts: Sequence[Collection[str]], among: Sequence[str]) -> float:
     words = question_words(query)
-    weights = rarity(words, _held(query, among))
+    weights = rarity(words, _find_terms_each(query, among))
     total = sum(weights)
     held = (
-        sum(weight * word.held(have) for word, weight in zip(words, weights, strict=True))
+        sum(weight * word.share_in(have) for word, weight in zip(words, weights, strict=True))
         for have in texts
     )
     return max(held, default=0.0) / total if total else 0.0
 
 
-def _held(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
-    return [_held_by(query, text) for text in texts]
+def _find_terms_each(query: str, texts: Sequence[str]) -> list[frozenset[str]]:
+    return [_find_terms(query, text) for text in texts]
 
 
 @lru_cache(maxsize=256)
-def _held_by(query: str, text: str) -> frozenset[str]:
+def _find_terms(query: str, text: str) -> frozenset[str]:
     # an answer is trusted by the same passages that it was looked for in
-    return asked(query).held(text)
+    return question_terms(query).find_in(text)
 
 
 def names_coverage(query: str, texts: Sequence[str]) -> float:
-    """The share of the question's identifiers and names that stands in texts of any language; one
-    half where it has none.
+    """The share of the question's identifiers and names in texts of any language; one half without
+    any.
     """
     names = [word for word in question_words(query) if word.weight > 1]
-    have = frozenset().union(*_held(query, texts))
+    have = frozenset().union(*_find_terms_each(query, texts))
     return (
-        sum(word.weight * word.held(have) for word in names) / sum(word.weight for word in names)
+        sum(word.weight * word.share_in(have) for word in names)
+        / sum(word.weight for word in names)
         if names
         else 0.5
     )
@@ -240,7 +236,7 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
     """
     if not texts:
         return [word.weight for word in words]
-    counts = [sum([word.whole(have) for have in texts]) for word in words]
+    counts = [sum([word.is_whole_in(have) for have in texts]) for word in words]
     return [
         word.weight * math.log(1 + (len(texts) + 1) / (n + 0.5))
         for word, n in zip(words, counts, strict=True)
@@ -248,9 +244,7 @@ def rarity(words: Sequence[Word], texts: Sequence[Collection[str]]) -> list[floa
 
 
 def _names(text: str) -> set[str]:
-    """The terms of proper names: capitals within an English question, every Latin word of a Chinese
-    one.
-    """
+    """The terms of proper names: capitals in an English question, Latin words in a Chinese one."""
     wide = is_wide(text)
     found = (
         match

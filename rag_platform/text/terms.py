@@ -1,7 +1,5 @@
-"""The terms by which texts are compared: those of the word index, stemmed, and which of them carry
-meaning.
-
-The stems of English words, by Snowball's English stemmer (Porter 2), as the word index stores them.
+"""The terms by which texts are compared: those of the word index, English stemmed (Snowball, Porter
+2), and which of them carry meaning.
 """
 
 from __future__ import annotations
@@ -24,9 +22,7 @@ _KEPT_CHARS = 2000  # longer texts are not remembered
 
 
 def terms(text: str) -> tuple[str, ...]:
-    """The stemmed terms in order; single Chinese characters are left out, they say too little to
-    tell sentences apart.
-    """
+    """The stemmed terms in order, without single Chinese characters, which say too little."""
     return _cached_terms(text) if len(text) <= _KEPT_CHARS else stemmed_terms(text)
 
 
@@ -36,7 +32,7 @@ def _cached_terms(text: str) -> tuple[str, ...]:
 
 
 def stemmed_terms(text: str) -> tuple[str, ...]:
-    """The same for a text that is not seen twice."""
+    """The same, not remembered."""
     if text.isascii():
         return tuple(
             itertools.chain.from_iterable(map(stemmed_word, segmentation.ascii_words(text)))
@@ -53,8 +49,8 @@ def stemmed_word(word: str) -> tuple[str, ...]:
 
 
 def is_weak_term(term: str) -> bool:
-    """True for the term of a word that says little, and for a pair of Chinese characters with one
-    in it: it crosses a word boundary.
+    """True for the term of a word that says little; a pair of Chinese characters with such a one in
+    it crosses a word boundary.
     """
     if term.isascii():
         return term in _weak_stems()
@@ -67,9 +63,7 @@ def _weak_stems() -> frozenset[str]:
 
 
 def meaning(text: str) -> set[str]:
-    """The terms of a text that carry meaning; those that say little are left out, so it may be
-    empty.
-    """
+    """The terms of a text that carry meaning; may be empty."""
     return {term for term in terms(text) if not is_weak_term(term)}
 
 
@@ -81,29 +75,28 @@ def kind_weight(term: str) -> float:
 _IRREGULAR = {"die": "d", "lie": "l", "tie": "t", "sky": "sk"}  # dying, lying, tying, skies
 
 
-def folded(terms: Iterable[str]) -> list[str]:
+def fold_terms(terms: Iterable[str]) -> list[str]:
     """The terms, none with white space inside, without accents."""
     found: list[str] = _analyzer(stems=False).analyze(" ".join(terms))
     return found
 
 
-def stemmed(terms: Iterable[str]) -> list[str]:
-    """The stems of lower-case terms, none with white space inside, without accents; what is no
-    English word stays as it is.
-    """
+def stem_terms(terms: Iterable[str]) -> list[str]:
+    """The stems of lower-case terms, none with white space inside, without accents."""
     found: list[str] = _analyzer(stems=True).analyze(" ".join(terms))
     return found
 
 
 @functools.lru_cache(maxsize=16_384)
 def stem(term: str) -> str:
-    """The stem of a lower-case word of ASCII letters and apostrophes; identifiers and other terms
-    as they are.
+    """The stem of a lower-case word of ASCII letters and apostrophes; other terms as they are.
 
     >>> stem("policies"), stem("company's"), stem("max_retries")
     ('polici', 'compani', 'max_retries')
     """
-    return "".join(stemmed([term])) if term.isascii() and term.replace("'", "").isalpha() else term
+    return (
+        "".join(stem_terms([term])) if term.isascii() and term.replace("'", "").isalpha() else term
+    )
 
 
 def beginning(stem: str) -> str:

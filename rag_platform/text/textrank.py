@@ -2,8 +2,8 @@
 the word index.
 
 Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the
-rank of a sentence is its PageRank in that graph with a damping of 0.85, the jump going more often
-to sentences near the beginning of the document and of their section.
+jump of PageRank goes more often to sentences near the beginning of the document and of their
+section.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from rag_platform.text.passages import units
 from rag_platform.text.terms import meaning
 
-DAMPING = 0.85
 MAX_SENTENCES = 800  # the graph grows with the square of it
-_ROUNDS = 60
 _MIN_TERMS, _MAX_CHARS = 4, 500
 _ALIKE = 0.5  # share of common terms above which two sentences say the same
 _NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
@@ -26,7 +24,7 @@ _NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """A sentence or list item of a section, verbatim, and its rank among all of the document."""
+    """A sentence or list item of a section, verbatim, with its rank in the document."""
 
     text: str
     section: int  # position of its section in the document
@@ -34,11 +32,11 @@ class Sentence:
     rank: float = 0.0
 
 
-def ranked(sections: Sequence[str]) -> list[Sentence]:
-    """The sentences of the sections in reading order with their ranks, which sum to 1; empty where
-    there is no prose.
-    """
-    import numpy as np
+def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
+    """The sentences of the sections in reading order; ranks sum to 1. Empty without prose."""
+    import numpy as np  # not to be paid for by a command that ranks nothing
+
+    from rag_platform.text.pagerank import pagerank
 
     found: list[tuple[int, int, str, set[str]]] = []
     for section, text in enumerate(sections):
@@ -71,16 +69,14 @@ def ranked(sections: Sequence[str]) -> list[Sentence]:
     jump /= jump.sum()
     total = alike.sum(axis=1, keepdims=True)
     move = np.where(total > 0, alike / np.where(total > 0, total, 1.0), jump[None, :])
-    rank = jump.copy()
-    for _ in range(_ROUNDS):
-        rank = (1 - DAMPING) * jump + DAMPING * (rank @ move)
+    rank = pagerank(move.T, jump, rounds=60)
     return [
         Sentence(text, section, n, float(rank[n])) for n, (section, _, text, _) in enumerate(found)
     ]
 
 
-def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """The `count` best sentences in reading order, none of which says what a better one says."""
+def choose_sentences(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+    """The `count` best sentences in reading order, none repeating a better one."""
     best: list[Sentence] = []
     kept: list[set[str]] = []
     for sentence in sorted(sentences, key=lambda item: (-item.rank, item.place)):
@@ -93,7 +89,7 @@ def chosen(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
     return sorted(best, key=lambda item: item.place)
 
 
-def wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
+def count_wanted(sentences: Sequence[Sentence], least: int, most: int) -> int:
     """How many sentences a summary takes: more of a longer document, within the bounds."""
     return max(least, min(most, round(math.sqrt(len(sentences)))))
 

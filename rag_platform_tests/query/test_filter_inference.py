@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from rag_platform.config.query import InferenceConfig
 from rag_platform.indexes.catalog import FILTERABLE
-from rag_platform.query.analysis import cleaned
-from rag_platform.query.filter_inference import MAX_CHARS, inferred
+from rag_platform.query.analysis import clean
+from rag_platform.query.constants import MAX_RULED_CHARS
+from rag_platform.query.filter_inference import infer_filters
 from rag_platform.query.filters import plan
 
 TODAY = date(2026, 11, 22)
@@ -25,7 +26,7 @@ WORD = {"content_type": "application/vnd.openxmlformats-officedocument.wordproce
 
 
 def told(text: str, config: InferenceConfig = CONFIG) -> tuple[dict[str, Any], str]:
-    found = inferred(cleaned(text), today=TODAY, config=config)
+    found = infer_filters(clean(text), today=TODAY, config=config)
     return found.filters, found.rest
 
 
@@ -229,7 +230,7 @@ only
 
 @pytest.mark.parametrize("text", _SUBJECTS.strip().splitlines())
 def test_wording_that_asks_for_none(text: str) -> None:
-    assert told(text) == ({}, cleaned(text))
+    assert told(text) == ({}, clean(text))
 
 
 @pytest.mark.parametrize(
@@ -248,14 +249,14 @@ def test_wording_that_asks_for_none(text: str) -> None:
     ],
 )
 def test_preferences_are_told_and_their_words_stay(text: str, preferences: tuple[str, ...]) -> None:
-    found = inferred(text, today=TODAY, config=CONFIG)
+    found = infer_filters(text, today=TODAY, config=CONFIG)
     assert (found.preferences, found.filters, found.rest) == (preferences, {}, text)
 
 
 def test_each_filter_is_said_in_a_sentence() -> None:
-    found = inferred("报销, PDF only", today=TODAY, config=CONFIG)
-    assert found.said == ("`PDF only` asks for content_type = application/pdf",)
-    assert inferred("标签:发票 报销", today=TODAY, config=CONFIG).said == (
+    found = infer_filters("报销, PDF only", today=TODAY, config=CONFIG)
+    assert found.explanations == ("`PDF only` asks for content_type = application/pdf",)
+    assert infer_filters("标签:发票 报销", today=TODAY, config=CONFIG).explanations == (
         "`标签:发票` asks for tags with 发票",
     )
 
@@ -289,11 +290,11 @@ def test_aliases_of_the_configuration() -> None:
     )
 )
 def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
-    clean = cleaned(text)
-    found = inferred(clean, today=TODAY, config=CONFIG)
+    cleaned = clean(text)
+    found = infer_filters(cleaned, today=TODAY, config=CONFIG)
     plan(found.filters, FILTERABLE)
-    assert bool(found.filters) == bool(found.said)
-    assert found.rest == clean or (found.filters and len(found.rest) < len(clean))
+    assert bool(found.filters) == bool(found.explanations)
+    assert found.rest == cleaned or (found.filters and len(found.rest) < len(cleaned))
 
 
 @pytest.mark.perf
@@ -318,10 +319,10 @@ def test_any_text_is_read_and_what_is_told_compiles(text: str) -> None:
     ],
 )
 def test_no_wording_makes_it_slow(piece: str) -> None:
-    text = (piece * MAX_CHARS)[:MAX_CHARS]
-    inferred(text, today=TODAY, config=CONFIG)
+    text = (piece * MAX_RULED_CHARS)[:MAX_RULED_CHARS]
+    infer_filters(text, today=TODAY, config=CONFIG)
     started = time.process_time()
-    inferred(text, today=TODAY, config=CONFIG)
+    infer_filters(text, today=TODAY, config=CONFIG)
     # under 5 ms each; a pattern that backtracks would take seconds
     assert time.process_time() - started < 0.1
 

@@ -10,7 +10,7 @@ from rag_platform.errors import InputError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader, FilterField
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, MediaText, Version
-from rag_platform.query.filters import MISSING, SOFT_FIELDS, favoured, plan, to_drop
+from rag_platform.query.filters import MISSING, SOFT_FIELDS, plan, select_dropped, select_favoured
 
 
 def chunk(chunk_id: str, doc_id: str, **changes: Any) -> Chunk:
@@ -159,7 +159,7 @@ def test_every_filterable_field_compiles_and_runs(catalog: CatalogReader, name: 
     if compiled.where:
         catalog.select_ids(compiled.where, compiled.params)
     else:
-        catalog.chunk_ids(*to_drop(["c1"], compiled))
+        catalog.chunk_ids(*select_dropped(["c1"], compiled))
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_what_models_said_drops_only_chunks_that_say_otherwise(tmp_path: Path) -
     catalog = CatalogReader(tmp_path / "catalog.sqlite")
 
     def dropped(filters: dict[str, Any]) -> list[str]:
-        return catalog.chunk_ids(*to_drop(["c1", "c2", "c3"], plan(filters, FILTERABLE)))
+        return catalog.chunk_ids(*select_dropped(["c1", "c2", "c3"], plan(filters, FILTERABLE)))
 
     assert dropped({"image_caption": {"$contains": "Diagram"}}) == []
     assert dropped({"image_caption": {"$contains": "table"}}) == ["c1"]
@@ -328,7 +328,7 @@ def test_a_post_filter_leaves_80_of_100(tmp_path: Path) -> None:
     compiled = plan({"keyphrases": "architecture"}, FILTERABLE)
     assert compiled.where == ""
     candidates = [f"c{n:03}" for n in range(100)]
-    dropped = set(CatalogReader(path).chunk_ids(*to_drop(candidates, compiled)))
+    dropped = set(CatalogReader(path).chunk_ids(*select_dropped(candidates, compiled)))
     assert dropped == {f"c{n:03}" for n in range(10, 30)}
     assert len(candidates) - len(dropped) == 80
 
@@ -366,7 +366,7 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
         "",
         {"pre": [], "post": ["image_caption"], "rerank": []},
     )
-    dropped = set(catalog.chunk_ids(*to_drop(ids, asked)))
+    dropped = set(catalog.chunk_ids(*select_dropped(ids, asked)))
     assert dropped == {i for i in ids[:30] if "Architecture" not in captions[int(i[1:])]}
     both = plan(
         {
@@ -382,7 +382,7 @@ def test_a_picture_filter_leaves_80_of_100(tmp_path: Path) -> None:
         {"image_caption": {"$contains": "architecture diagram", "$missing": "exclude"}}, FILTERABLE
     )
     # who asks for it loses what has no picture too
-    assert len(ids) - len(catalog.chunk_ids(*to_drop(ids, strict))) == 5
+    assert len(ids) - len(catalog.chunk_ids(*select_dropped(ids, strict))) == 5
     catalog.close()
 
 
@@ -449,9 +449,9 @@ def test_a_soft_condition_lifts_and_never_drops(catalog: CatalogReader) -> None:
     assert compiled.execution == {"pre": [], "post": [], "rerank": ["tags", "created_at"]}
     lifted = {
         name: catalog.chunk_ids(where, params)
-        for name, where, params in favoured(["c1", "c2", "c3"], compiled)
+        for name, where, params in select_favoured(["c1", "c2", "c3"], compiled)
     }
     assert lifted == {"tags": ["c1", "c2"], "created_at": ["c3"]}  # c3 has no tags: no boost
-    assert [name for name, _, _ in favoured([], compiled)] == ["tags", "created_at"]
+    assert [name for name, _, _ in select_favoured([], compiled)] == ["tags", "created_at"]
     switched = plan({"tags": {"$eq": "api", "$soft": True}, "prefer_official": True}, FILTERABLE)
     assert switched.execution["rerank"] == ["prefer_official", "tags"]

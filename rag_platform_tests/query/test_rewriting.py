@@ -17,8 +17,8 @@ from rag_platform.config.query import InferenceConfig, QueryConfig, RewriteConfi
 from rag_platform.config.settings import Limits
 from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryIR
-from rag_platform.query.analysis import plain, prepare
-from rag_platform.query.rewriting import FIELDS, PROMPT, rewritten, schema
+from rag_platform.query.analysis import expected_words, prepare, undo
+from rag_platform.query.rewriting import FIELDS, PROMPT, rewrite, schema
 from rag_platform.registry import build
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 
@@ -53,7 +53,7 @@ class Model:
         made = said(answer) if isinstance(answer, str) else answer
         self.server.answer = lambda body, number: made
         query = prepare(text, Limits(), more.pop("filters", None), config=config, today=TODAY)
-        return rewritten(query, self.llm, config, today=TODAY, **more)
+        return rewrite(query, self.llm, config, today=TODAY, **more)
 
     @property
     def body(self) -> dict[str, Any]:
@@ -77,10 +77,10 @@ def asked() -> Iterator[Model]:
 
 def test_the_reply_becomes_dense_text_expansions_and_further_questions(asked: Model) -> None:
     query = asked(reply(intent="compare"))
-    assert query.dense_query_text == "How large may an uploaded file be?"
+    assert query.dense_text == "How large may an uploaded file be?"
     # his own words lead the word search
-    assert query.asked_words == query.original_query == "how big can uploads be"
-    assert query.sparse_query_expr == "big uploads"
+    assert expected_words(query) == query.original == "how big can uploads be"
+    assert query.sparse_query == "big uploads"
     assert query.expansions == (("maximum size", 0.4),)  # `upload` is said already
     assert query.rewrites == ("file size limit of uploads",)
     assert (query.intent, query.filters, query.warnings) == ("compare", {}, ())
@@ -119,7 +119,7 @@ def test_a_question_that_lost_what_must_stand_is_not_believed(
     asked: Model, text: str, lost: str
 ) -> None:
     query = asked(reply(queries=["other wording", f"more on {lost}"]), text=text)
-    assert query.dense_query_text == text
+    assert query.dense_text == text
     assert query.warnings == (f"the rewritten question was not used, for it lost '{lost}'",)
     assert query.rewrites == (f"more on {lost}",)
 
@@ -192,7 +192,7 @@ def test_dates_and_scores_must_stand_in_the_question(
 def test_an_invalid_filter_is_left_out_and_the_text_is_kept(asked: Model, bad: Any) -> None:
     query = asked(reply(filters=[bad]))
     assert (query.filters, len(query.warnings)) == ({}, 1)
-    assert query.dense_query_text == "How large may an uploaded file be?"
+    assert query.dense_text == "How large may an uploaded file be?"
 
 
 def test_filters_that_are_no_list_cost_only_themselves(asked: Model) -> None:
@@ -251,7 +251,7 @@ def test_a_reply_that_was_not_asked_for_is_bad_output(asked: Model, text: str) -
 
 def test_a_fenced_reply_is_read(asked: Model) -> None:
     query = asked(f"```json\n{reply()}\n```")
-    assert query.dense_query_text == "How large may an uploaded file be?"
+    assert query.dense_text == "How large may an uploaded file be?"
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_a_slow_model_is_a_timeout() -> None:
             },
         )
         with pytest.raises(ProviderError) as raised:
-            rewritten(query, llm, CONFIG)
+            rewrite(query, llm, CONFIG)
     assert raised.value.code == "timeout"
 
 
@@ -291,8 +291,8 @@ def test_plain_is_the_question_as_it_was_asked(asked: Model) -> None:
     filters = [{"field": "lang", "operator": "$eq", "value": "zh"}]
     query = asked(reply(filters=filters), text="uploads, PDF only", filters={"tags": "api"})
     assert set(query.filters) == {"tags", "content_type", "lang"}
-    back = plain(query)
-    assert back.dense_query_text == back.sparse_query_expr == "uploads, PDF only"
+    back = undo(query)
+    assert back.dense_text == back.sparse_query == "uploads, PDF only"
     assert (back.filters, back.inferred, back.expansions, back.rewrites) == (
         {"tags": "api"},
         {},

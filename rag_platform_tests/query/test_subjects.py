@@ -17,14 +17,15 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.settings import Limits
 from rag_platform.ir import QueryRequest
 from rag_platform.query.analysis import (
-    MAX_CHARS,
-    cleaned,
-    further,
-    plain,
+    clean,
+    find_subject,
     prepare,
-    relaxed,
-    subject,
+    relax,
+    reword,
+    subject_of,
+    undo,
 )
+from rag_platform.query.constants import MAX_RULED_CHARS
 from rag_platform.retrieval.library import Library
 
 
@@ -71,7 +72,7 @@ from rag_platform.retrieval.library import Library
     ],
 )
 def test_words_of_preferences_and_commands_are_left_out(text: str, expected: str) -> None:
-    assert subject(text) == expected
+    assert find_subject(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -103,24 +104,26 @@ def test_words_of_preferences_and_commands_are_left_out(text: str, expected: str
     ],
 )
 def test_other_words_stay(text: str) -> None:
-    assert subject(text) == text
+    assert find_subject(text) == text
 
 
 def test_a_quotation_and_a_long_text_stay() -> None:
     text = "what does “the latest trends” mean"
-    assert subject(text, [(10, 29)]) == text
-    assert prepare('summarise "the latest trends"', Limits()).subject == '"the latest trends"'
-    assert subject(f"summarise {'x' * MAX_CHARS}") == f"summarise {'x' * MAX_CHARS}"
+    assert find_subject(text) == text
+    assert subject_of(prepare('summarise "the latest trends"', Limits())) == '"the latest trends"'
+    assert (
+        find_subject(f"summarise {'x' * MAX_RULED_CHARS}") == f"summarise {'x' * MAX_RULED_CHARS}"
+    )
 
 
 def test_what_is_searched_stays_whole() -> None:
     query = prepare("summarise the latest refunds, PDF only", Limits())
-    assert query.subject == "refunds"
-    assert query.dense_query_text == query.asked_text == "summarise the latest refunds"
-    assert query.sparse_query_expr == "summarise latest refunds"
-    assert relaxed(query).subject == plain(query).subject == "refunds, PDF only"
-    assert further(query, "newest money back").subject == "money back"
-    assert prepare("newest refunds", Limits(), infer=False).subject == "refunds"
+    assert subject_of(query) == "refunds"
+    assert query.dense_text == query.normalised == "summarise the latest refunds"
+    assert query.sparse_query == "summarise latest refunds"
+    assert subject_of(relax(query)) == subject_of(undo(query)) == "refunds, PDF only"
+    assert subject_of(reword(query, "newest money back")) == "money back"
+    assert subject_of(prepare("newest refunds", Limits(), infer=False)) == "refunds"
 
 
 @pytest.mark.parametrize(
@@ -163,10 +166,10 @@ def test_what_the_library_does_not_hold_stays_unknown(
     )
 )
 def test_any_text_keeps_a_subject(text: str) -> None:
-    clean = cleaned(text)
-    kept = subject(clean)
-    assert len(kept) <= len(clean)
-    assert bool(kept) == bool(clean)
+    cleaned = clean(text)
+    kept = find_subject(cleaned)
+    assert len(kept) <= len(cleaned)
+    assert bool(kept) == bool(cleaned)
 
 
 @pytest.mark.perf
@@ -186,10 +189,10 @@ def test_any_text_keeps_a_subject(text: str) -> None:
     ],
 )
 def test_no_wording_makes_it_slow(piece: str) -> None:
-    text = (piece * MAX_CHARS)[:MAX_CHARS]
-    subject(text)
+    text = (piece * MAX_RULED_CHARS)[:MAX_RULED_CHARS]
+    find_subject(text)
     started = time.process_time()
-    subject(text)
+    find_subject(text)
     assert time.process_time() - started < 0.1
 
 
@@ -205,9 +208,9 @@ def test_questions_of_public_sets_keep_their_words(material: Path) -> None:
         json.loads(line) for file in files for line in file.read_text(encoding="utf-8").splitlines()
     ]
     texts = {
-        cleaned(row.get("text") or row["question"])
+        clean(row.get("text") or row["question"])
         for row in rows
         if row.get("text") or row.get("question")
     }
     assert len(texts) > 7000
-    assert sum(subject(text) != text for text in texts) < 10
+    assert sum(find_subject(text) != text for text in texts) < 10

@@ -11,7 +11,7 @@ from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError
 from rag_platform.query.analysis import prepare
-from rag_platform.query.synonyms import vocabulary
+from rag_platform.query.synonyms import load_vocabulary
 
 CONFIG = QueryConfig(
     synonyms={
@@ -51,11 +51,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_a_name_brings_its_aliases(text: str, brought: list[str]) -> None:
-    assert vocabulary(CONFIG).expansions(text, 0.4, 12) == tuple((name, 0.4) for name in brought)
+    assert load_vocabulary(CONFIG).expansions(text, 0.4, 12) == tuple(
+        (name, 0.4) for name in brought
+    )
 
 
 def test_the_number_is_limited_and_no_weight_means_none() -> None:
-    known = vocabulary(CONFIG)
+    known = load_vocabulary(CONFIG)
     assert known.expansions("k8s 知识库", 0.4, 3) == (
         ("Kubernetes", 0.4),
         ("K 8s", 0.4),
@@ -97,7 +99,7 @@ def test_a_file_adds_to_the_inline_ones_and_is_read_again_when_it_changed(folder
 def test_a_wrong_file_is_named(folder: Path, text: str, says: str) -> None:
     (folder / "bad.yaml").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match=r"bad\.yaml") as raised:
-        vocabulary(QueryConfig(synonyms_path="bad.yaml"))
+        load_vocabulary(QueryConfig(synonyms_path="bad.yaml"))
     assert says in raised.value.message
 
 
@@ -105,4 +107,4 @@ def test_an_absent_file_is_named_and_an_empty_one_is_none(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"query\.synonyms_path"):
         prepare("x", Limits(), config=QueryConfig(synonyms_path="absent.yaml"))
     (folder / "empty.yaml").write_text("# nothing yet\n", encoding="utf-8")
-    assert vocabulary(QueryConfig(synonyms_path="empty.yaml")).names == {}
+    assert load_vocabulary(QueryConfig(synonyms_path="empty.yaml")).names == {}

@@ -13,7 +13,13 @@ from rag_platform.answering.engine import answer
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.observability.trace_reader import show
 from rag_platform.providers.tantivy import Tantivy
-from rag_platform.retrieval.document_mentions import Names, preferred, said, united, without_names
+from rag_platform.retrieval.document_mentions import (
+    DocumentNames,
+    name_words,
+    prefer_mentioned,
+    unite,
+    without_names,
+)
 from rag_platform.retrieval.library import Library
 
 FILES = {
@@ -56,7 +62,7 @@ class Texts:
 
 
 def documents(question: str) -> dict[str, float]:
-    named = Names(Catalog(), Texts()).named(question)
+    named = DocumentNames(Catalog(), Texts()).find_mentions(question)
     return dict(named.documents) if named else {}
 
 
@@ -93,17 +99,17 @@ def test_other_words_name_nothing(question: str) -> None:
 
 
 def test_the_chunks_of_the_named_documents_come_with_their_scores() -> None:
-    names = Names(Catalog(), Texts())
-    named = names.named("packaging of Best Buy")
+    names = DocumentNames(Catalog(), Texts())
+    named = names.find_mentions("packaging of Best Buy")
     assert named is not None and named.words == ("packaging", "best buy")
     assert named.documents == {"buy": 1.0, "state": 1.0}
     assert len(named.chunks) == 50 and named.chunks["buy-0"] == 1.0
-    again = names.named("Best Buy, packaging")
+    again = names.find_mentions("Best Buy, packaging")
     assert again is not None and again.chunk_ids is named.chunk_ids
 
 
 def test_a_word_of_a_document_that_is_not_meant_stays_in_the_question() -> None:
-    named = Names(Catalog(), Texts()).named("packaging in the Boeing 10K of 2022")
+    named = DocumentNames(Catalog(), Texts()).find_mentions("packaging in the Boeing 10K of 2022")
     assert (
         named is not None
         and dict(named.documents) == {"b22": 1.0}
@@ -112,9 +118,9 @@ def test_a_word_of_a_document_that_is_not_meant_stays_in_the_question() -> None:
 
 
 def test_words_of_names() -> None:
-    words, pairs = said("PEPSICO_2023_8K_dated-2023-05-05")
+    words, pairs = name_words("PEPSICO_2023_8K_dated-2023-05-05")
     assert words == {"pepsico", "2023", "8k", "dated"} and pairs == {}
-    assert said("Ulta Beauty's 4Q2023, Q2'2023, COVID19") == (
+    assert name_words("Ulta Beauty's 4Q2023, Q2'2023, COVID19") == (
         {"ulta", "beauty", "4q2023", "4q", "2023", "q2", "covid19", "covid"},
         {"ultabeauty": "ulta beauty", "beautys": "beauty s"},
     )
@@ -149,15 +155,17 @@ def test_named_chunks_rise_by_a_share_of_the_range() -> None:
         Candidate("b", 2.0, "dense"),
         Candidate("c", 1.0, "sparse"),
     ]
-    raised = preferred(fused, {"b": 0.5, "c": 1.0}, 0.5)  # the range is 2, so b gains .5 and c 1
+    raised = prefer_mentioned(
+        fused, {"b": 0.5, "c": 1.0}, 0.5
+    )  # the range is 2, so b gains .5 and c 1
     assert [(item.chunk_id, item.score) for item in raised] == [("a", 3.0), ("b", 2.5), ("c", 2.0)]
     # a tie keeps the order
-    assert [item.chunk_id for item in preferred(fused, {"c": 1.0}, 1.0)] == ["a", "c", "b"]
-    assert preferred([], {"c": 1.0}, 1.0) == []
+    assert [item.chunk_id for item in prefer_mentioned(fused, {"c": 1.0}, 1.0)] == ["a", "c", "b"]
+    assert prefer_mentioned([], {"c": 1.0}, 1.0) == []
     assert (
-        preferred([Candidate("a", 2.0, "dense"), Candidate("b", 2.0, "dense")], {"b": 1.0}, 0.5)[
-            0
-        ].chunk_id
+        prefer_mentioned(
+            [Candidate("a", 2.0, "dense"), Candidate("b", 2.0, "dense")], {"b": 1.0}, 0.5
+        )[0].chunk_id
         == "b"
     )
 
@@ -170,7 +178,7 @@ def test_two_searches_of_a_leg_become_one() -> None:
             Candidate("c", 0.2, "dense"),
         ],
     )
-    assert [item.chunk_id for item in united(one, other)] == ["a", "b", "c"]
+    assert [item.chunk_id for item in unite(one, other)] == ["a", "b", "c"]
 
 
 # --- in the query path --------------------------------------------------------------------------

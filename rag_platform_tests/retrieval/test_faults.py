@@ -35,23 +35,23 @@ REWRITING = (
 SOFT = {"filters": {"image_caption": {"$contains": "upload", "$soft": True}}}
 # stage, where the bug is planted, what the strategy says for it, what is asked
 STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
-    ("query_norm", "rag_platform.query.analysis:found_keyphrases", "", {}),
-    ("rewrite", "rag_platform.query.rewriting:rewritten", REWRITING, {}),
-    ("plan", "rag_platform.retrieval.retrievers:plan_access", "", {}),
+    ("query_norm", "rag_platform.query.analysis:find_keyphrases", "", {}),
+    ("rewrite", "rag_platform.query.rewriting:rewrite", REWRITING, {}),
+    ("plan", "rag_platform.retrieval.retrievers:choose_approximate", "", {}),
     ("dense", "rag_platform.indexes.dense:DenseVectors.search", "", {}),
     ("sparse", "rag_platform.providers.tantivy:TantivyReader.search", "", {}),
     ("trust", "rag_platform.providers.tantivy:TantivyReader.reach", "", {}),
-    ("naming", "rag_platform.retrieval.document_mentions:Names.named", "", {}),
+    ("naming", "rag_platform.retrieval.document_mentions:DocumentNames.find_mentions", "", {}),
     ("fusion", "rag_platform.retrieval.fusion:MinMax.fuse", "", {}),
     (
         "feedback",
-        "rag_platform.retrieval.retrievers:asked_again",
+        "rag_platform.retrieval.retrievers:search_with_feedback",
         "retrieval: {feedback_hits: 2}\n",
         {},
     ),
     (
         "filter",
-        "rag_platform.query.filters:to_drop",
+        "rag_platform.query.filters:select_dropped",
         "",
         {"filters": {"image_caption": {"$contains": "upload"}}},
     ),
@@ -63,11 +63,11 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ),
     ("context", "rag_platform.answering.context_builder:select", "", {}),
     ("generation", "rag_platform.answering.extractive:Extractive.answer", "", {}),
-    ("query_norm", "rag_platform.query.analysis:identifiers", "", {}),
-    ("trust", "rag_platform.retrieval.retrievers:_is_foreign", "", {}),
+    ("query_norm", "rag_platform.query.analysis:find_identifiers", "", {}),
+    ("trust", "rag_platform.retrieval.retrievers:is_foreign", "", {}),
     ("filter", "rag_platform.query.filters:plan", "", {}),
-    ("filter", "rag_platform.query.filters:favoured", "", SOFT),
-    ("filter", "rag_platform.retrieval.reranking:boosted", "", SOFT),
+    ("filter", "rag_platform.query.filters:select_favoured", "", SOFT),
+    ("filter", "rag_platform.retrieval.reranking:boost", "", SOFT),
     (
         "rerank",
         "rag_platform.retrieval.provider_cache:Models.reranker",
@@ -80,7 +80,7 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
         "reranker: {provider: features, only_below_confidence: 0.5}\n",
         {},
     ),
-    ("dedupe", "rag_platform.retrieval.ranking:limited", "", {}),
+    ("dedupe", "rag_platform.retrieval.ranking:select_shown", "", {}),
     ("hydration", "rag_platform.retrieval.ranking:with_picture_texts", "", {}),
     ("context", "rag_platform.answering.context_builder:_order", "", {}),
     ("generation", "rag_platform.answering.citations:check_answer", "", {}),
@@ -162,8 +162,8 @@ def test_a_bug_in_a_stage_is_seen_and_the_question_answered(
     ("stage", "place"),
     [
         ("naming", "rag_platform.retrieval.document_mentions:without_names"),
-        ("naming", "rag_platform.retrieval.retrievers:asked_inside"),
-        ("fusion", "rag_platform.retrieval.document_mentions:preferred"),
+        ("naming", "rag_platform.retrieval.retrievers:search_within"),
+        ("fusion", "rag_platform.retrieval.document_mentions:prefer_mentioned"),
     ],
 )
 def test_a_bug_in_the_search_of_named_documents_is_seen_and_the_question_answered(
@@ -188,7 +188,7 @@ def test_a_bug_in_the_search_of_named_documents_is_seen_and_the_question_answere
     assert "in broken" in logged(store)[0]["exception"]
 
 
-@pytest.mark.parametrize("name", ["query.analysis:further", "retrieval.fusion:by_rank"])
+@pytest.mark.parametrize("name", ["query.analysis:reword", "retrieval.fusion:merge_by_rank"])
 def test_a_bug_in_the_further_questions_leaves_the_first(
     name: str,
     publish: Any,
@@ -237,7 +237,7 @@ def test_namespaces_take_turns_where_their_hits_cannot_be_weighed(
 ) -> None:
     publish({"guide": GUIDE}, namespace="one")
     publish({"notes": [("Upload", "Uploads are kept for 30 days.")]}, namespace="two")
-    plant(monkeypatch, "rag_platform.retrieval.fusion:by_namespace")
+    plant(monkeypatch, "rag_platform.retrieval.fusion:merge_namespaces")
     result = answer(library, QueryRequest(QUESTION, namespaces=("one", "two")))
     assert result.flags["merge_failed"] is True
     assert [hit.namespace for hit in result.hits[:2]] == ["one", "two"] and [

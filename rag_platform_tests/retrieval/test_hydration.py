@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rag_platform.ir import Hit
 from rag_platform.retrieval.hydration import (
     adds_nothing,
-    diversified,
+    diversify,
     likeness,
-    limited,
     says_no_less,
+    select_shown,
 )
 
 RULES: dict[str, Any] = {"dedupe": True, "max_per_document": 0}
@@ -44,14 +44,14 @@ def ids(hits: list[Hit]) -> list[str]:
 def test_equal_texts_and_the_surplus_of_a_document_are_left_out() -> None:
     hits = [hit(1, "a"), hit(2, " a "), hit(3, "b"), hit(4, "c", doc="e"), hit(5, ""), hit(6, "")]
     # pictures without text are not equal
-    assert ids(limited(hits, 9, **RULES)) == ["c1", "c3", "c4", "c5", "c6"]
-    assert ids(limited(hits, 9, dedupe=False, max_per_document=2)) == ["c1", "c2", "c4"]
-    assert ids(limited(hits, 2, **RULES)) == ["c1", "c3"]
+    assert ids(select_shown(hits, 9, **RULES)) == ["c1", "c3", "c4", "c5", "c6"]
+    assert ids(select_shown(hits, 9, dedupe=False, max_per_document=2)) == ["c1", "c2", "c4"]
+    assert ids(select_shown(hits, 2, **RULES)) == ["c1", "c3"]
 
 
 def test_documents_of_two_namespaces_are_two() -> None:
     hits = [hit(1, "a", namespace="x"), hit(2, "b", namespace="y"), hit(3, "c", namespace="x")]
-    assert ids(limited(hits, 9, dedupe=True, max_per_document=1)) == ["c1", "c2"]
+    assert ids(select_shown(hits, 9, dedupe=True, max_per_document=1)) == ["c1", "c2"]
 
 
 def test_nearly_equal_texts_are_one_above_the_threshold() -> None:
@@ -61,9 +61,9 @@ def test_nearly_equal_texts_are_one_above_the_threshold() -> None:
         hit(3, f"{SENTENCE} 6 times"),
         hit(4, "else"),
     ]
-    assert ids(limited(hits, 9, **RULES)) == ["c1", "c2", "c3", "c4"]
-    assert ids(limited(hits, 9, **RULES, dedupe_threshold=0.9)) == ["c1", "c3", "c4"]
-    assert ids(limited(hits, 9, dedupe=False, max_per_document=0, dedupe_threshold=0.9)) == [
+    assert ids(select_shown(hits, 9, **RULES)) == ["c1", "c2", "c3", "c4"]
+    assert ids(select_shown(hits, 9, **RULES, dedupe_threshold=0.9)) == ["c1", "c3", "c4"]
+    assert ids(select_shown(hits, 9, dedupe=False, max_per_document=0, dedupe_threshold=0.9)) == [
         "c1",
         "c2",
         "c3",
@@ -78,9 +78,9 @@ def test_novelty_may_come_before_relevance_and_top_k_counts_afterwards() -> None
         hit(3, "an owl sits there", 0.5),
         hit(4, "rain falls", 0.4),
     ]
-    assert ids(limited(hits, 2, **RULES, mmr_lambda=0.5)) == ["c1", "c3"]
-    assert ids(limited(hits, 2, **RULES, mmr_lambda=1.0)) == ["c1", "c2"]
-    assert limited([], 2, **RULES, mmr_lambda=0.5) == []
+    assert ids(select_shown(hits, 2, **RULES, mmr_lambda=0.5)) == ["c1", "c3"]
+    assert ids(select_shown(hits, 2, **RULES, mmr_lambda=1.0)) == ["c1", "c2"]
+    assert select_shown([], 2, **RULES, mmr_lambda=0.5) == []
 
 
 def test_what_adds_nothing() -> None:
@@ -117,9 +117,9 @@ def test_likeness_is_the_share_of_common_pairs() -> None:
 
 @given(st.lists(st.floats(0, 1), max_size=8), st.floats(0, 1))
 def test_every_position_comes_once_the_best_first(relevance: list[float], weight: float) -> None:
-    order = list(diversified(relevance, lambda i, j: 0.5, weight))
+    order = list(diversify(relevance, lambda i, j: 0.5, weight))
     assert sorted(order) == list(range(len(relevance)))
-    assert order == list(diversified(relevance, lambda i, j: 0.5, weight))
+    assert order == list(diversify(relevance, lambda i, j: 0.5, weight))
 
 
 @given(
@@ -132,7 +132,7 @@ def test_what_is_shown_was_given_and_no_text_twice(
     texts: list[str], threshold: float, weight: float, top_k: int
 ) -> None:
     hits = [hit(n, text) for n, text in enumerate(texts, 1)]
-    found = limited(hits, top_k, **RULES, dedupe_threshold=threshold, mmr_lambda=weight)
+    found = select_shown(hits, top_k, **RULES, dedupe_threshold=threshold, mmr_lambda=weight)
     assert len(found) <= top_k
     assert len(set(ids(found))) == len(found)
     assert set(ids(found)) <= set(ids(hits))

@@ -9,8 +9,8 @@ from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
 from rag_platform.registry import build
-from rag_platform.retrieval.lexical_reranker import Features, terms_of
-from rag_platform.retrieval.reranking import reranked
+from rag_platform.retrieval.lexical_reranker import Features, select_terms
+from rag_platform.retrieval.reranking import apply_reranker
 
 ONLY_WORDS = {"fused": 0.0, "headings": 0.0, "phrases": 0.0, "identifiers": 0.0}
 
@@ -28,19 +28,21 @@ def asked(text: str, **fields: object) -> QueryIR:
 def order(query: QueryIR, hits: list[Hit], **weights: float) -> list[str]:
     return [
         found.chunk_id
-        for found in reranked(Features(**weights), RerankConfig(provider="features"), query, hits)
+        for found in apply_reranker(
+            Features(**weights), RerankConfig(provider="features"), query, hits
+        )
     ]
 
 
 def test_words_of_a_question() -> None:
-    assert terms_of("how does the gateway handle retries and timeouts") == [
+    assert select_terms("how does the gateway handle retries and timeouts") == [
         "gateway",
         "handl",
         "retr",
         "timeout",
     ]
-    assert terms_of("连接池的最大连接数是多少") == ["连接", "接池", "最大", "大连", "接数"]
-    assert terms_of("the of and") == []
+    assert select_terms("连接池的最大连接数是多少") == ["连接", "接池", "最大", "大连", "接数"]
+    assert select_terms("the of and") == []
 
 
 def test_one_identifier_of_another_digit_is_another_thing() -> None:

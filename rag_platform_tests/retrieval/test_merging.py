@@ -38,21 +38,21 @@ def hit(chunk_id: str, text: str, score: float = 1.0) -> Hit:
 def test_further_questions_add_to_the_asked_one() -> None:
     asked = [Candidate("a", 9.0, "sparse"), Candidate("b", 8.0, "sparse")]
     further = [Candidate("c", 7.0, "sparse"), Candidate("b", 6.0, "sparse")]
-    merged = fusion.by_rank([asked, further])
+    merged = fusion.merge_by_rank([asked, further])
     # a: 1/61, b: 1/62 + .5/62, c: .5/61
     assert [(c.chunk_id, c.score) for c in merged] == [
         ("b", 0.024193548387),
         ("a", 0.016393442623),
         ("c", 0.008196721311),
     ]
-    assert fusion.by_rank([asked, []]) == asked
-    assert fusion.by_rank([[], []]) == []
+    assert fusion.merge_by_rank([asked, []]) == asked
+    assert fusion.merge_by_rank([[], []]) == []
 
 
 def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() -> None:
     pumps = [hit("p1", "The pump needs oil."), hit("p2", "Oil the pump."), hit("p3", "pump")]
     other = [hit("o1", "The oil price.", 900.0), hit("o2", "Nothing at all.", 800.0)]
-    merged = fusion.by_namespace("pump oil", [other, pumps])
+    merged = fusion.merge_namespaces("pump oil", [other, pumps])
     # weights: pumps 1, other .5 squared; scores are weight / rank
     assert [(h.chunk_id, h.rank, h.score) for h in merged] == [
         ("p1", 1, 1.0),
@@ -62,12 +62,12 @@ def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() 
         ("o2", 5, 0.125),
     ]
     # both hold two of three words: they take turns
-    near = fusion.by_namespace("pump oil price", [other, pumps])
+    near = fusion.merge_namespaces("pump oil price", [other, pumps])
     assert [h.chunk_id for h in near] == ["o1", "p1", "o2", "p2", "p3"]
 
 
 def test_without_common_words_the_lists_take_turns() -> None:
-    merged = fusion.by_namespace(
+    merged = fusion.merge_namespaces(
         "Pumpe", [[hit("a1", "x"), hit("a2", "x")], [hit("b1", "x"), hit("b2", "x")], []]
     )
     assert [h.chunk_id for h in merged] == ["a1", "b1", "a2", "b2"]

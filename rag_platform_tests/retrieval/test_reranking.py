@@ -17,11 +17,11 @@ from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
 from rag_platform.retrieval.reranking import (
     NoReranking,
-    boosted,
-    filled,
+    apply_reranker,
+    boost,
+    fill_timeout,
     movement,
-    renumbered,
-    reranked,
+    renumber,
 )
 from rag_platform.traits import Traits
 
@@ -89,19 +89,19 @@ def config(**values: Any) -> RerankConfig:
 
 def test_off_keeps_order_and_scores() -> None:
     hits = hits_of(1, 2)
-    assert reranked(NoReranking(), config(), QUERY, hits) == hits
-    assert reranked(NoReranking(), config(), QUERY, hits, rerank_k=1) == hits[:1]
+    assert apply_reranker(NoReranking(), config(), QUERY, hits) == hits
+    assert apply_reranker(NoReranking(), config(), QUERY, hits, rerank_k=1) == hits[:1]
     assert NoReranking().score(QUERY, hits) == [0.99, 0.98]
 
 
 def test_the_first_top_n_are_read_and_the_others_follow_with_the_lowest_score() -> None:
-    found = reranked(Given(), config(top_n=3), QUERY, hits_of(1, 3, 2, 99, 98))
+    found = apply_reranker(Given(), config(top_n=3), QUERY, hits_of(1, 3, 2, 99, 98))
     assert shown(found) == [("c2", 3.0), ("c3", 2.0), ("c1", 1.0), ("c4", 1.0), ("c5", 1.0)]
     assert [hit.rank for hit in found] == [1, 2, 3, 4, 5]
 
 
 def test_at_most_rerank_k_go_on() -> None:
-    assert shown(reranked(Given(), config(), QUERY, hits_of(1, 3, 2), rerank_k=2)) == [
+    assert shown(apply_reranker(Given(), config(), QUERY, hits_of(1, 3, 2), rerank_k=2)) == [
         ("c2", 3.0),
         ("c3", 2.0),
     ]
@@ -119,22 +119,26 @@ def test_at_most_rerank_k_go_on() -> None:
     ],
 )
 def test_how_scores_are_shown(values: dict[str, Any], scores: list[float]) -> None:
-    assert shown(reranked(Given(), config(**values), QUERY, hits_of(-1, 3, 1))) == list(
+    assert shown(apply_reranker(Given(), config(**values), QUERY, hits_of(-1, 3, 1))) == list(
         zip(["c2", "c3", "c1"], scores, strict=True)
     )
 
 
 def test_hits_below_the_threshold_are_dropped_after_normalisation() -> None:
     normalised = config(score_mode="normalize", score_threshold=0.5)
-    assert [hit.chunk_id for hit in reranked(Given(), normalised, QUERY, hits_of(0, 10, 5))] == [
+    assert [
+        hit.chunk_id for hit in apply_reranker(Given(), normalised, QUERY, hits_of(0, 10, 5))
+    ] == [
         "c2",
         "c3",
     ]
-    assert reranked(Given(), config(score_threshold=99.0), QUERY, hits_of(1, 2)) == []
+    assert apply_reranker(Given(), config(score_threshold=99.0), QUERY, hits_of(1, 2)) == []
 
 
 def test_equal_scores_keep_the_former_order() -> None:
-    assert [hit.chunk_id for hit in reranked(Given(), config(), QUERY, hits_of(1, 2, 2, 1))] == [
+    assert [
+        hit.chunk_id for hit in apply_reranker(Given(), config(), QUERY, hits_of(1, 2, 2, 1))
+    ] == [
         "c2",
         "c3",
         "c1",
@@ -145,14 +149,14 @@ def test_equal_scores_keep_the_former_order() -> None:
 def test_who_judges_one_by_one_is_asked_in_batches() -> None:
     one_by_one, at_once = Given(), Listwise()
     for reranker in (one_by_one, at_once):
-        reranked(reranker, config(batch_size=2), QUERY, hits_of(*range(5)))
+        apply_reranker(reranker, config(batch_size=2), QUERY, hits_of(*range(5)))
     assert (one_by_one.calls, at_once.calls) == ([2, 2, 1], [5])
 
 
 def test_no_batch_is_begun_when_the_time_is_over() -> None:
     slow = Given(seconds=0.03)
     with pytest.raises(ProviderError, match="longer than 10 ms") as caught:
-        reranked(slow, config(batch_size=1, timeout_ms=10), QUERY, hits_of(1, 2, 3))
+        apply_reranker(slow, config(batch_size=1, timeout_ms=10), QUERY, hits_of(1, 2, 3))
     assert (caught.value.code, slow.calls) == ("deadline", [1])
 
 
@@ -161,7 +165,7 @@ def test_no_batch_is_begun_when_the_time_is_over() -> None:
 )
 def test_a_score_for_every_hit_or_an_error(scores: list[Any]) -> None:
     with pytest.raises(ProviderError, match="one finite number") as caught:
-        reranked(Fixed(scores), config(), QUERY, hits_of(1, 2))
+        apply_reranker(Fixed(scores), config(), QUERY, hits_of(1, 2))
     assert caught.value.code == "bad_output"
 
 
@@ -188,22 +192,22 @@ def test_tau_counts_the_pairs_that_changed_sides(order: list[int]) -> None:
 
 def test_the_deadline_reaches_a_provider_that_waits_itself() -> None:
     http = RerankConfig(provider="http", timeout_ms=300, options={"url": "http://localhost/rerank"})
-    assert filled(http).options == {"url": "http://localhost/rerank", "timeout_ms": 300}
+    assert fill_timeout(http).options == {"url": "http://localhost/rerank", "timeout_ms": 300}
     own = http.model_copy(update={"options": {"url": "http://localhost/rerank", "timeout_ms": 50}})
-    assert filled(own) is own
-    assert filled(RerankConfig()) == RerankConfig()
+    assert fill_timeout(own) is own
+    assert fill_timeout(RerankConfig()) == RerankConfig()
 
 
 def test_soft_preferences_reorder_but_drop_nothing() -> None:
     hits = [hit_with(1, 1.0), hit_with(2, 0.95), hit_with(3, 0.0)]
-    assert [h.chunk_id for h in boosted(hits, {"prefer_recent": {"c2", "c3"}})] == [
+    assert [h.chunk_id for h in boost(hits, {"prefer_recent": {"c2", "c3"}})] == [
         "c2",
         "c1",
         "c3",
     ]
-    assert boosted(hits, {}) == hits
-    assert boosted([], {"prefer_recent": {"c1"}}) == []
-    assert [h.rank for h in renumbered(boosted(hits, {"prefer_recent": {"c2"}}))] == [1, 2, 3]
+    assert boost(hits, {}) == hits
+    assert boost([], {"prefer_recent": {"c1"}}) == []
+    assert [h.rank for h in renumber(boost(hits, {"prefer_recent": {"c2"}}))] == [1, 2, 3]
 
 
 def hit_with(n: int, score: float) -> Hit:

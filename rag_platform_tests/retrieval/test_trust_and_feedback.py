@@ -9,10 +9,13 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.ir import Candidate, QueryRequest
+from rag_platform.observability import tracing
 from rag_platform.observability.trace_reader import show
+from rag_platform.processes.limits import Deadline
 from rag_platform.query import analysis
 from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.search_context import SearchContext
 
 DOCUMENTS = {
     "pumps": [
@@ -33,7 +36,7 @@ def trust(library: Library, text: str) -> float:
     with library.lease("default") as lease:
         query = analysis.prepare(text, library.settings.limits)
         assert lease.release.lexical is not None
-        return retrievers.trust_in_words(
+        return retrievers.measure_trust(
             lease.release.lexical, query, lease.release.lexical.search(text, 10)
         )
 
@@ -54,7 +57,7 @@ def test_words_are_trusted_as_far_as_the_texts_hold_them(publish: Any, library: 
 
 
 def test_without_an_index_or_hits_nothing_is_trusted() -> None:
-    assert retrievers.trust_in_words(None, None, [Candidate("c", 1.0, "sparse")]) == 0.0  # type: ignore[arg-type]
+    assert retrievers.measure_trust(None, None, [Candidate("c", 1.0, "sparse")]) == 0.0  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scope", ["all", "pool"])
@@ -91,19 +94,20 @@ def test_a_sentence_in_a_language_of_no_text_is_trusted_half(
     publish({name.lower(): sections for name, sections in people.items()})
     with library.lease("default") as lease:
         assert lease.release.catalog.languages() == {"en": 1.0}
-        assert lease.holds("en") and not lease.holds("zh")
+        assert lease.holds_language("en") and not lease.holds_language("zh")
 
         def found(text: str) -> float:
             query = analysis.prepare(text, library.settings.limits)
-            return retrievers.retrieve(
+            context = SearchContext(
                 library,
                 lease,
                 library.query_strategy(lease),
-                query,
-                "hybrid",
-                retrievers.Access(),
-                10,
-            ).trust
+                QueryRequest(text),
+                tracing.Trace("query", None, {"trace_id": ""}),
+                Deadline.after(60.0),
+            )
+            access = retrievers.Access()
+            return retrievers.retrieve(context, query, "hybrid", access, 10).trust
 
         assert found("What does Lindqvist run?") == found("Lindqvist") == 1.0
         assert found("Lindqvist 什么？") == 0.5

@@ -4,7 +4,7 @@ import pytest
 
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import Limits
-from rag_platform.query.analysis import further, plain, prepare, relaxed
+from rag_platform.query.analysis import expected_words, prepare, relax, reword, undo
 from rag_platform.text.stop_words import without
 
 LIMITS = Limits()
@@ -57,13 +57,13 @@ def test_a_spared_span_stays_whole() -> None:
 
 def test_only_the_word_index_is_asked_without_them() -> None:
     query = prepare("What does “to be or not to be” mean?", LIMITS)
-    assert query.sparse_query_expr == "“to be or not to be” mean?"
-    assert query.asked_words == "What does “to be or not to be” mean?"
-    assert query.dense_query_text == 'What does "to be or not to be" mean?'
+    assert query.sparse_query == "“to be or not to be” mean?"
+    assert expected_words(query) == "What does “to be or not to be” mean?"
+    assert query.dense_text == 'What does "to be or not to be" mean?'
     kept = prepare("What does it mean?", LIMITS, config=QueryConfig(drop_function_words=False))
-    assert kept.sparse_query_expr == "What does it mean?"
+    assert kept.sparse_query == "What does it mean?"
     own = QueryConfig(function_words=("mean",))
-    assert prepare("What does yield mean?", LIMITS, config=own).sparse_query_expr == "yield ?"
+    assert prepare("What does yield mean?", LIMITS, config=own).sparse_query == "yield ?"
     assert (
         prepare("yield", LIMITS, config=own).query_profile_id
         != prepare("yield", LIMITS).query_profile_id
@@ -72,18 +72,18 @@ def test_only_the_word_index_is_asked_without_them() -> None:
 
 def test_words_of_a_chinese_question_that_texts_should_hold_are_those_that_name_something() -> None:
     query = prepare("ge 和 le 分别表示什么？只看中文", LIMITS)
-    assert query.asked_words == query.sparse_query_expr == "ge 和 le ?"
-    assert query.asked_text == "ge 和 le 分别表示什么?"
+    assert expected_words(query) == query.sparse_query == "ge 和 le ?"
+    assert query.normalised == "ge 和 le 分别表示什么?"
 
 
 def test_further_relaxed_and_plain_questions() -> None:
     query = prepare("What is yield, PDF only?", LIMITS)
     assert (
-        further(query, "How does yield work").sparse_query_expr,
-        further(query, "How does it work").asked_words,
+        reword(query, "How does yield work").sparse_query,
+        expected_words(reword(query, "How does it work")),
     ) == (
         "yield work",
         "How does it work",
     )
-    assert relaxed(query).sparse_query_expr == "yield, PDF only?"
-    assert plain(query).sparse_query_expr == plain(query).asked_words == "What is yield, PDF only?"
+    assert relax(query).sparse_query == "yield, PDF only?"
+    assert undo(query).sparse_query == expected_words(undo(query)) == "What is yield, PDF only?"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.text.term_overlap import asked
+from rag_platform.text.term_overlap import question_terms
 from rag_platform.text.terms import terms
 
 
@@ -24,7 +24,7 @@ from rag_platform.text.terms import terms
     ],
 )
 def test_what_a_text_holds_of_a_question(question: str, text: str, held: set[str]) -> None:
-    assert asked(question).held(text) == held
+    assert question_terms(question).find_in(text) == held
 
 
 WORDS = st.sampled_from(
@@ -38,9 +38,9 @@ TEXTS = st.lists(WORDS | st.just(" ") | st.just("\n"), max_size=14).map("".join)
 def test_nothing_is_found_that_is_not_among_the_terms_and_nothing_is_missed(
     question: str, text: str
 ) -> None:
-    found = asked(question)
+    found = question_terms(question)
     for shown in (text, question, f"{text} {question}{text}"):
-        assert found.held(shown) == found.terms & set(terms(shown))
+        assert found.find_in(shown) == found.terms & set(terms(shown))
 
 
 @pytest.mark.parametrize(
@@ -66,4 +66,6 @@ def test_short_words_are_found_as_their_terms_are(question: str) -> None:
         "。y。",
         "z9 Y",
     ):
-        assert asked(question).held(text) == asked(question).terms.intersection(terms(text))
+        assert question_terms(question).find_in(text) == question_terms(
+            question
+        ).terms.intersection(terms(text))

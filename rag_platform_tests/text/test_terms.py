@@ -5,7 +5,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rag_platform.providers.term_analysis import Analysis
-from rag_platform.retrieval.lexical_reranker import terms_of
+from rag_platform.retrieval.lexical_reranker import select_terms
 from rag_platform.text.stop_words import ENGLISH, FUNCTION_WORDS, WEAK_WORDS
 from rag_platform.text.terms import beginning, is_weak_term, meaning, stem, terms
 
@@ -44,7 +44,7 @@ def test_a_word_begins_as_its_stem_says(word: str) -> None:
 def test_every_part_of_the_program_stems_alike() -> None:
     text = "configuration policies running"
     assert list(terms(text)) == Analysis().terms(text) == ["configur", "polici", "run"]
-    assert terms_of(text) == ["configur", "polic", "run"]
+    assert select_terms(text) == ["configur", "polic", "run"]
 
 
 @pytest.mark.parametrize(
