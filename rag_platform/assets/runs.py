@@ -16,7 +16,9 @@ from rag_platform.errors import NotFoundError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.observability import tracing
 from rag_platform.processes import jobs
+from rag_platform.workspace import Workspace
 
 _UNDER_WAY = [
     # a job killed between the making of its run and its start leaves one
@@ -43,10 +45,39 @@ class Record:
     state: str = "done"
     reason: str = ""
     goes_on: bool = False
+    trace_id: str = ""
 
 
 @contextmanager
-def recorded(
+def run_of_job(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    workspace: Workspace,
+    kind: str,
+    namespace: str,
+    args: Json | None = None,
+    items: Sequence[JobItem] = (),
+) -> Iterator[Record]:
+    """As `record_job`, with the namespace's write lock held and a trace for the work."""
+    settings, store = workspace.settings, workspace.store
+    with (
+        record_job(context, workspace.ledger, kind, namespace, args, items) as record,
+        store.writer(
+            namespace, f"{kind} run {context.run.run_id}", wait=settings.jobs.lock_seconds
+        ),
+        tracing.trace(
+            "ingestion",
+            logs_dir=store.logs_dir,
+            namespace=namespace,
+            strategy_config_id=workspace.keep_config(),
+            job_id=record.job.job_id,
+        ) as trace,
+    ):
+        record.trace_id = trace.trace_id
+        yield record
+
+
+@contextmanager
+def record_job(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     ledger: Ledger,
     kind: str,
@@ -55,10 +86,7 @@ def recorded(
     items: Sequence[JobItem] = (),
 ) -> Iterator[Record]:
     """The job that started this run; for a run from the UI, a sensor or a schedule one that begins
-    and ends with it.
-
-    Such a run is given the job's id as a tag, by which `end_orphans` finds out that its process is
-    gone.
+    and ends with it, and is named by a tag, so that `end_orphans` notices when its process is gone.
     """
     run_id = context.run.run_id
     # an earlier step may have given it the tag
@@ -77,21 +105,21 @@ def recorded(
         )
         context.instance.add_run_tags(run_id, {JOB_TAG: job.job_id})
     record = Record(job)
+
+    def end(state: str, reason: str) -> None:
+        ledger.update_job(
+            job.job_id, only_from=jobs.OPEN_STATES, state=state, reason=reason, ended_at=now()
+        )
+
     try:
         with jobs.beating(job.job_id, ledger):
             yield record
+    except (RagError, dg.Failure) as error:
+        message = error.message if isinstance(error, RagError) else error.description
+        end("failed", message or f"{type(error).__name__}: {error}")
+        raise
     except Exception as error:
-        message = (
-            error.message
-            if isinstance(error, RagError)
-            else error.description
-            if isinstance(error, dg.Failure)
-            else None
-        )
-        reason = message or f"{type(error).__name__}: {error}"
-        ledger.update_job(
-            job.job_id, only_from=jobs.OPEN_STATES, state="failed", reason=reason, ended_at=now()
-        )
+        end("failed", f"{type(error).__name__}: {error}")
         raise
     # Dagster's own interrupt, and the end of a generator that nobody reads on
     except BaseException:
@@ -99,13 +127,7 @@ def recorded(
         jobs.record_cancelled(job.job_id, ledger)
         raise
     if not record.goes_on:
-        ledger.update_job(
-            job.job_id,
-            only_from=jobs.OPEN_STATES,
-            state=record.state,
-            reason=record.reason,
-            ended_at=now(),
-        )
+        end(record.state, record.reason)
 
 
 def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy) -> None:
@@ -190,7 +212,7 @@ def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
     return job.namespace if job is not None and not own else run.tags.get(NAMESPACE_TAG)
 
 
-def built_anyway(job: Job) -> bool:
+def is_built_anyway(job: Job) -> bool:
     """True for a job whose release is built without a difference too: asked for whole, or so that
     its files hold nothing deleted.
     """

@@ -13,8 +13,7 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, awaited, namespace_option
-from rag_platform.config.settings import load_strategy
-from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger.schema import Job
 
@@ -28,19 +27,7 @@ def _drafts(context: Context, namespace: str | None) -> Any:
     from rag_platform.drafts.lifecycle import Drafts
 
     name = context.namespace(namespace)
-    bound = context.ledger.namespaces().get(name)
-    if bound is None:
-        raise NotFoundError(
-            f"unknown namespace {name!r}; `rag ingest --namespace {name}` makes it",
-            code="unknown_namespace",
-        )
-    return Drafts(
-        name,
-        context.settings,
-        load_strategy(context.settings, bound, ingestion=True),
-        context.store,
-        context.ledger,
-    )
+    return Drafts(name, context.root.workspace(name, context.root.bound_strategy(name)))
 
 
 def _shown(opened: Any, *, with_chunks: bool = False) -> Json:
@@ -266,9 +253,7 @@ def _ended(context: Context, job: Job, process: subprocess.Popen[bytes], began: 
     from rag_platform.drafts.reports import published_data
 
     job = awaited(context, job, process)
-    data = published_data(
-        job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - began
-    )
+    data = published_data(job, context.root, time.perf_counter() - began)
     if job.state != "done":
         return envelopes.failure(
             RagError(job.reason, code="draft_failed", **data), job.trace_id, local=True

@@ -105,22 +105,22 @@ def apply(base: Base, operations: Sequence[Json]) -> Edited:
     problems: list[Problem] = []
     for index, operation in enumerate(operations):
         try:
-            pieces, made = _applied(base, pieces, operation)
+            pieces, made = _apply_one(base, pieces, operation)
             applied.append(made)
         except InputError as error:
             problems.append(Problem(index, operation, error.code, error.message))
     return Edited(tuple(pieces), tuple(applied), tuple(problems))
 
 
-def extended(base: Base, edited: Edited, operation: Json) -> Edited:
+def extend(base: Base, edited: Edited, operation: Json) -> Edited:
     """The chunks after one more operation. Raises InputError with the value and the remedy when it
     cannot be applied.
     """
-    pieces, made = _applied(base, list(edited.pieces), operation)
+    pieces, made = _apply_one(base, list(edited.pieces), operation)
     return Edited(tuple(pieces), (*edited.operations, made), edited.problems)
 
 
-def _applied(base: Base, pieces: list[Piece], operation: Json) -> tuple[list[Piece], Json]:
+def _apply_one(base: Base, pieces: list[Piece], operation: Json) -> tuple[list[Piece], Json]:
     """The pieces after one operation, and the operation with what it settled."""
     name = str(operation.get("op"))
     if name not in OPERATIONS:
@@ -169,7 +169,10 @@ def _edit_text(
             " as one",
             code="text_too_long",
         )
-    return _replaced(base, pieces, {at: [_said(base, piece, text)]}), {**operation, "text": text}
+    return _replace(base, pieces, {at: [_with_text(base, piece, text)]}), {
+        **operation,
+        "text": text,
+    }
 
 
 def _split_at(
@@ -185,7 +188,7 @@ def _split_at(
             code="bad_offset",
         )
     if piece.chunk.edited_from:
-        halves = [_said(base, piece, left), _said(base, piece, right)]
+        halves = [_with_text(base, piece, left), _with_text(base, piece, right)]
     else:
         start, end = piece.chunk.norm_start, piece.chunk.norm_end
         halves = [
@@ -193,7 +196,7 @@ def _split_at(
             _part(base, piece, end - len(right), end),
         ]
         halves = _with_own_images(base, piece, halves)
-    return _replaced(base, pieces, {at: halves}), operation
+    return _replace(base, pieces, {at: halves}), operation
 
 
 def _merge_with_next(
@@ -228,7 +231,7 @@ def _merge_with_next(
                 f"{piece.chunk.chunk_id} is disabled; enable it before it is merged",
                 code="disabled_chunk",
             )
-    return _replaced(base, pieces, {at: [_joined(base, first, second)], then: []}), {
+    return _replace(base, pieces, {at: [_join(base, first, second)], then: []}), {
         **operation,
         "next": second.chunk.chunk_id,
     }
@@ -342,7 +345,7 @@ def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:
     return replace(_slice(base, piece, start, end), origins=reaching)
 
 
-def _said(base: Base, piece: Piece, text: str) -> Piece:
+def _with_text(base: Base, piece: Piece, text: str) -> Piece:
     """The piece with this text: its slice of the document where that is what the text says, edited
     otherwise.
     """
@@ -352,7 +355,7 @@ def _said(base: Base, piece: Piece, text: str) -> Piece:
     return replace(piece, chunk=replace(chunk, edited_from=piece.origins, **text_fields(text)))
 
 
-def _joined(base: Base, first: Piece, second: Piece) -> Piece:
+def _join(base: Base, first: Piece, second: Piece) -> Piece:
     """Both as one: a slice where they overlap or one follows the other in the document, else their
     texts with a blank line between.
     """
@@ -402,7 +405,7 @@ def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[
     return [replace(half, chunk=chunk) for half, chunk in zip(halves, placed, strict=True)]
 
 
-def _replaced(
+def _replace(
     base: Base, pieces: Sequence[Piece], changes: Mapping[int, Sequence[Piece]]
 ) -> list[Piece]:
     """The pieces with others at some positions: those get their ids, and the children of a parent
@@ -414,19 +417,19 @@ def _replaced(
     for i, piece in enumerate(pieces):
         for new in changes.get(i, (piece,)):
             if i in changes:
-                new = _named(base, new, taken)
+                new = _with_id(base, new, taken)
                 taken.add(new.chunk.chunk_id)
                 made.append(new)
             found.append(new)
     gone = {pieces[i].chunk.chunk_id for i in changes if pieces[i].chunk.chunk_type == "parent"}
     return (
-        [_adopted(piece, made) if piece.chunk.parent_id in gone else piece for piece in found]
+        [_adopt(piece, made) if piece.chunk.parent_id in gone else piece for piece in found]
         if gone
         else found
     )
 
 
-def _adopted(child: Piece, parents: Sequence[Piece]) -> Piece:
+def _adopt(child: Piece, parents: Sequence[Piece]) -> Piece:
     """The child under the parent in which it stands, of those that took the place of its own."""
     inside = [p for p in parents if p.chunk.norm_start <= child.chunk.norm_start < p.chunk.norm_end]
     return replace(
@@ -434,7 +437,7 @@ def _adopted(child: Piece, parents: Sequence[Piece]) -> Piece:
     )
 
 
-def _named(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
+def _with_id(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
     """The piece with the first free id of its section and text; the version's own chunk where it is
     that again.
     """

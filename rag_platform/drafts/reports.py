@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
-from rag_platform.chunkers import chunks as chunking
+from rag_platform.chunkers.chunks import beyond_window
 from rag_platform.config.profiles import text_norm_profile_id
 from rag_platform.documents import descriptions
 from rag_platform.documents.versions import views_of
@@ -15,13 +15,12 @@ from rag_platform.drafts.lifecycle import Drafts, Opened
 from rag_platform.drafts.operations import Edited, Piece, apply
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Chunk, Json
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.normalisation.edits import canonical
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info, read_manifest
-from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 _SNIPPET = 70
 
@@ -95,7 +94,7 @@ def preview_data(opened: Opened) -> Json:
     shown, now = edited.chunks, apply(base, opened.published).chunks
     added, removed = _difference(shown, now), _difference(now, shown)
     embeddings = _embeddings(opened, shown)
-    warnings = [*chunking.beyond_window(shown, opened.work.strategy).warnings]
+    warnings = [*beyond_window(shown, opened.work.strategy).warnings]
     lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
     lines.append(
         f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps"
@@ -120,12 +119,12 @@ def preview_data(opened: Opened) -> Json:
     }
 
 
-def published_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Json:
-    """What the job of a publication came to, once it has ended."""
-    version = ledger.version(job.args["version_ids"][0])
-    release_id = releases.current(store, job.namespace)
+def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
+    """The outcome of the job of a publication, once it has ended."""
+    version = root.ledger.version(job.args["version_ids"][0])
+    release_id = releases.current(root.store, job.namespace)
     delta = (
-        read_manifest(store.release_dir(job.namespace, release_id)).delta
+        read_manifest(root.store.release_dir(job.namespace, release_id)).delta
         if release_id and job.state == "done"
         else {}
     )

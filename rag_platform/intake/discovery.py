@@ -150,7 +150,7 @@ def find(
     return finds
 
 
-def synced_inputs(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
+def inputs_to_sync(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
     """What to receive so that a source, or every folder and list of URLs of the namespace, is as it
     is now. Raises InputError.
     """
