@@ -1,9 +1,8 @@
 """Downloads under limits: the one way in which anything is fetched from the network.
 
-A host is resolved once, every address it has is judged, and the connection goes to the judged
-address: a name that answers differently a second time is never asked again. A redirect is judged
-like a new URL. There are no cookies, no proxies of the environment, and no credentials. Seed 000
-§3.6.7, design of remote images.
+A host is resolved once, every address is checked, and the connection goes to a checked address, so
+a name that resolves differently a second time changes nothing. A redirect is checked like a new
+URL. There are no cookies, no proxies of the environment, and no credentials.
 """
 
 from __future__ import annotations
@@ -134,13 +133,13 @@ def download(
         asked["If-None-Match"] = etag
     if last_modified:
         asked["If-Modified-Since"] = last_modified
-    backend = _Judged(limits, resolve or addresses, deadline)
-    target = checked_url(url, limits)
+    backend = _GuardedBackend(limits, resolve or addresses, deadline)
+    target = check_url(url, limits)
     with (
         httpcore.ConnectionPool(
             network_backend=cast(Any, backend), max_keepalive_connections=0
         ) as pool,
-        _structured(url, limits),
+        _wrap_errors(url, limits),
     ):
         for _ in range(limits.redirects + 1):
             with pool.stream(
@@ -174,7 +173,7 @@ def download(
     )
 
 
-def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
+def check_url(url: str, limits: FetchLimits) -> httpx.URL:
     """The parsed URL, its host in ASCII. Raises FetchError for what is refused before anything is
     resolved.
     """
@@ -183,16 +182,17 @@ def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
     try:
         parsed = httpx.URL(url.strip()).copy_with(fragment=None)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise FetchError(f"{shown(url)!r} is no URL", code="bad_url") from error
+        raise FetchError(f"{printable_url(url)!r} is no URL", code="bad_url") from error
     if parsed.scheme not in PORTS:
         raise FetchError(
-            f"{shown(url)}: only http and https are fetched, not"
+            f"{printable_url(url)}: only http and https are fetched, not"
             f" {parsed.scheme or 'a relative address'!r}",
             code="scheme_not_allowed",
         )
     if not _HOST.fullmatch(parsed.raw_host) or len(str(parsed)) > _MAX_URL:
         raise FetchError(
-            f"{shown(url)!r} has no proper host, or more than {_MAX_URL} characters", code="bad_url"
+            f"{printable_url(url)!r} has no proper host, or more than {_MAX_URL} characters",
+            code="bad_url",
         )
     if parsed.userinfo:
         raise FetchError(
@@ -200,16 +200,16 @@ def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
             code="credentials_in_url",
         )
     port = parsed.port or PORTS[parsed.scheme]
-    if port not in PORTS.values() and not _allowed(parsed.host, port, limits):
+    if port not in PORTS.values() and not _is_allowed(parsed.host, port, limits):
         raise FetchError(
-            f"{shown(url)}: port {port} is not fetched from; to allow it, add"
+            f"{printable_url(url)}: port {port} is not fetched from; to allow it, add"
             f" '{parsed.host}:{port}' to fetching.allow in settings.yaml",
             code="port_not_allowed",
         )
     return parsed
 
 
-def shown(url: str) -> str:
+def printable_url(url: str) -> str:
     """A URL as it may stand in a message: without credentials and fragment, cut when long."""
     return re.sub(r"//[^/?#]*@", "//", url.strip().split("#")[0])[:200]
 
@@ -223,7 +223,7 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id:
             return "it is link-local"
-        if carried := _carried(address):
+        if carried := _embedded_ipv4(address):
             return refusal(carried, private_allowed=private_allowed)
     if address in _METADATA:
         return "it is a cloud's metadata service"
@@ -240,7 +240,7 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
     )
 
 
-def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return (
@@ -259,7 +259,7 @@ def addresses(host: str, port: int) -> list[str]:
     )
 
 
-def _allowed(host: str, port: int, limits: FetchLimits) -> bool:
+def _is_allowed(host: str, port: int, limits: FetchLimits) -> bool:
     return f"{host.rstrip('.').lower()}:{port}" in {entry.lower() for entry in limits.allow}
 
 
@@ -270,9 +270,9 @@ def _next(target: httpx.URL, location: str, limits: FetchLimits) -> httpx.URL:
         joined = target.join(location)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise FetchError(
-            f"{target} redirects to {shown(location)!r}, which is no URL", code="bad_url"
+            f"{target} redirects to {printable_url(location)!r}, which is no URL", code="bad_url"
         ) from error
-    return checked_url(str(joined), limits)
+    return check_url(str(joined), limits)
 
 
 def _status_error(url: str, status: int) -> FetchError:
@@ -332,14 +332,14 @@ def _body(response: httpcore.Response, headers: Mapping[str, str], limit: int) -
         )
     received: Iterator[bytes] = response.iter_stream()
     count = 0
-    for block in received if encoding in ("", "identity") else _inflated(received, encoding):
+    for block in received if encoding in ("", "identity") else _inflate(received, encoding):
         count += len(block)
         if count > limit:
             raise too_large
         yield block
 
 
-def _inflated(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+def _inflate(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     decoder = zlib.decompressobj(47)  # gzip or zlib
     first, complete = True, True
     try:
@@ -373,7 +373,7 @@ def _inflated(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
 # --- the connection -----------------------------------------------------------------------------
 
 
-class _Judged:
+class _GuardedBackend:
     """A network backend of httpcore whose connections go only to judged addresses, and end at the
     deadline.
     """
@@ -381,15 +381,16 @@ class _Judged:
     def __init__(self, limits: FetchLimits, resolve: Resolver, deadline: float) -> None:
         self.limits, self.resolve, self.deadline = limits, resolve, deadline
 
-    def connect_tcp(self, host: str, port: int, **options: Any) -> _Line:
+    def connect_tcp(self, host: str, port: int, **options: Any) -> _GuardedStream:
         """A line to the first address that answers. Raises FetchError when any address of the host
         is refused.
         """
         import httpcore
 
-        private = _allowed(host, port, self.limits)
+        private = _is_allowed(host, port, self.limits)
         judged = [
-            _parsed(found, host) for found in _within(self.deadline, self.resolve, host, port)
+            _parse_address(found, host)
+            for found in _within(self.deadline, self.resolve, host, port)
         ]
         if not judged:
             raise FetchError(f"{host} has no address", code="unresolved", retryable=True)
@@ -409,14 +410,14 @@ class _Judged:
                 line = httpcore.SyncBackend().connect_tcp(
                     str(address), port, **{**options, "timeout": _left(self.deadline)}
                 )
-                return _Line(line, self.deadline)
+                return _GuardedStream(line, self.deadline)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if position == len(judged) - 1:
                     raise
         raise AssertionError("unreachable")
 
 
-class _Line:
+class _GuardedStream:
     """A connection whose every step must end before the deadline: slow answers cannot add up."""
 
     def __init__(self, line: httpcore.NetworkStream, deadline: float) -> None:
@@ -432,9 +433,9 @@ class _Line:
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
-    ) -> _Line:
+    ) -> _GuardedStream:
         """The same line, encrypted; the certificate must be that of the host's name."""
-        return _Line(
+        return _GuardedStream(
             self._line.start_tls(ssl_context, server_hostname, _left(self._deadline)),
             self._deadline,
         )
@@ -448,7 +449,7 @@ class _Line:
         return self._line.get_extra_info(info)
 
 
-def _parsed(found: str, host: str) -> Address:
+def _parse_address(found: str, host: str) -> Address:
     try:
         return ipaddress.ip_address(found)
     except ValueError as error:
@@ -493,7 +494,7 @@ def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequenc
 
 
 @contextmanager
-def _structured(url: str, limits: FetchLimits) -> Iterator[None]:
+def _wrap_errors(url: str, limits: FetchLimits) -> Iterator[None]:
     """Errors of the network as FetchError with a code."""
     import httpcore
 

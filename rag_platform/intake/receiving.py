@@ -216,32 +216,17 @@ def _take(
     """Decide about one file and store its bytes unless it is ignored. Raises what makes it
     unreceivable.
     """
+    uri = file.source_uri
     if file.ignored:
-        return _Taken(
-            JobItem(
-                file.source_uri,
-                "",
-                "",
-                "ignored",
-                "skipped",
-                "arriving" if file.arriving else "ignored",
-                file.ignored,
-            )
-        )
+        code = "arriving" if file.arriving else "ignored"
+        return _Taken(JobItem(uri, "", "", "ignored", "skipped", code, file.ignored))
     if known and known.status == "deleted" and not file.explicit:
-        return _Taken(
-            _stays_deleted(
-                file, known.doc_id, "", books.deleted.get(known.doc_id, "an earlier day")
-            )
-        )
+        return _stays_deleted(uri, known.doc_id, "", books.deleted.get(known.doc_id))
     again = known is not None and known.doc_id in books.deleted
     document, version = _identify(file, None if again else known, workspace, options)
     if version.version_id in books.deleted and not file.explicit:
-        return _Taken(
-            _stays_deleted(
-                file, document.doc_id, version.version_id, books.deleted[version.version_id]
-            )
-        )
+        day = books.deleted[version.version_id]
+        return _stays_deleted(uri, document.doc_id, version.version_id, day)
     earlier = books.versions.get(version.version_id)
     decision = "new" if again else _decide(known, version, earlier, books.profile, options.policy)
     if earlier:
@@ -250,30 +235,22 @@ def _take(
         version = replace(
             version, revision=earlier.revision + (decision == "new_version"), counts=earlier.counts
         )
-    if (
-        decision == "continue"
-        and earlier
-        and not file.explicit
-        and is_given_up(earlier, books.profile)
-    ):
-        return _Taken(given_up_item(earlier), (document, earlier))
+        given_up = decision == "continue" and is_given_up(earlier, books.profile)
+        if given_up and not file.explicit:
+            return _Taken(given_up_item(earlier), (document, earlier))
     reason = ""
     if known and known.pinned and known.live_version != version.version_id:
         reason = (
             f"pinned to {known.live_version}, this newer file is not live; `rag docs live"
             f" {known.doc_id} --unpin` lets go"
         )
+    state = "skipped" if decision == "skip" else "queued"
+    item = JobItem(uri, document.doc_id, version.version_id, decision, state, "", reason)
     if decision != "skip":
-        item = JobItem(
-            file.source_uri, document.doc_id, version.version_id, decision, "queued", "", reason
-        )
         return _Taken(item, (document, version), forced=bool(earlier) and decision == "new_version")
     assert known and earlier
     edited = (document.tags, document.metadata) != (known.tags, known.metadata)
     moved_on = edited or known.wanted_version != version.version_id
-    item = JobItem(
-        file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason
-    )
     return _Taken(item, (document, earlier) if moved_on else None, edited=edited)
 
 
@@ -297,35 +274,25 @@ def given_up_item(version: Version) -> JobItem:
     )
 
 
-def _stays_deleted(file: Found, doc_id: str, version_id: str, day: str) -> JobItem:
+def _stays_deleted(source_uri: str, doc_id: str, version_id: str, day: str | None) -> _Taken:
     what = "this version was" if version_id else "it was"
-    return JobItem(
-        file.source_uri,
-        doc_id,
-        version_id,
-        "ignored",
-        "skipped",
-        "deleted",
-        f"{what} deleted on {day}; name the file to add it",
-    )
+    reason = f"{what} deleted on {day or 'an earlier day'}; name the file to add it"
+    return _Taken(JobItem(source_uri, doc_id, version_id, "ignored", "skipped", "deleted", reason))
 
 
 def _leave(document: Document, source: Source) -> JobItem:
-    """What becomes of a document whose file is gone."""
+    """Keep or retire a document whose file is gone."""
     live = document.live_version or ""
-    reason = ""
+    kept = "its file is gone"
     if document.pinned:
-        reason = (
-            f"its file is gone, it is pinned to {live}; `rag docs live {document.doc_id} --unpin`"
-            " lets go"
-        )
+        kept += f", it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
     elif source.on_gone == "keep":
-        reason = f"its file is gone; source {source.name!r} keeps such documents"
-    if reason:
-        return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", reason)
-    return JobItem(
-        document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
-    )
+        kept += f"; source {source.name!r} keeps such documents"
+    else:
+        return JobItem(
+            document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
+        )
+    return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", kept)
 
 
 def check_namespace(namespace: str) -> None:

@@ -17,7 +17,7 @@ from rag_platform.errors import InputError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.discovery import Content, inputs_to_sync
-from rag_platform.intake.downloading import named
+from rag_platform.intake.downloading import name_with_suffix
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Chunk
 from rag_platform.ledger.ledger import Ledger
@@ -231,7 +231,7 @@ def test_content_is_a_document_of_the_source_inline(library: Library) -> None:
 def test_the_name_of_a_download_tells_its_type(
     filename: str, declared: str, head: bytes, name: str
 ) -> None:
-    assert named(filename, declared, head) == name
+    assert name_with_suffix(filename, declared, head) == name
 
 
 POLISH = (
