@@ -41,14 +41,14 @@ class PartitionKeys:
         """
         self.drop(keys)
         events = Events(self.instance)
-        return events.forget(keys, names), events.unreached()
+        return events.forget(keys, names), events.list_unreached()
 
     def recorded(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         """How many records are left that `forget` would erase, and what could not be looked
         into.
         """
         events = Events(self.instance)
-        return events.count(keys, names), events.unreached()
+        return events.count(keys, names), events.list_unreached()
 
 
 def run_collection(

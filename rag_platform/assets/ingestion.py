@@ -24,7 +24,7 @@ from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.ir import StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem
-from rag_platform.processes.jobs import Progress, failed_documents
+from rag_platform.processes.jobs import Progress, describe_failures
 from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks, is_severe
 from rag_platform.releases.manifest import CheckResult
 from rag_platform.workspace import Workspace
@@ -135,7 +135,7 @@ def _ingest(
             ledger.settle_job_items(job.job_id, "done", "", "")
             failed = [i for i in ledger.job_items(job.job_id) if i.state in ("failed", "dead")]
             if failed:
-                record.state, record.reason = "partly", failed_documents(failed, job.job_id)
+                record.state, record.reason = "partly", describe_failures(failed, job.job_id)
     return totals.failures
 
 

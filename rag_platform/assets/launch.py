@@ -168,7 +168,7 @@ def ingest(work: Work) -> Outcome:
     failed = run_documents(work)
     if reason := release(work):
         return "failed", reason
-    return ("partly", jobs.failed_documents(failed, work.job.job_id)) if failed else ("done", "")
+    return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 
 def run_documents(work: Work) -> list[JobItem]:

@@ -109,7 +109,7 @@ def preview_data(opened: Opened) -> Json:
         "conflicts": len(edited.problems),
         "changed": [i for i in after if i not in own],
         "gone": [i for i in own if i not in after],
-        "moved": _moved(own, after),
+        "moved": _find_moved(own, after),
         "disabled": [piece.chunk.chunk_id for piece in edited.pieces if not piece.enabled],
         "chunks": len(shown),
         "chunks_added": len(added),
@@ -123,11 +123,9 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
     """The outcome of the job of a publication, once it has ended."""
     version = root.ledger.version(job.args["version_ids"][0])
     release_id = releases.current(root.store, job.namespace)
-    delta = (
-        read_manifest(root.store.release_dir(job.namespace, release_id)).delta
-        if release_id and job.state == "done"
-        else {}
-    )
+    delta: Json = {}
+    if release_id and job.state == "done":
+        delta = read_manifest(root.store.release_dir(job.namespace, release_id)).delta
     data: Json = {
         "job_id": job.job_id,
         "state": job.state,
@@ -142,21 +140,15 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "warnings": job.result.get("warnings", []),
         "seconds": round(seconds, 3),
     }
-    what = (
-        f"edition {version.edition} of {version.doc_id}"
-        if version.edition
-        else f"{version.doc_id} as it was cut"
-    )
-    told = (
-        f"{data['chunks_added']} chunks added, {data['chunks_removed']} removed,"
-        f" {data['embeddings_computed']} embeddings computed"
-    )
-    data["markdown"] = (
-        f"{what} is published in release {release_id}: {told}, in {data['seconds']:.1f} s."
-    )
     if job.state not in jobs.FINAL_STATES:
-        data["markdown"] = f"job {job.job_id} is {job.state}"
-    return data
+        return {**data, "markdown": f"job {job.job_id} is {job.state}"}
+    edition = f"edition {version.edition} of " if version.edition else ""
+    markdown = (
+        f"{edition}{version.doc_id}{'' if edition else ' as it was cut'} is published in release"
+        f" {release_id}: {data['chunks_added']} chunks added, {data['chunks_removed']} removed,"
+        f" {data['embeddings_computed']} embeddings computed, in {data['seconds']:.1f} s."
+    )
+    return {**data, "markdown": markdown}
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -197,15 +189,14 @@ def _state(opened: Opened) -> str:
     edited = opened.edited
     if not opened.stored:
         return "no draft"
-    told = "published" if opened.draft.state == "published" else "open"
-    told += f", {len(edited.operations)} operations over {opened.draft.version_id}"
+    state = "published" if opened.draft.state == "published" else "open"
+    state += f", {len(edited.operations)} operations over {opened.draft.version_id}"
     if edited.problems:
-        told += f", {len(edited.problems)} conflicts"
-    return told + (
-        f"; live is {opened.version.version_id}: `rag drafts rebase {opened.document.doc_id}`"
-        if opened.outdated
-        else ""
-    )
+        state += f", {len(edited.problems)} conflicts"
+    if opened.outdated:
+        live, doc_id = opened.version.version_id, opened.document.doc_id
+        state += f"; live is {live}: `rag drafts rebase {doc_id}`"
+    return state
 
 
 def _short(text: str) -> str:
@@ -228,7 +219,7 @@ def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
     return lines
 
 
-def _moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
+def _find_moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
     """Ids of the chunks that stand elsewhere among those that stayed."""
     stayed = set(own) & set(after)
     before, then = [i for i in own if i in stayed], [i for i in after if i in stayed]

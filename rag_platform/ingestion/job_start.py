@@ -97,7 +97,7 @@ def start_ingest(
     ledger.update_job(
         job.job_id,
         state="partly" if failed else "done",
-        reason=jobs.failed_documents(failed, job.job_id) if failed else "",
+        reason=jobs.describe_failures(failed, job.job_id) if failed else "",
         started_at=now(),
         ended_at=now(),
     )
@@ -389,48 +389,50 @@ def _refused_places(
 # --- what came of it ----------------------------------------------------------------------------
 
 
+_COUNTS = (
+    "new",
+    "new_versions",
+    "continued",
+    "skipped",
+    "retired",
+    "kept",
+    "failed",
+    "unprocessed",
+    "ignored",
+)
+
+
 def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     """The `ingest` payload of the public contract, from a job in its final state."""
     items = root.ledger.job_items(job.job_id)
-    failures = [
-        {"source_uri": i.source_uri, "code": i.code, "reason": i.reason}
-        for i in items
-        if i.state in _BAD_STATES
-    ]
-    ignored = [
-        {"source_uri": i.source_uri, "reason": i.reason} for i in items if i.decision == "ignored"
-    ]
-    landed = [i for i in items if i.state in ("done", "skipped")]
-    release_id = releases.current(root.store, job.namespace)
+    landed = [item for item in items if item.state in ("done", "skipped")]
+    failed = [item for item in items if item.state in _BAD_STATES]
+    ignored = [item for item in items if item.decision == "ignored"]
+    decisions = Counter(item.decision for item in landed)
     data: Json = {
         "job_id": job.job_id,
-        "release_id": release_id,
-        "new": sum(i.decision == "new" for i in landed),
-        "new_versions": sum(i.decision == "new_version" for i in landed),
-        "continued": sum(i.decision == "continue" for i in landed),
-        "skipped": sum(i.decision == "skip" for i in landed),
+        "release_id": releases.current(root.store, job.namespace),
+        "new": decisions["new"],
+        "new_versions": decisions["new_version"],
+        "continued": decisions["continue"],
+        "skipped": decisions["skip"],
         "retired": len(job.args.get("retired", [])),
-        "kept": sum(i.decision == "kept" for i in items),
-        "failed": len(failures),
-        "unprocessed": sum(i.state in ("queued", "cancelled") for i in items),
+        "kept": sum(item.decision == "kept" for item in items),
+        "failed": len(failed),
+        "unprocessed": sum(item.state in ("queued", "cancelled") for item in items),
         "ignored": len(ignored),
         "documents": [
-            {
-                "source_uri": i.source_uri,
-                "doc_id": i.doc_id,
-                "version_id": i.version_id,
-                "decision": i.decision,
-            }
-            for i in landed
-            if i.doc_id and i.decision != "ignored"
+            _pick(item, "source_uri", "doc_id", "version_id", "decision")
+            for item in landed
+            if item.doc_id and item.decision != "ignored"
         ],
         "notes": [
-            {"source_uri": i.source_uri, "decision": i.decision, "reason": i.reason}
-            for i in items
-            if i.reason and not i.code
+            _pick(item, "source_uri", "decision", "reason")
+            for item in items
+            if item.reason and not item.code
         ],
-        "failures": failures,
-        "ignored_files": ignored,
+        "failures": [_pick(item, "source_uri", "code", "reason") for item in failed],
+        "ignored_files": [_pick(item, "source_uri", "reason") for item in ignored],
         "warnings": job.result.get("warnings", []),
         "chunks": job.result.get("chunks", 0),
         "embeddings_computed": job.result.get("embeddings_computed", 0),
@@ -440,44 +442,32 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     return {"markdown": _ingest_markdown(data, job), **data}
 
 
+def _pick(item: JobItem, *names: str) -> Json:
+    return {name: getattr(item, name) for name in names}
+
+
 def _ingest_markdown(data: Json, job: Job) -> str:
-    kinds = (
-        "new",
-        "new_versions",
-        "continued",
-        "skipped",
-        "retired",
-        "kept",
-        "failed",
-        "unprocessed",
-        "ignored",
-    )
-    told = (
-        ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind])
-        or "nothing to do"
-    )
+    counts = [f"{data[kind]} {kind.replace('_', ' ')}" for kind in _COUNTS if data[kind]]
     done = job.result.get("documents", 0)
     rate = f" (documents: {jobs.pace(done / data['seconds'])})" if done and data["seconds"] else ""
-    lines = [f"{told}, in {data['seconds']:.1f} s{rate}."]
+    lines = [f"{', '.join(counts) or 'nothing to do'}, in {data['seconds']:.1f} s{rate}."]
     if done:
         lines.append(
             f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed,"
             f" {data['embeddings_reused']} reused."
         )
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
-    notes = [
-        f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}"
-        for note in data["notes"]
-    ]
     lines += [
-        *notes[:_SHOWN_NOTES],
-        *([f"- and {len(notes) - _SHOWN_NOTES} more"] if len(notes) > _SHOWN_NOTES else []),
+        f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}"
+        for note in data["notes"][:_SHOWN_NOTES]
     ]
+    if len(data["notes"]) > _SHOWN_NOTES:
+        lines.append(f"- and {len(data['notes']) - _SHOWN_NOTES} more")
     reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
     same = "Nothing changed: release" if job.result.get("release") else "Release"
-    stands = f"{same} {data['release_id']} of namespace {job.namespace!r} is published."
-    lines.append(stands if data["release_id"] else "Nothing is published.")
+    published = f"{same} {data['release_id']} of namespace {job.namespace!r} is published."
+    lines.append(published if data["release_id"] else "Nothing is published.")
     return "\n".join(lines)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config.chunk_token_limits import owed_to_embedders
+from rag_platform.config.chunk_token_limits import embedder_dependencies
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.versions import (
     STAGES,
@@ -82,7 +82,9 @@ def are_worthwhile(strategy: Strategy, versions: Sequence[Version]) -> bool:
         and views.describe.provider == "none"
         and not image_reading.wanted(strategy.media_texts)
     )
-    if not alone or any(owed[0] in ("embedder", "window") for owed in owed_to_embedders(strategy)):
+    if not alone or any(
+        owed[0] in ("embedder", "window") for owed in embedder_dependencies(strategy)
+    ):
         return False
     return sum(not read_in_child(version) for version in versions) >= _WORTH
 

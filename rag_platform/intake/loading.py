@@ -80,26 +80,14 @@ _SUFFIXES = {
 # Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader
 # claims the content.
 _NAMED = {
-    ".pdf": ("pdf", "pdfium"),
-    ".docx": ("docx",),
-    ".docm": ("docx",),
-    ".xlsx": ("xlsx",),
-    ".xlsm": ("xlsx",),
-    ".pptx": ("pptx",),
-    ".pptm": ("pptx",),
-    ".ipynb": ("ipynb",),
-    ".epub": ("epub",),
-    ".eml": ("eml",),
-    ".mhtml": ("mhtml",),
-    ".mht": ("mhtml",),
-    ".csv": ("csv",),
-    ".tsv": ("csv",),
-    ".html": ("html",),
-    ".htm": ("html",),
-    ".md": ("markdown",),
-    ".markdown": ("markdown",),
-    ".txt": ("text",),
-}
+    suffix: tuple(
+        loader for loader, suffixes in _SUFFIXES.items() if suffix in suffixes.split(", ")
+    )
+    for suffix in (
+        ".pdf .docx .docm .xlsx .xlsm .pptx .pptm .ipynb .epub .eml .mhtml .mht .csv .tsv .html"
+        " .htm .md .markdown"
+    ).split()
+} | {".txt": ("text",)}
 _MEANT = {
     ".pdf": "PDF",
     ".docx": "Word document",
@@ -111,21 +99,17 @@ _MEANT = {
     ".epub": "book",
 }
 _OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found to be
+_CONVERSIONS = {".doc": "docx", ".odt": "docx", ".rtf": "docx", ".xls": "xlsx", ".ods": "xlsx"}
+_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".7z", ".rar")
 _REMEDIES = {
-    ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".xls": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".xlsb": "save it as .xlsx",
-    ".ods": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".ppt": "save it as PDF",
     ".odp": "save it as PDF",
-    ".odt": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".rtf": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".zip": "unpack it and ingest the folder",
-    ".gz": "unpack it and ingest the folder",
-    ".tgz": "unpack it and ingest the folder",
-    ".tar": "unpack it and ingest the folder",
-    ".7z": "unpack it and ingest the folder",
-    ".rar": "unpack it and ingest the folder",
+    **dict.fromkeys(_ARCHIVES, "unpack it and ingest the folder"),
+    **{
+        suffix: f"save it as .{kind} (LibreOffice: `soffice --headless --convert-to {kind} FILE`)"
+        for suffix, kind in _CONVERSIONS.items()
+    },
 }
 # options a loader shares with the limits
 _FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")

@@ -1,15 +1,12 @@
-"""Which process does a piece of work, where, and whether it still lives.
-
-A process id means something only on its own machine, since that was started, and in its own pid
-namespace (a container has one of its own).
-
-
-Jobs: writing work in a child process, its state in the ledger, so that it is found again after a
-restart.
+"""Jobs: writing work in a child process of its own, its state in the ledger, so that it is found
+again after a restart.
 
 `launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does.
 States: queued, running, cancelling, then one of done, partly (some documents failed), failed,
 cancelled.
+
+A process id means something only on its own machine, since that was started, and in its own pid
+namespace (a container has one of its own), so a job records all three.
 """
 
 from __future__ import annotations
@@ -53,8 +50,8 @@ def here() -> Json:
     """
     return {
         "host": platform.node(),
-        "boot_id": _text("/proc/sys/kernel/random/boot_id"),
-        "pid_namespace": _link("/proc/self/ns/pid"),
+        "boot_id": _read_text("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": _read_link("/proc/self/ns/pid"),
     }
 
 
@@ -62,7 +59,7 @@ def identity(pid: int) -> Json:
     """`here` and the time at which a process of this place began, in the clock of its kernel; empty
     where nobody knows.
     """
-    return {**here(), "started": _started(pid)}
+    return {**here(), "started": _start_time(pid)}
 
 
 def is_here(process: Json) -> bool:
@@ -77,14 +74,14 @@ def alive(pid: int, mark: str, started: str = "") -> bool:
     its command: an id is given again.
     """
     if pid == os.getpid():
-        return not started or started == _started(pid)
+        return not started or started == _start_time(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:  # somebody else's
         return False
-    return mark in _command(pid, mark) and (not started or started == _started(pid))
+    return mark in _command(pid, mark) and (not started or started == _start_time(pid))
 
 
 def _command(pid: int, unknown: str) -> str:
@@ -106,7 +103,7 @@ def _command(pid: int, unknown: str) -> str:
         return unknown
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     try:
         return _stat(pid)[19]
     except (OSError, IndexError):
@@ -123,14 +120,14 @@ def _stat(pid: int) -> list[str]:
     )
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii").strip()
     except OSError:
         return ""
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return str(Path(path).readlink())
     except OSError:
@@ -201,12 +198,14 @@ def wait(
             on_progress(job)
         if ended:
             return (
-                job if job.state in FINAL_STATES else _lost(job, process.returncode, ledger, store)
+                job
+                if job.state in FINAL_STATES
+                else _record_lost(job, process.returncode, ledger, store)
             )
         time.sleep(_POLL_SECONDS)
 
 
-def _lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
+def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
     """The job whose process ended without a word in the ledger; with a full disk that word cannot
     be written here either.
     """
@@ -235,35 +234,26 @@ def again(full: StorageError, job_id: str) -> str:
 
 def _last_words(store: Store, job_id: str, code: int) -> str:
     path = log_path(store, job_id)
-    lines = (
-        path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        if path.is_file()
-        else []
-    )
-    said = next((line for line in reversed(lines) if line.strip()), "nothing")
+    log = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    last = (log.strip().splitlines() or ["nothing"])[-1]
     return (
         f"the job's process ended with code {code} before it finished; last line of its log"
-        f" ({path.name}): {said[:500]}; `rag jobs retry {job_id}` does the rest"
+        f" ({path.name}): {last[:500]}; `rag jobs retry {job_id}` does the rest"
     )
 
 
-def failed_documents(failed: Sequence[JobItem], job_id: str) -> str:
+def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     """The reason of a job of which documents failed: how many, and what helps; no retry reads a
     broken file.
     """
     lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
-    told, other = (
-        f"{len(failed)} documents failed",
-        "mend or replace the file, or raise the limit that it exceeds, then ingest it again",
-    )
+    count, retry = f"{len(failed)} documents failed", f"`rag jobs retry {job_id}` tries"
+    mend = "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
     if not lasting:
-        return f"{told}; `rag jobs retry {job_id}` tries them again"
+        return f"{count}; {retry} them again"
     if lasting == len(failed):
-        return f"{told}, and trying again changes nothing: {other}"
-    return (
-        f"{told}; `rag jobs retry {job_id}` tries {len(failed) - lasting} of them again; of the"
-        f" others {other}"
-    )
+        return f"{count}, and trying again changes nothing: {mend}"
+    return f"{count}; {retry} {len(failed) - lasting} of them again; of the others {mend}"
 
 
 # --- jobs that nobody works on any more ---------------------------------------------------------
@@ -334,9 +324,9 @@ def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
     started.
     """
     if not job.pid:
-        return job.state == "queued" and _age(job.created_at) < LAUNCH_SECONDS
+        return job.state == "queued" and _seconds(job.created_at) < LAUNCH_SECONDS
     if not is_here(job.process):
-        return _age(job.heartbeat_at) < silent
+        return _seconds(job.heartbeat_at) < silent
     # what Dagster's own processes are called is its own business
     return alive(job.pid, "python" if _run_id(job) else job.job_id, job.process.get("started", ""))
 
@@ -346,11 +336,6 @@ def _run_id(job: Job) -> str:
     own.
     """
     return str(job.args.get("run_id", ""))
-
-
-def _age(since: str) -> float:
-    """Seconds since a time of the ledger."""
-    return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
 
 
 # --- cancelling ---------------------------------------------------------------------------------
@@ -396,13 +381,13 @@ def _stop(pid: int, job_id: str, seconds: float) -> None:
     """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    _gone(pid, job_id, seconds)
+    _wait_until_gone(pid, job_id, seconds)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    _gone(pid, job_id, 5.0)
+    _wait_until_gone(pid, job_id, 5.0)
 
 
-def _gone(pid: int, job_id: str, seconds: float) -> None:
+def _wait_until_gone(pid: int, job_id: str, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and alive(pid, job_id):
         time.sleep(0.05)
@@ -468,10 +453,14 @@ def rate(stage: Json) -> float | None:
     """What a stage does in a second, from its figures; None before anything was done."""
     if not stage.get("done") or "since" not in stage:
         return None
-    seconds = (
-        datetime.fromisoformat(stage["at"]) - datetime.fromisoformat(stage["since"])
-    ).total_seconds()
+    seconds = _seconds(stage["since"], stage["at"])
     return float(stage["done"]) / seconds if seconds > 0 else None
+
+
+def _seconds(since: str, until: str = "") -> float:
+    """Seconds from one time of the ledger to another one, or to now."""
+    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
+    return (end - datetime.fromisoformat(since)).total_seconds()
 
 
 def pace(each: float) -> str:
@@ -517,16 +506,11 @@ def summary(job: Job) -> Json:
     """
     row: Json = {key: value for key, value in to_json(job).items() if key != "args"}
     each, left = rate(job.progress), seconds_left(job)
-    ended = datetime.fromisoformat(job.ended_at) if job.ended_at else datetime.now(UTC)
     return {
         **row,
         "rate_per_s": None if each is None else round(each, 3),
         "seconds_left": None if left is None else round(left, 1),
-        "seconds": (
-            (ended - datetime.fromisoformat(job.started_at)).total_seconds()
-            if job.started_at
-            else 0.0
-        ),
+        "seconds": _seconds(job.started_at, job.ended_at) if job.started_at else 0.0,
         "retry_of": job.args.get("retry_of", ""),
         "run_id": _run_id(job),
     }
@@ -546,14 +530,12 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
 
 
 def _markdown(data: Json) -> str:
-    about = [
+    title = (
         f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"
-    ]
-    if data["retry_of"]:
-        about.append(f"a retry of {data['retry_of']}")
-    if data["run_id"]:
-        about.append(f"Dagster run {data['run_id']}")
-    lines = ["; ".join(about) + "."]
+    )
+    title += f"; a retry of {data['retry_of']}" if data["retry_of"] else ""
+    title += f"; Dagster run {data['run_id']}" if data["run_id"] else ""
+    lines = [f"{title}."]
     if data["reason"]:
         lines.append(f"Reason: {data['reason']}")
     began = (
@@ -567,31 +549,25 @@ def _markdown(data: Json) -> str:
         f" {data['log']}"
     )
     stages = data["progress"].get("stages", {})
-    lines += [
-        _stage_line(name, stage, name == "embeddings" and texts_to_come(stages))
-        for name, stage in stages.items()
-    ]
+    growing = texts_to_come(stages)
+    lines += [_stage_line(name, s, name == "embeddings" and growing) for name, s in stages.items()]
     if data["seconds_left"] is not None:
-        lines.append(
-            f"About {data['seconds_left']:.0f} s left before the release; now:"
-            f" {data['progress'].get('message', '')}"
-        )
-    if counts := data["counts"]:
-        lines.append(
-            "Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + "."
-        )
-    if figures := {
-        key: value for key, value in data["result"].items() if isinstance(value, (int, float))
-    }:
-        lines.append(
-            "Result: "
-            + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in figures.items())
-            + "."
-        )
-    wrong = [item for item in data["items"] if item["state"] in ("failed", "dead")]
+        message = data["progress"].get("message", "")
+        lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {message}")
+    if data["counts"]:
+        counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
+        lines.append(f"Documents: {counts}.")
+    figures = [
+        f"{value} {key.replace('_', ' ')}"
+        for key, value in data["result"].items()
+        if isinstance(value, (int, float))
+    ]
+    if figures:
+        lines.append(f"Result: {', '.join(figures)}.")
     lines += [
         f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}"
-        for item in wrong
+        for item in data["items"]
+        if item["state"] in ("failed", "dead")
     ]
     return "\n".join(lines)
 
