@@ -73,7 +73,7 @@ def main() -> None:
         # two daemons over one data root would each launch what is due
         with _only_one(home) if sys.argv[1:2] == ["dev"] else nullcontext():
             sys.exit(
-                supervised(
+                run_supervised(
                     [
                         sys.executable,
                         "-m",
@@ -97,7 +97,7 @@ def _only_one(home: Path) -> AbstractContextManager[None]:
     )
 
 
-def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
+def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
     """The exit code of a command that none of the processes it starts outlives, however this
     process is told to end, or killed.
 

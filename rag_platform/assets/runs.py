@@ -138,7 +138,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
     for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(JOB_TAG, ""))
         created = found.create_timestamp.timestamp()
-        if job is None or _ended_before(job, created):
+        if job is None or _is_of_earlier_run(job, created):
             began = found.start_time or created
             if datetime.now(UTC).timestamp() - began > jobs.LAUNCH_SECONDS:
                 instance.report_run_failed(
@@ -153,7 +153,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
                 instance.report_run_failed(run, "the process of this run is gone")
 
 
-def _ended_before(job: Job, created: float) -> bool:
+def _is_of_earlier_run(job: Job, created: float) -> bool:
     """True for a job that a run cannot be of: it has the tag from a run that it executes again, and
     none of its own yet.
     """

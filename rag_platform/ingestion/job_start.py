@@ -190,7 +190,7 @@ def _stale_items(
     """
     profile = _profile(workspace)
     return [
-        given_up_item(version) if is_given_up(version, profile) else _queued(version)
+        given_up_item(version) if is_given_up(version, profile) else _queued_item(version)
         for version in stale_versions(workspace.ledger, namespace, profile)
         if version.version_id not in known
     ]
@@ -201,7 +201,7 @@ def _profile(workspace: Workspace) -> str:
     return stage_profiles(workspace.strategy)["embeddings"]
 
 
-def _queued(version: Version | JobItem) -> JobItem:
+def _queued_item(version: Version | JobItem) -> JobItem:
     return JobItem(version.source_uri, version.doc_id, version.version_id, "continue")
 
 
@@ -254,7 +254,7 @@ def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Sta
     root.bound_strategy(namespace)
     with _hold(namespace, "a retry of all", root, wait):
         workspace = root.workspace(namespace)
-        bad = [_queued(v) for v in root.ledger.versions(namespace) if v.status in _BAD_STATES]
+        bad = [_queued_item(v) for v in root.ledger.versions(namespace) if v.status in _BAD_STATES]
         items = _undone(bad, namespace, _profile(workspace), root.ledger)
         if not items:
             raise _nothing_to_retry(f"no document of namespace {namespace!r} failed")
@@ -343,7 +343,7 @@ def _undone(
         wanted = item.version_id in (document.wanted_version, document.live_version)
         return wanted and (version.status, version.counts.get("profile")) != ("ready", profile)
 
-    return [_queued(item) for item in items if item.version_id and is_undone(item)]
+    return [_queued_item(item) for item in items if item.version_id and is_undone(item)]
 
 
 def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:

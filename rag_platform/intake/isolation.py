@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +81,9 @@ def load_in_child(
     return Facts(whole, tuple(blocks), tuple(media), summary)
 
 
+_Reasons = dict[int, str]  # ordinal of a block to why it is not what the file says
+
+
 def verify_in_child(
     path: Path,
     provider: str,
@@ -88,101 +91,84 @@ def verify_in_child(
     facts_text: str,
     blocks: Sequence[Block],
     limits: Limits,
-) -> dict[int, str]:
-    """What the `verify_blocks` of the named loader says of these blocks, asked of children under
-    the limits of `load_in_child`.
+) -> _Reasons:
+    """What the `verify_blocks` of the named loader says of these blocks, run in children under the
+    limits of `load_in_child`.
 
     Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together,
     because a character belongs to the smallest rectangle around it. Raises as `load_in_child` does.
     """
-    return {
-        number: reason
-        for part in _by_windows("verify", path, provider, options, facts_text, blocks, limits)
-        for number, reason in part[0]
-    }
+    task = {"task": "verify", "provider": provider, "options": dict(options)}
+
+    def verify(text: str, group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
+        return _check_blocks(path, task, _engine(provider), text, group, limits)
+
+    return _by_windows(verify, facts_text, blocks, limits)[0]
 
 
 def reread_in_child(
     path: Path, provider: str, facts_text: str, blocks: Sequence[Block], limits: Limits
-) -> tuple[dict[int, str], dict[int, str]]:
-    """(ordinal to reason of the blocks that a second reader reads otherwise than the named loader,
-    of those that it cannot read).
+) -> tuple[_Reasons, _Reasons]:
+    """(reasons of the blocks that a second reader reads otherwise than the named loader, of those
+    that it cannot read).
 
-    As `verify_in_child`; what ends the reading of a whole window leaves its blocks unread.
+    As `verify_in_child`; an error in a window leaves its blocks unread.
     """
-    parts = list(_by_windows("reread", path, provider, {}, facts_text, blocks, limits))
-    return {n: reason for part in parts for n, reason in part[0]}, {
-        n: reason for part in parts for n, reason in part[1]
-    }
+    task = {"task": "reread", "provider": provider}
+    engine = second_readers.ENGINES.get(provider, "other")
 
+    def reread(text: str, group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
+        try:
+            return _check_blocks(path, task, engine, text, group, limits)
+        except DocumentError as error:
+            return {}, {block.ordinal: f"{error.code}: {error.message}" for block in group}
 
-_Reasons = list[tuple[int, str]]
+    return _by_windows(reread, facts_text, blocks, limits)
 
 
 def _by_windows(
-    task: str,
-    path: Path,
-    provider: str,
-    options: Mapping[str, Any],
+    check: Callable[[str, Sequence[Block]], tuple[_Reasons, _Reasons]],
     text: str,
     blocks: Sequence[Block],
     limits: Limits,
-) -> Iterator[tuple[_Reasons, _Reasons]]:
-    """(failures, unread) of each window of pages, and of the blocks without pages."""
+) -> tuple[_Reasons, _Reasons]:
+    """(failures, unread) over the windows of pages and the blocks without pages."""
     windows: dict[int, list[Block]] = {}
     for block in blocks:
-        windows.setdefault(
-            -1 if block.page is None else (block.page - 1) // limits.pdf_window_pages, []
-        ).append(block)
+        number = -1 if block.page is None else (block.page - 1) // limits.pdf_window_pages
+        windows.setdefault(number, []).append(block)
 
     def answer(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
-        return _check_blocks(task, path, provider, options, text, group, limits)
+        if group[0].page is None:
+            return check(text, group)
+        # a window of pages needs no more than its own part of a long text
+        start = group[0].start
+        moved = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in group]
+        return check(text[start : group[-1].end], moved)
 
+    failures: _Reasons = {}
+    unread: _Reasons = {}
     with ThreadPoolExecutor(pool().size, thread_name_prefix="verify") as threads:
-        yield from threads.map(answer, windows.values())
+        for wrong, missed in threads.map(answer, windows.values()):
+            failures |= wrong
+            unread |= missed
+    return failures, unread
 
 
 def _check_blocks(
-    name: str,
     path: Path,
-    provider: str,
-    options: Mapping[str, Any],
-    facts_text: str,
+    task: dict[str, Any],
+    engine: str,
+    text: str,
     blocks: Sequence[Block],
     limits: Limits,
 ) -> tuple[_Reasons, _Reasons]:
-    text, moved = facts_text, list(blocks)
-    # a window of pages needs no more than its own part of a long text
-    if blocks[0].page is not None:
-        start, text = blocks[0].start, facts_text[blocks[0].start : blocks[-1].end]
-        moved = [
-            dataclasses.replace(block, start=block.start - start, end=block.end - start)
-            for block in blocks
-        ]
-    task = {
-        "task": name,
-        "provider": provider,
-        "options": dict(options),
-        "text": text,
-        "blocks": [dataclasses.asdict(block) for block in moved],
-    }
-    failures: _Reasons = []
-    unread: _Reasons = []
-    engine = (
-        second_readers.ENGINES.get(provider, "other") if name == "reread" else _engine(provider)
-    )
-    try:
-        for message in _ask(path, task, engine, limits):
-            failures += [
-                (int(number), str(reason)) for number, reason in message.get("failures", {}).items()
-            ]
-            unread += [
-                (int(number), str(reason)) for number, reason in message.get("unread", {}).items()
-            ]
-    except DocumentError as error:
-        if name != "reread":
-            raise
-        return [], [(block.ordinal, f"{error.code}: {error.message}") for block in blocks]
+    task = {**task, "text": text, "blocks": [dataclasses.asdict(block) for block in blocks]}
+    failures: _Reasons = {}
+    unread: _Reasons = {}
+    for message in _ask(path, task, engine, limits):
+        failures |= {int(n): str(reason) for n, reason in message.get("failures", {}).items()}
+        unread |= {int(n): str(reason) for n, reason in message.get("unread", {}).items()}
     return failures, unread
 
 

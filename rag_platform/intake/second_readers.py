@@ -87,7 +87,7 @@ def html(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
     parser = _Page()
     parser.feed(decoded_page(path.read_bytes()).text)
     parser.close()
-    return _compared(text, blocks, Line.of("".join(parser.parts).split()))
+    return _compare(text, blocks, Line.of("".join(parser.parts).split()))
 
 
 class _Page(HTMLParser):
@@ -131,7 +131,7 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
             for name in names
             for said in _paragraphs(ElementTree.fromstring(package.read(name)))
         ]
-    return _compared(text, blocks, Line.of(" ".join(said).split()))
+    return _compare(text, blocks, Line.of(" ".join(said).split()))
 
 
 def _paragraphs(root: ElementTree.Element) -> Iterator[str]:
@@ -163,7 +163,7 @@ def xlsx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
         words: list[str] = []
         for name, part in _sheets(package):
             words += [name, *_cell_texts(package.read(part), shared)]
-    return _compared(text, blocks, Line.of(" ".join(words).split()), numbers=False)
+    return _compare(text, blocks, Line.of(" ".join(words).split()), numbers=False)
 
 
 def _strings(package: zipfile.ZipFile) -> list[str]:
@@ -248,7 +248,7 @@ def _local(element: ElementTree.Element) -> str:
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def _compared(
+def _compare(
     text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True
 ) -> tuple[Reasons, Reasons]:
     """The blocks whose words do not stand in the file in their order; each is looked for behind the

@@ -225,12 +225,12 @@ class Turns:
         self._waiting: deque[threading.Lock] = deque()
         self._lock = threading.Lock()
 
-    def crowded(self, threads: int) -> bool:
+    def is_crowded(self, threads: int) -> bool:
         """True when so many threads are more than there are places."""
         return threads > self.places
 
     @contextmanager
-    def taken(self, seconds: float) -> Iterator[bool]:
+    def take(self, seconds: float) -> Iterator[bool]:
         """A place for the length of the block; after waiting `seconds` for one the block runs
         without (False).
         """
@@ -349,7 +349,7 @@ class Gate:
         self._free = threading.BoundedSemaphore(calls)
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """Holds one of the places. Raises ProviderError `provider_busy` when none was free in
         time.
         """
@@ -394,7 +394,7 @@ class Metered:
                 messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more
             )
 
-        with self.gate.entered():
+        with self.gate.enter():
             if budget is not None:
                 budget.deadline.check("the call of a language model")
             completion = call() if budget is None else budget.ask(call)
@@ -447,20 +447,16 @@ class Load:
                     code="overloaded",
                     retryable=True,
                 )
-            yield shed(running, self._settings)
+            yield parts_to_skip(running, self._settings)
         finally:
             with self._lock:
                 self._running -= 1
 
 
-def shed(running: int, settings: LoadSettings) -> tuple[str, ...]:
+def parts_to_skip(running: int, settings: LoadSettings) -> tuple[str, ...]:
     """What is given up with so many questions running: `rerank`, `pool`, `model`, each only after
     those before it.
     """
-    order = (
-        (RERANK, settings.skip_rerank_at),
-        (POOL, settings.smaller_pool_at),
-        (MODEL, settings.extractive_at),
-    )
-    reached = max((n for n, (_, at) in enumerate(order, 1) if running >= at), default=0)
-    return tuple(name for name, _ in order[:reached])
+    order = (RERANK, POOL, MODEL)
+    limits = (settings.skip_rerank_at, settings.smaller_pool_at, settings.extractive_at)
+    return order[: max((n for n, at in enumerate(limits, 1) if running >= at), default=0)]

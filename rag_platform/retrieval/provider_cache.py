@@ -179,7 +179,7 @@ class Models:
         on another machine.
         """
         return (
-            self._gate(f"{kind} {config.provider!r}", config).entered()
+            self._gate(f"{kind} {config.provider!r}", config).enter()
             if built.traits.remote
             else nullcontext()
         )

@@ -120,7 +120,11 @@ def retrieve(
                 leg: _leg(leg, lease, strategy, run[leg], has[leg], access, pool_k)
                 for leg in wanted
             }
-            if len(calls) == 2 and not remote and limits.searches.crowded(2 * library.load.running):
+            if (
+                len(calls) == 2
+                and not remote
+                and limits.searches.is_crowded(2 * library.load.running)
+            ):
                 _in_turn(calls, ends, deadline, result, errors, done)
             else:
                 # the words take longer, and soon leave the lock
@@ -157,7 +161,7 @@ def retrieve(
 def _turn(strategy: Strategy, deadline: Deadline | None) -> AbstractContextManager[bool]:
     """A place among the searches that run at once."""
     seconds = strategy.retrieval.stage_seconds / 4  # the rest is for the search itself
-    return limits.searches.taken(seconds if deadline is None else deadline.left(seconds))
+    return limits.searches.take(seconds if deadline is None else deadline.left(seconds))
 
 
 def asked_again(

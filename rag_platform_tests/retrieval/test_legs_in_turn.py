@@ -20,7 +20,7 @@ QUESTION = "What is the maximum upload size?"
 
 
 @pytest.fixture
-def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+def is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One question is as many as this process has processors for."""
     monkeypatch.setattr(limits.searches, "places", 1)
 
@@ -115,4 +115,4 @@ def test_calls_in_turn_share_a_thread_and_a_cancelled_one_is_not_made() -> None:
 
 def test_a_crowd_is_more_threads_than_places() -> None:
     two = limits.Turns(2)
-    assert [two.crowded(threads) for threads in (1, 2, 3)] == [False, False, True]
+    assert [two.is_crowded(threads) for threads in (1, 2, 3)] == [False, False, True]
