@@ -1,6 +1,4 @@
-"""The Dagster instance of a data root: its dagster.yaml, and the door to Dagster's own commands
-over it.
-"""
+"""The Dagster instance of a data root: its dagster.yaml, and Dagster's own commands over it."""
 
 import os
 import signal
@@ -21,8 +19,7 @@ from rag_platform.storage.store import Store, write_text
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
 _DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
-# what the door was to end is ended by this when the door itself is killed: its end of the pipe
-# closes
+# kills the command's processes when this process is killed and its end of the pipe closes
 _KEEPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
@@ -45,7 +42,7 @@ def prepare(store: Store) -> Path:
 
 
 def _config(home: Path) -> dict[str, object]:
-    # loads Dagster, which the door to its commands need not
+    # loads Dagster, which running its commands does not need
     from rag_platform.assets.dagster_private import storages
 
     named = storages(("rag_platform.assets.event_storage", "OpenSqliteEventLog"))
@@ -98,8 +95,8 @@ def _only_one(home: Path) -> AbstractContextManager[None]:
 
 
 def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
-    """The exit code of a command that none of the processes it starts outlives, however this
-    process is told to end, or killed.
+    """Run a command so that none of its processes outlives this one, even if this one is killed;
+    return its exit code.
 
     `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left
     of them after `seconds` is killed.

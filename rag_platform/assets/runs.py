@@ -1,5 +1,5 @@
-"""Dagster runs and the jobs of the ledger that tell of them: every run that writes has one, so that
-a killed run is found and ended.
+"""Dagster runs and their jobs in the ledger: every run that writes has one, so that a killed run is
+found and ended.
 """
 
 import os
@@ -37,8 +37,8 @@ BACKFILL_SECONDS = 600.0
 
 @dataclass
 class Record:
-    """The job of a run, and what is written down when the run's part of it ends well; `goes_on`
-    where another step of the run ends it.
+    """The job of a run, and what is recorded when this step ends well; with `goes_on` another step
+    ends the job.
     """
 
     job: Job
@@ -154,22 +154,22 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
 
 
 def _is_of_earlier_run(job: Job, created: float) -> bool:
-    """True for a job that a run cannot be of: it has the tag from a run that it executes again, and
-    none of its own yet.
+    """True for a job that ended before the run was created: the run has the tag of the one that it
+    repeats, and no job of its own yet.
     """
     return bool(job.ended_at) and datetime.fromisoformat(job.ended_at).timestamp() + 1 < created
 
 
 def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
-    """True while the process of a run that was given a job lives: between the jobs of two
-    namespaces both have ended, and the run not.
+    """True while the process of a run lives whose job has ended: it may be between the jobs of two
+    namespaces.
     """
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 
 def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """Those of the namespaces for which something runs or waits to run; a run or backfill from the
-    UI may concern any of them.
+    """The namespaces for which something runs or waits to run; a run or backfill from the UI may
+    concern any of them.
     """
     found = {
         job.namespace
@@ -192,7 +192,7 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
 
 
 def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:
-    """True for an open backfill that was launched, or one of whose runs changed, a short while ago;
+    """True for an open backfill that was launched, or had a run that changed, a short while ago;
     Dagster may keep one open for ever.
     """
     newest = instance.get_run_records(dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}), limit=1)
@@ -213,8 +213,8 @@ def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
 
 
 def is_built_anyway(job: Job) -> bool:
-    """True for a job whose release is built without a difference too: asked for whole, or so that
-    its files hold nothing deleted.
+    """True for a job whose release is built even if nothing changed: a full one, or one without
+    deleted documents in its files.
     """
     return bool(job.args.get("full")) or job.kind == "delete"
 

@@ -107,7 +107,7 @@ class Retention(Section):
 
 
 class CacheSettings(Section):
-    """What the read side remembers; keys hold the release and the strategy, so a publication makes
+    """What the read side caches; keys hold the release and the strategy, so a publication makes
     old entries unreachable.
     """
 
@@ -118,8 +118,8 @@ class CacheSettings(Section):
 
 
 class LoadSettings(Section):
-    """What is given up first when too many questions run at once, in this order; each switches at
-    its number of running questions.
+    """What is given up when too many questions run at once: in this order, each at its number of
+    running questions.
     """
 
     skip_rerank_at: int = Field(default=16, ge=1)
@@ -183,7 +183,7 @@ class MediaConfig(Section):
 
 
 class CaptionConfig(Section):
-    """Which model describes images, and what it is told."""
+    """Which model describes images, and how it is asked."""
 
     provider: str = "none"  # a provider of the kind `llm`
     options: dict[str, Any] = Field(default_factory=dict)
@@ -210,9 +210,7 @@ class MediaTextConfig(Section):
 
 
 class NoiseRule(Section):
-    """Text that says nothing: what matches reads `replacement` in the normalised text, never in the
-    facts.
-    """
+    """Noise: what matches `pattern` is replaced in the normalised text, never in the facts."""
 
     pattern: str  # `^` and `$` are the ends of lines
     replacement: str = Field(default="", max_length=200)  # taken word for word
@@ -272,7 +270,7 @@ class QualityWeights(Section):
 
 
 class QualityObservability(Section):
-    """When a low score is said aloud."""
+    """When low scores are logged and warned about."""
 
     enabled: bool = True
     threshold: float = Field(default=0.6, ge=0, le=1)
@@ -328,8 +326,8 @@ class EmbeddingConfig(Section):
 
     @property
     def call_options(self) -> dict[str, Any]:
-        """The options with the price, which each call then tells; without it where the provider
-        knows none, so profiles go by `options`.
+        """The options with the price, where the provider takes one; profiles depend on `options`
+        alone.
         """
         if self.price_per_million_tokens is None or not registry.takes(
             "embedder", self.provider, "price_input"
@@ -503,7 +501,7 @@ def strategy_names(settings: Settings) -> list[str]:
 
 
 def has_strategy(settings: Settings, name: str) -> bool:
-    """True when there is a file of that strategy, which every question asks."""
+    """True when there is a file of that strategy; cheap, since every question asks."""
     return (_strategies_dir(settings) / f"{name}.yaml").is_file()
 
 

@@ -2,8 +2,8 @@
 time, published by a job.
 
 A document has one draft. Publishing makes an edition of the live version and releases it; the draft
-stays, as what is published, and is what the next edits go on from. A draft made over an older
-version says which of its edits the newer one no longer takes.
+stays, and further edits continue it. In a draft made over an older version, the edits that do not
+apply to the newer one are conflicts.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ from rag_platform.workspace import Workspace
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A draft over the live version of its document: what its operations make of the chunks, and
-    what readers have now.
-
-    `edited.problems` are its conflicts. `work` reads the stage outputs of the version.
+    """A draft over the live version of its document; `edited.problems` are its conflicts,
+    `published` the operations in which it is read now, `work` reads the version's stage outputs.
     """
 
     document: Document
@@ -225,8 +223,8 @@ class Drafts:
         return opened
 
     def _keep(self, opened: Opened) -> Opened:
-        """Store the draft as it was made, as published where that is what it says; one that says
-        nothing is dropped.
+        """Store the draft, as published where it equals what is published; an empty one is
+        dropped.
         """
         edited = opened.edited
         if not edited.operations and not edited.problems and not opened.published:

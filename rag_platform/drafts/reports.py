@@ -1,5 +1,5 @@
-"""What the command line says of drafts: lists, one draft with its chunks, the preview of a
-publication, and what one came to.
+"""Drafts as the command line shows them: lists, one draft with its chunks, the preview of a
+publication, and its outcome.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
 
 
 def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:
-    """How many texts of the chunks have no vector yet; nothing a model would write about new ones
-    is asked for.
+    """How many texts of the chunks have no vector yet, without what a model would write about new
+    ones.
     """
     strategy = opened.work.strategy
     info = embedder_info(strategy)

@@ -45,8 +45,8 @@ from rag_platform.storage.store import Store
 
 @functools.cache
 def here() -> Json:
-    """Where this process counts its ids: `host`, `boot_id` and `pid_namespace`, the last two empty
-    where the system does not tell.
+    """The place in which process ids of this process are valid: `host`, `boot_id`, `pid_namespace`;
+    the last two are empty where the system does not say.
     """
     return {
         "host": platform.node(),
@@ -56,22 +56,20 @@ def here() -> Json:
 
 
 def identity(pid: int) -> Json:
-    """`here` and the time at which a process of this place began, in the clock of its kernel; empty
-    where nobody knows.
+    """`here` and the start time of a process of this place by its kernel's clock, empty where it is
+    not known.
     """
     return {**here(), "started": _start_time(pid)}
 
 
 def is_here(process: Json) -> bool:
-    """True when a recorded process would be seen from here under its id; one of which no place is
-    known is taken to be.
-    """
+    """True when a recorded process has its id in this place; also when its place is not known."""
     return all(process.get(key, value) == value for key, value in here().items())
 
 
 def alive(pid: int, mark: str, started: str = "") -> bool:
-    """True while a process of this place has the id, began when it is said to, and has the mark in
-    its command: an id is given again.
+    """True while a process of this place has the id, the start time and the mark in its command
+    line: ids are reused.
     """
     if pid == os.getpid():
         return not started or started == _start_time(pid)
@@ -85,8 +83,8 @@ def alive(pid: int, mark: str, started: str = "") -> bool:
 
 
 def _command(pid: int, unknown: str) -> str:
-    """The command line of a process, empty when it is dead and only waits to be collected;
-    `unknown` where the system does not tell.
+    """The command line of a process, empty for a zombie; `unknown` where the system does not
+    say.
     """
     if Path("/proc/self/stat").is_file():
         try:
@@ -111,7 +109,7 @@ def _start_time(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel tells of a process, from its state on: what comes before may hold spaces."""
+    """The fields of /proc/PID/stat from the state on; those before may hold spaces."""
     return (
         Path(f"/proc/{pid}/stat")
         .read_text(encoding="utf-8", errors="replace")
@@ -206,8 +204,8 @@ def wait(
 
 
 def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
-    """The job whose process ended without a word in the ledger; with a full disk that word cannot
-    be written here either.
+    """The job, recorded as failed since its process ended without saying so; on a full disk that
+    cannot be recorded either.
     """
     if job.state == "cancelling":
         return record_cancelled(job.job_id, ledger)
@@ -260,28 +258,30 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
 
 
 def of_process(pid: int) -> Json:
-    """The columns of a job that say which process of this place does it, and that it lives."""
+    """The columns of a job that name its process, which lives now."""
     return {"pid": pid, "process": identity(pid), "heartbeat_at": now()}
 
 
 @contextmanager
 def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
-    """While the block runs, the ledger is told `every` so many seconds that the job's process
-    lives.
+    """Record a heartbeat of the job in the ledger `every` so many seconds while the block runs.
 
-    A job that somebody cancelled from another machine or container is told so here: this process is
-    sent SIGTERM, if it takes that for an interrupt.
+    When somebody cancelled the job from another machine or container, this process is sent SIGTERM,
+    if it takes that for an interrupt.
     """
     over = threading.Event()
 
     def beat() -> None:
-        told = 0
+        cancelled = 0
         while not over.wait(every):
-            with suppress(Exception):  # a full disk or a busy ledger: the next beat tells it
+            with suppress(Exception):  # a full disk or a busy ledger: the next beat does it
                 ledger.update_job(job_id, only_from=OPEN_STATES, heartbeat_at=now())
-                told += ledger.job(job_id).state == "cancelling"
+                cancelled += ledger.job(job_id).state == "cancelling"
                 # whoever cancels from here sends the signal, and kills after STOP_SECONDS
-                if told == 2 and signal.getsignal(signal.SIGTERM) is signal.default_int_handler:
+                if (
+                    cancelled == 2
+                    and signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+                ):
                     os.kill(os.getpid(), signal.SIGTERM)
         ledger.close()  # this thread's connection
 
@@ -295,12 +295,11 @@ def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> It
 
 
 def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
-    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a
-    crash nobody else says so.
+    """End the jobs whose process is gone or was never started, and return their ids.
 
-    A job of another machine, container or boot is over when it said nothing for `silent` seconds.
+    A job of another machine, container or boot is over after `silent` seconds without a heartbeat.
     """
-    if ledger.read_only:  # whoever can write says so
+    if ledger.read_only:  # left to whoever can write
         return []
     lost = []
     for job in (job for state in OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)):
@@ -344,12 +343,12 @@ def _run_id(job: Job) -> str:
 def cancel(
     job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS, silent: float = SILENT_SECONDS
 ) -> Job:
-    """The job after it was stopped: documents that are done stay done, queued ones are cancelled,
-    the published release stays.
+    """Stop a job: documents that are done stay done, queued ones are cancelled, the published
+    release stays.
 
     Its process has `seconds` to end its run properly, then it and its children are killed; the next
-    job clears away what was half built. A job of another machine or container is told, and ends at
-    one of its next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
+    job clears away what was half built. A job of another machine or container ends at one of its
+    next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
     """
     end_orphans(ledger, silent)
     if run_id := _run_id(ledger.job(job_id)):
@@ -394,9 +393,7 @@ def _wait_until_gone(pid: int, job_id: str, seconds: float) -> None:
 
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
-    """A job that was told to stop, in its final state: cancelled, unless it had ended by itself
-    before it noticed.
-    """
+    """Record a job that was stopped as cancelled, unless it had ended by itself before."""
     reason = f"cancelled; `rag jobs retry {job_id}` does the rest"
     if ledger.update_job(
         job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()
@@ -411,11 +408,11 @@ def record_cancelled(job_id: str, ledger: Ledger) -> Job:
 
 
 class Progress:
-    """Writes how far a job is into the ledger, at most five times a second; a stage's first and
-    last word always. Safe to share.
+    """Records how far a job is, at most five times a second, and always the begin and the end of a
+    stage. Threads may share it.
 
     `progress` of the job then holds stage, done, total, message, since and at (when the stage began
-    and what was said last) and `stages`: the same figures of every stage so far.
+    and when it was last recorded) and `stages`: the same figures of every stage so far.
     """
 
     def __init__(self, ledger: Ledger, job_id: str) -> None:
@@ -429,7 +426,7 @@ class Progress:
         with self._lock:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             known = self._stages.get(stage)
-            if known is None:  # earlier stages may have been told by others
+            if known is None:  # others may have recorded earlier stages
                 self._stages = {
                     **self._ledger.job(self._job_id).progress.get("stages", {}),
                     **self._stages,
@@ -464,7 +461,7 @@ def _seconds(since: str, until: str = "") -> float:
 
 
 def pace(each: float) -> str:
-    """A rate in words, per second, minute or hour, so that a slow one is not told as none.
+    """A rate in words, per second, minute or hour, so that a slow one does not read as 0.
 
     >>> pace(12.34), pace(0.04)
     ('12.3 a second', '2.4 a minute')
@@ -479,8 +476,8 @@ def seconds_left(job: Job) -> float | None:
     """About how many seconds a running job still needs before its release: its stages run side by
     side, so the slowest counts.
 
-    Of documents that are still to be read the texts to embed are taken to be as many as of those
-    that were. None where nobody knows.
+    Documents that are still to be read are assumed to have as many texts to embed as those that
+    were. None where it cannot be told.
     """
     if job.state != "running":
         return None
@@ -489,13 +486,13 @@ def seconds_left(job: Job) -> float | None:
         for name, stage in job.progress.get("stages", {}).items()
     }
     read, documents, _ = stages.get("documents", (0, 0, None))
-    if read and (told := stages.get("embeddings")):
-        stages["embeddings"] = (told[0], told[1] * max(1.0, documents / read), told[2])
+    if read and (texts := stages.get("embeddings")):
+        stages["embeddings"] = (texts[0], texts[1] * max(1.0, documents / read), texts[2])
     left = [(total - done) / each for done, total, each in stages.values() if done < total and each]
     return max(left) if left else None
 
 
-# --- telling ------------------------------------------------------------------------------------
+# --- reports ------------------------------------------------------------------------------------
 
 
 def summary(job: Job) -> Json:

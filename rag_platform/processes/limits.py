@@ -39,9 +39,9 @@ class _Workers:
     """Daemon threads that are kept for the next call; a new one starts only when all of them are
     busy.
 
-    Not a ThreadPoolExecutor: a provider that hangs would there hold up the end of the process, and
-    later queries once the pool is full of such calls. Not a thread for each call: starting one
-    costs more than the call of a fast index.
+    In a ThreadPoolExecutor a provider that hangs would hold up the end of the process, and later
+    queries once the pool is full of such calls. A thread for each call costs more to start than the
+    call of a fast index.
     """
 
     def __init__(self) -> None:
@@ -116,8 +116,8 @@ _caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar
 
 @contextmanager
 def cancellable() -> Iterator[threading.Event]:
-    """An event that is set when the block is left, however: work begun inside it, in other threads
-    too, then knows that nobody waits.
+    """An event that is set when the block is left, so that work begun inside it, in other threads
+    too, knows that nobody waits for it.
     """
     event = threading.Event()
     token = _caller.set(event)
@@ -130,9 +130,7 @@ def cancellable() -> Iterator[threading.Event]:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment at which a query must have ended, and the event by which its caller takes it
-    back.
-    """
+    """The moment at which a query must have ended, and the event that cancels it."""
 
     at: float  # of time.monotonic()
     cancelled: threading.Event | None = None
@@ -166,8 +164,7 @@ def wait(
     """The result of the call, or its exception raised.
 
     Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at
-    the deadline of the query, and CancelledError when its caller takes it back; the call runs on
-    unheard.
+    the deadline of the query, and CancelledError when that is cancelled; the call itself runs on.
     """
     asked = deadline.left(seconds) if deadline is not None else seconds
     ends = time.monotonic() + asked
@@ -202,8 +199,8 @@ def within(
     """The result of `function`, waited for at most `seconds` and no longer than the deadline of the
     query; errors are those of `wait`.
 
-    A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself,
-    for handing it on costs one of them.
+    A `quick` function takes some milliseconds at most: the caller runs it itself, since handing it
+    to a thread costs one of them.
     """
     if deadline is not None:
         deadline.check(stage)
@@ -217,7 +214,7 @@ def within(
 
 
 class Turns:
-    """So many places, given in order of arrival."""
+    """A number of places, given in order of arrival."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -339,7 +336,7 @@ def spending(budget: Budget) -> Iterator[Budget]:
 
 
 class Gate:
-    """Lets so many calls of one provider run at once; the others wait, no longer than their
+    """Limits how many calls of one provider run at once; the others wait, at most as long as their
     question may take.
     """
 
