@@ -174,13 +174,13 @@ def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]
     after = 0
     while True:
         with place.connect() as db:
-            asked = (
+            query = (
                 select(place.table.c.id, place.column)
                 .where(place.table.c.id > after)
                 .order_by(place.table.c.id)
                 .limit(_BATCH)
             )
-            rows = db.execute(asked).all()
+            rows = db.execute(query).all()
         for record_id, text in rows:
             after = record_id
             if text and names.stand_in(text.encode("utf-8", "surrogatepass")):

@@ -107,25 +107,27 @@ def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    told: list[float] = []
+    stopped_at: list[float] = []
 
     def stop(_number: int, _frame: object) -> None:
         # a second interrupt would break off its shutting down
-        if not told and process.poll() is None:
+        if not stopped_at and process.poll() is None:
             process.send_signal(signal.SIGINT)
-        told.append(time.monotonic())
+        stopped_at.append(time.monotonic())
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     try:
-        while process.poll() is None and not (told and time.monotonic() - told[0] > seconds):
+        while process.poll() is None and not (
+            stopped_at and time.monotonic() - stopped_at[0] > seconds
+        ):
             time.sleep(_POLL_SECONDS)
     finally:
         keeper.kill()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         keeper.wait()
-    return 128 + signal.SIGTERM if told else process.wait()
+    return 128 + signal.SIGTERM if stopped_at else process.wait()
 
 
 if __name__ == "__main__":

@@ -196,8 +196,8 @@ def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> b
     Dagster may keep one open for ever.
     """
     newest = instance.get_run_records(dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}), limit=1)
-    heard = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
-    return datetime.now(UTC).timestamp() - heard < BACKFILL_SECONDS
+    changed_at = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
+    return datetime.now(UTC).timestamp() - changed_at < BACKFILL_SECONDS
 
 
 def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:

@@ -85,15 +85,15 @@ class Edited:
         """What a release holds: the enabled chunks, numbered in their order; the child of a
         disabled parent stands alone.
         """
-        shown = [piece.chunk for piece in self.pieces if piece.enabled]
-        parents = {chunk.chunk_id for chunk in shown if chunk.chunk_type == "parent"}
+        enabled = [piece.chunk for piece in self.pieces if piece.enabled]
+        parents = {chunk.chunk_id for chunk in enabled if chunk.chunk_type == "parent"}
         return [
             replace(
                 chunk,
                 chunk_index=index,
                 parent_id=chunk.parent_id if chunk.parent_id in parents else "",
             )
-            for index, chunk in enumerate(shown)
+            for index, chunk in enumerate(enabled)
         ]
 
 

@@ -91,14 +91,14 @@ def preview_data(opened: Opened) -> Json:
     base, edited = opened.base, opened.edited
     own = [chunk.chunk_id for chunk in base.chunks]
     after = [piece.chunk.chunk_id for piece in edited.pieces]
-    shown, now = edited.chunks, apply(base, opened.published).chunks
-    added, removed = _difference(shown, now), _difference(now, shown)
-    embeddings = _embeddings(opened, shown)
-    warnings = [*beyond_window(shown, opened.work.strategy).warnings]
+    chunks, now = edited.chunks, apply(base, opened.published).chunks
+    added, removed = _difference(chunks, now), _difference(now, chunks)
+    embeddings = _embeddings(opened, chunks)
+    warnings = [*beyond_window(chunks, opened.work.strategy).warnings]
     lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
     lines.append(
         f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps"
-        f" {len(shown) - len(added)}; {embeddings} embeddings to compute"
+        f" {len(chunks) - len(added)}; {embeddings} embeddings to compute"
     )
     lines += [f"conflict: {operation_line(p.operation)}: {p.reason}" for p in edited.problems]
     return {
@@ -111,7 +111,7 @@ def preview_data(opened: Opened) -> Json:
         "gone": [i for i in own if i not in after],
         "moved": _find_moved(own, after),
         "disabled": [piece.chunk.chunk_id for piece in edited.pieces if not piece.enabled],
-        "chunks": len(shown),
+        "chunks": len(chunks),
         "chunks_added": len(added),
         "chunks_removed": len(removed),
         "embeddings_to_compute": embeddings,

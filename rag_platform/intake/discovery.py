@@ -50,8 +50,8 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a caller says of the sources that the inputs belong to."""
+class SourceOptions:
+    """What the caller wants of the sources that the inputs belong to."""
 
     source: str | None = None
     include: tuple[str, ...] = ()
@@ -103,14 +103,14 @@ def find(
     settings: Settings,
     known: Iterable[Source],
     documents: Sequence[Document],
-    asked: Asked,
+    options: SourceOptions,
 ) -> Finds:
     """What the inputs name, with a refusal for each path that is not there; `known` and `documents`
     are what the namespace has.
 
     Raises InputError for a source that cannot be meant.
     """
-    finder = _Finder(namespace, {source.name: source for source in known}, documents, asked)
+    finder = _Finder(namespace, {source.name: source for source in known}, documents, options)
     for given in inputs:
         if isinstance(given, Content):
             finder.add_content(given)
@@ -129,10 +129,10 @@ class _Finder:
         namespace: str,
         sources: dict[str, Source],
         documents: Sequence[Document],
-        asked: Asked,
+        options: SourceOptions,
     ) -> None:
         self.finds = Finds()
-        self._namespace, self._sources, self._asked = namespace, sources, asked
+        self._namespace, self._sources, self._options = namespace, sources, options
         self._homes = {document.source_uri: document.source for document in documents}
         self._origins = {
             document.origin: document.source_uri
@@ -159,7 +159,7 @@ class _Finder:
         if path.is_dir():
             source, prefix = self._folder_source(path.resolve())
             self._sources[source.name] = source
-            _look_through(source, prefix, self._asked.settle_seconds, self.finds)
+            _look_through(source, prefix, self._options.settle_seconds, self.finds)
         elif path.is_file():
             path = path.resolve()
             source = self._source_around(path) or self._rootless_source("files", path.name)
@@ -173,9 +173,9 @@ class _Finder:
         """The source of what belongs to no folder and no list of URLs. Raises InputError when
         another one is asked for.
         """
-        if self._asked.source not in (None, name):
+        if self._options.source not in (None, name):
             raise InputError(
-                f"{file!r} stands in no folder of source {self._asked.source!r}: --source names a"
+                f"{file!r} stands in no folder of source {self._options.source!r}: --source names a"
                 " folder or a list of URLs; leave it out, and the file is a document of"
                 f" {name!r}, or ingest its folder under that name",
                 code="bad_source",
@@ -186,21 +186,21 @@ class _Finder:
         """The list of URLs a URL belongs to: where it is known already, else the named one. Raises
         InputError for a name of another kind.
         """
-        name = self._homes.get(url) or self._asked.source or "urls"
+        name = self._homes.get(url) or self._options.source or "urls"
         source = self._sources.get(name) or Source(self._namespace, name, "urls", "")
         if source.kind != "urls" or "/" in name:
             raise InputError(
                 f"source {name!r} is no list of URLs; choose another name with --source NAME",
                 code="source_taken",
             )
-        self._sources[name] = replace(source, on_gone=self._asked.on_gone or source.on_gone)
+        self._sources[name] = replace(source, on_gone=self._options.on_gone or source.on_gone)
         return self._sources[name]
 
     def _source_around(self, path: Path) -> Source | None:
         """The folder source that a path lies in, of those that may be meant."""
         for source in self._sources.values():
             if (
-                self._asked.source in (None, source.name)
+                self._options.source in (None, source.name)
                 and source.kind == "folder"
                 and path.is_relative_to(source.root)
             ):
@@ -211,16 +211,16 @@ class _Finder:
         """The source a folder belongs to, and the folder's path inside it. Raises InputError when
         the name has another root.
         """
-        asked, namespace = self._asked, self._namespace
+        options, namespace = self._options, self._namespace
         if source := self._source_around(path):
             given = {
                 key: value
                 for key in ("include", "exclude", "on_gone")
-                if (value := getattr(asked, key))
+                if (value := getattr(options, key))
             }
             relative = path.relative_to(source.root).as_posix()
             return replace(source, **given), "" if relative == "." else relative
-        name = asked.source or path.name
+        name = options.source or path.name
         if name in _ROOTLESS or "/" in name or not name:
             raise InputError(
                 f"{name!r} cannot name a source; choose another with --source NAME",
@@ -232,9 +232,9 @@ class _Finder:
                 " folder a name of its own with --source NAME",
                 code="source_taken",
             )
-        on_gone, root = asked.on_gone or "retire", str(path)
+        on_gone, root = options.on_gone or "retire", str(path)
         return Source(
-            namespace, name, "folder", root, asked.include, asked.exclude, on_gone=on_gone
+            namespace, name, "folder", root, options.include, options.exclude, on_gone=on_gone
         ), ""
 
     def _file_uri(self, path: Path) -> str:

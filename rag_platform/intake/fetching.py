@@ -51,7 +51,7 @@ _NEVER = tuple(map(ipaddress.ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A downloaded body and what the server said of it; the content type is the server's claim,
+    """A downloaded body and what the server declared; the content type is the server's claim,
     callers judge by content.
     """
 
@@ -128,11 +128,15 @@ def download(
     import httpcore
 
     deadline = time.monotonic() + limits.seconds
-    asked = {"User-Agent": "rag-platform", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+    request_headers = {
+        "User-Agent": "rag-platform",
+        "Accept": "*/*",
+        "Accept-Encoding": "gzip, deflate",
+    }
     if etag:
-        asked["If-None-Match"] = etag
+        request_headers["If-None-Match"] = etag
     if last_modified:
-        asked["If-Modified-Since"] = last_modified
+        request_headers["If-Modified-Since"] = last_modified
     backend = _GuardedBackend(limits, resolve or addresses, deadline)
     target = check_url(url, limits)
     with (
@@ -145,7 +149,7 @@ def download(
             with pool.stream(
                 "GET",
                 str(target),
-                headers=[("Host", target.netloc.decode("ascii")), *asked.items()],
+                headers=[("Host", target.netloc.decode("ascii")), *request_headers.items()],
             ) as response:
                 headers = {
                     key.decode("latin-1").lower(): value.decode("latin-1")
@@ -218,7 +222,7 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
     """Why nothing is fetched from this address, or an empty string; `private_allowed` lets private
     and loopback ones pass.
 
-    An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4, Teredo) is judged by both.
+    An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4, Teredo) is checked by both.
     """
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id:
@@ -287,10 +291,10 @@ def _status_error(url: str, status: int) -> FetchError:
 
 
 def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bool) -> Fetched:
-    said = Message()
-    said["Content-Type"] = headers.get("content-type", "")
-    said["Content-Disposition"] = headers.get("content-disposition", "")
-    name = said.get_filename() or unquote(
+    fields = Message()
+    fields["Content-Type"] = headers.get("content-type", "")
+    fields["Content-Disposition"] = headers.get("content-disposition", "")
+    name = fields.get_filename() or unquote(
         final_url.split("?")[0].split("#")[0].split("://", 1)[1].partition("/")[2]
     )
     name = "".join(
@@ -302,7 +306,7 @@ def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bo
         final_url,
         b"",
         declared,
-        said.get_content_charset("")[:40],
+        fields.get_content_charset("")[:40],
         name,
         headers.get("etag", ""),
         headers.get("last-modified", ""),
@@ -374,7 +378,7 @@ def _inflate(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
 
 
 class _GuardedBackend:
-    """A network backend of httpcore whose connections go only to judged addresses, and end at the
+    """A network backend of httpcore whose connections go only to checked addresses, and end at the
     deadline.
     """
 
@@ -388,13 +392,13 @@ class _GuardedBackend:
         import httpcore
 
         private = _is_allowed(host, port, self.limits)
-        judged = [
+        checked = [
             _parse_address(found, host)
             for found in _within(self.deadline, self.resolve, host, port)
         ]
-        if not judged:
+        if not checked:
             raise FetchError(f"{host} has no address", code="unresolved", retryable=True)
-        for address in judged:
+        for address in checked:
             if why := refusal(address, private_allowed=private):
                 remedy = (
                     f"; for a server of your own network add '{host}:{port}' to fetching.allow in"
@@ -405,14 +409,14 @@ class _GuardedBackend:
                     f" {why}{'' if refusal(address, private_allowed=True) else remedy}",
                     code="address_refused",
                 )
-        for position, address in enumerate(judged):
+        for position, address in enumerate(checked):
             try:
                 line = httpcore.SyncBackend().connect_tcp(
                     str(address), port, **{**options, "timeout": _left(self.deadline)}
                 )
                 return _GuardedStream(line, self.deadline)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                if position == len(judged) - 1:
+                if position == len(checked) - 1:
                     raise
         raise AssertionError("unreachable")
 

@@ -211,17 +211,17 @@ def _engine(provider: str) -> str:
 
 def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
     if error := message.get("error"):
-        code, said = str(error["code"]), str(error["message"])
+        code, text = str(error["code"]), str(error["message"])
         if error.get("cause"):  # the child has no log of its own
-            log.info("reading failed with %s: %s\n%s", code, said, error["cause"])
+            log.info("reading failed with %s: %s\n%s", code, text, error["cause"])
         if code == "invalid_config":
-            raise ConfigError(said)
+            raise ConfigError(text)
         if code == "out_of_memory":
-            said = (
+            text = (
                 f"reading it needs more than {memory_mb} MB; raise the memory limit in"
                 " settings.yaml, or split the file"
             )
-        raise DocumentError(said, code=code)
+        raise DocumentError(text, code=code)
 
 
 # --- PDFs, over windows of pages ----------------------------------------------------------------

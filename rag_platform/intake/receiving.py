@@ -23,7 +23,7 @@ from rag_platform.errors import (
     IntegrityError,
     disk_full,
 )
-from rag_platform.intake.discovery import Asked, Found, Input, find
+from rag_platform.intake.discovery import Found, Input, SourceOptions, find
 from rag_platform.intake.downloading import download, is_url
 from rag_platform.intake.loading import choose, loader_of_name, sniff
 from rag_platform.ir import Document, Json, Version
@@ -101,7 +101,7 @@ def receive(
     ):
         if value not in known:
             raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
-    asked = Asked(
+    source_options = SourceOptions(
         options.source, options.include, options.exclude, options.on_gone, options.settle_seconds
     )
     strategy, ledger = workspace.strategy, workspace.ledger
@@ -113,7 +113,7 @@ def receive(
             workspace.settings,
             books.sources.values(),
             list(books.documents.values()),
-            asked,
+            source_options,
         )
         ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
         for source in finds.sources.values():

@@ -95,8 +95,8 @@ def _command(pid: int, unknown: str) -> str:
         # for a moment after its start a process has none
         return command or ("" if state in "ZX" else unknown)
     try:
-        asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout
+        ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        return subprocess.run(ps, capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return unknown
 

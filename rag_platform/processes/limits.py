@@ -166,8 +166,8 @@ def wait(
     Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at
     the deadline of the query, and CancelledError when that is cancelled; the call itself runs on.
     """
-    asked = deadline.left(seconds) if deadline is not None else seconds
-    ends = time.monotonic() + asked
+    allowed = deadline.left(seconds) if deadline is not None else seconds
+    ends = time.monotonic() + allowed
     polls = deadline is not None and deadline.cancelled is not None
     while True:
         left = max(0.0, ends - time.monotonic())
@@ -181,9 +181,11 @@ def wait(
             if deadline is not None:
                 deadline.check(stage)
             if time.monotonic() >= ends:
-                told = setting if asked == seconds else "retrieval.query_seconds left no more"
+                limit = setting if allowed == seconds else "retrieval.query_seconds left no more"
                 raise ProviderError(
-                    f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage
+                    f"{stage} took longer than {allowed:.3g} s ({limit})",
+                    code="deadline",
+                    stage=stage,
                 ) from error
 
 
