@@ -20,7 +20,7 @@ QUESTION = "What is the maximum upload size?"
 
 
 @pytest.fixture
-def is_crowded(monkeypatch: pytest.MonkeyPatch) -> None:
+def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
     """One question is as many as this process has processors for."""
     monkeypatch.setattr(limits.searches, "places", 1)
 
