@@ -233,14 +233,14 @@ class Turns:
         """A place for the length of the block; after waiting `seconds` for one the block runs
         without (False).
         """
-        held = self._take(seconds)
+        held = self._acquire(seconds)
         try:
             yield held
         finally:
             if held:
-                self._give_back()
+                self._release()
 
-    def _take(self, seconds: float) -> bool:
+    def _acquire(self, seconds: float) -> bool:
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -256,7 +256,7 @@ class Turns:
                 return False
         return True  # the place came at the last moment
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().release()  # the place goes to the one who waited longest

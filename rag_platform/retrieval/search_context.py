@@ -24,9 +24,7 @@ class Search(Fallbacks):
     request: QueryRequest
     trace: tracing.Trace
     deadline: Deadline
-    without: tuple[
-        str, ...
-    ] = ()  # what is given up for the load, as `limits.parts_to_skip` names it
+    without: tuple[str, ...] = ()  # what `limits.parts_to_skip` gives up for the load
 
     def record(self, name: str, value: object) -> None:
         """Record a fact of this namespace's search in the trace, under its name where several are
