@@ -34,6 +34,7 @@ from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 QUESTIONS = Path(__file__).with_name("answers_questions.yaml")
 NAMESPACE = "answers"
@@ -71,8 +72,10 @@ def build(home: Path, folder: Path, strategy_name: str) -> None:
         "store": store,
         "ledger": Ledger(store.ledger_path),
     }
-    received = receive([folder], NAMESPACE, options=ReceiveOptions(), **parts)
-    ingest_versions([parts["ledger"].version(item) for item in received.to_process], **parts)
+    received = receive([folder], NAMESPACE, Workspace(**parts), ReceiveOptions())
+    ingest_versions(
+        [parts["ledger"].version(item) for item in received.to_process], Workspace(**parts)
+    )
     manifest, checks = build_candidate(NAMESPACE, **parts)
     assert all(check.passed for check in checks), checks
     publish_candidate(

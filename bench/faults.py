@@ -39,12 +39,14 @@ from rag_platform.config.settings import (
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, Edit, MediaLink, Section, StageOutcome, Version, View
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.storage.store import Store, read_records
+from rag_platform.workspace import Workspace
 
 IMAGES = (".png", ".bmp", ".jpg", ".gif", ".svg")
 
@@ -90,12 +92,12 @@ class Bench:
             "ledger": self.ledger,
         }
         started = time.perf_counter()
-        reception = receive([target, neighbour], namespace, options=ReceiveOptions(), **parts)
+        reception = receive([target, neighbour], namespace, Workspace(**parts), ReceiveOptions())
         self.warnings = {}
         ingest_versions(
             [self.ledger.version(item) for item in reception.to_process],
-            on_outcome=self.note,
-            **parts,
+            Workspace(**parts),
+            hooks=Hooks(on_outcome=self.note),
         )
         seconds = time.perf_counter() - started
         own = [

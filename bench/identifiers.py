@@ -40,6 +40,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MODES = ("hybrid", "sparse")
@@ -252,8 +253,8 @@ def built(
             for n, thing in enumerate(things[start : start + TEXTS_A_FILE])
         )
         (folder / f"notes-{start:06d}.md").write_text("\n".join(sections), encoding="utf-8")
-    reception = receive([folder], "bench", options=ReceiveOptions(), **parts)
-    ingest_versions([ledger.version(item) for item in reception.to_process], **parts)
+    reception = receive([folder], "bench", Workspace(**parts), ReceiveOptions())
+    ingest_versions([ledger.version(item) for item in reception.to_process], Workspace(**parts))
     manifest, checks = build_candidate("bench", **parts)
     assert all(check.passed for check in checks), checks
     publish_candidate("bench", manifest.release_id, settings=settings, store=store, ledger=ledger)

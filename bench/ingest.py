@@ -28,13 +28,15 @@ from sizes import of_strategy, require_size
 
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.versions import VersionBuild
-from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.processes.jobs import Progress
 from rag_platform.registry import build
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot, Workspace
 
 NAMESPACE = "bench"
 
@@ -53,11 +55,10 @@ class Root:
         return receive(
             [folder],
             NAMESPACE,
-            strategy=self.strategy,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-            options=ReceiveOptions(),
+            Workspace(
+                strategy=self.strategy, settings=self.settings, store=self.store, ledger=self.ledger
+            ),
+            ReceiveOptions(),
         )
 
     def versions(self, ids: Sequence[str]) -> list[Version]:
@@ -68,10 +69,9 @@ class Root:
         """The seven stages, without Dagster."""
         return ingest_versions(
             versions,
-            settings=self.settings,
-            strategy=self.strategy,
-            store=self.store,
-            ledger=self.ledger,
+            Workspace(
+                settings=self.settings, strategy=self.strategy, store=self.store, ledger=self.ledger
+            ),
         )
 
 
@@ -165,7 +165,10 @@ def run_dagster(root: Root, ids: Sequence[str]) -> float:
     job = root.ledger.add_job("ingest", NAMESPACE, {"version_ids": list(ids)})
     with dg.DagsterInstance.get() as instance:
         work = Work(
-            job, root.settings, root.store, root.ledger, instance, Progress(root.ledger, job.job_id)
+            job,
+            DataRoot(settings=root.settings, store=root.store, ledger=root.ledger),
+            instance,
+            Progress(root.ledger, job.job_id),
         )
         return timed(lambda: run_documents(work))[0]
 

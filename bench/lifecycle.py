@@ -30,13 +30,14 @@ from rag_platform.documents.versions import VersionBuild
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.dense import read_matrix
 from rag_platform.indexes.lexical import open_reader
-from rag_platform.ingestion.batches import IngestionTotals
+from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
 from rag_platform.normalisation.edits import canonical
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.releases.verification import verify_release
+from rag_platform.workspace import Workspace
 
 KINDS = {"A": "new", "M": "new_version", "D": "retired"}
 
@@ -99,7 +100,8 @@ def take_in(root: Root, folder: Path) -> Step:
         "ledger": root.ledger,
     }
     reception = timed(
-        "receive", lambda: receive([folder], NAMESPACE, options=ReceiveOptions(sync=True), **parts)
+        "receive",
+        lambda: receive([folder], NAMESPACE, Workspace(**parts), ReceiveOptions(sync=True)),
     )  # type: ignore[arg-type]
     assert isinstance(reception, Reception)
     totals = timed("ingest", lambda: root.ingest(root.versions(reception.to_process)))

@@ -56,6 +56,7 @@ from rag_platform.retrieval.retrievers import Access
 from rag_platform.retrieval.search_context import SearchContext
 from rag_platform.storage.store import Store
 from rag_platform.text.language import language
+from rag_platform.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MATERIAL = Path(os.environ.get("RAG_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
@@ -114,11 +115,11 @@ class Place:
             "ledger": self.ledger,
         }
         reception = receive(
-            [folder], namespace, options=ReceiveOptions(source=namespace, sync=True), **parts
+            [folder], namespace, Workspace(**parts), ReceiveOptions(source=namespace, sync=True)
         )
         stale = stale_versions(self.ledger, namespace, stage_profiles(strategy)["embeddings"])
         wanted = dict.fromkeys([*reception.to_process, *(version.version_id for version in stale)])
-        ingest_versions([self.ledger.version(version) for version in wanted], **parts)
+        ingest_versions([self.ledger.version(version) for version in wanted], Workspace(**parts))
         manifest, checks = build_candidate(namespace, **parts)
         assert all(check.passed or check.severity != "error" for check in checks), checks
         publish_candidate(

@@ -44,7 +44,8 @@ from sizes import described, require_kept, require_size
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
-from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger.ledger import Ledger
@@ -55,6 +56,7 @@ from rag_platform.releases.release_store import OpenRelease, open_release
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import prefers_approximate
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 NAMESPACE = "bench"
@@ -83,12 +85,12 @@ class Shelf:
 
     def receive(self, folder: Path, tags: tuple[str, ...] = ()) -> Reception:
         """Receive a folder."""
-        return receive([folder], NAMESPACE, options=ReceiveOptions(tags=tags), **self.parts())
+        return receive([folder], NAMESPACE, Workspace(**self.parts()), ReceiveOptions(tags=tags))
 
     def ingest(self, reception: Reception) -> IngestionTotals:
         """The seven stages."""
         return ingest_versions(
-            [self.ledger.version(item) for item in reception.to_process], **self.parts()
+            [self.ledger.version(item) for item in reception.to_process], Workspace(**self.parts())
         )
 
     def publish(self) -> str:

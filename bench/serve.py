@@ -30,6 +30,7 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 QUESTION = "What is the maximum throughput of the PX-40?"
@@ -122,8 +123,10 @@ def publish(documents: Path, strategy_name: str) -> str:
         "store": store,
         "ledger": ledger,
     }
-    received = receive([documents], settings.default_namespace, options=ReceiveOptions(), **parts)
-    ingest_versions([ledger.version(item) for item in received.to_process], **parts)
+    received = receive(
+        [documents], settings.default_namespace, Workspace(**parts), ReceiveOptions()
+    )
+    ingest_versions([ledger.version(item) for item in received.to_process], Workspace(**parts))
     manifest, _ = build_candidate(settings.default_namespace, **parts)
     publish_candidate(
         settings.default_namespace,

@@ -43,6 +43,7 @@ from rag_platform.releases.stored_artifacts import Record
 from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 NAMESPACE = "default"
 CONFIG = Path(__file__).resolve().parent.parent / "config"
@@ -163,7 +164,10 @@ class Place:
     def receive(self, *inputs: Path) -> Reception:
         """Take in the inputs, or the watched folder as it is now."""
         return receive(
-            inputs or (self.docs,), NAMESPACE, options=ReceiveOptions(sync=not inputs), **self.parts
+            inputs or (self.docs,),
+            NAMESPACE,
+            Workspace(**self.parts),
+            ReceiveOptions(sync=not inputs),
         )
 
     def ingest(self, reception: Reception) -> None:
@@ -173,7 +177,7 @@ class Place:
         stale = stale_versions(self.ledger, NAMESPACE, stage_profiles(self.strategy)["embeddings"])
         wanted = dict.fromkeys([*(version.version_id for version in stale), *reception.to_process])
         totals = ingest_versions(
-            [self.ledger.version(version_id) for version_id in wanted], **self.parts
+            [self.ledger.version(version_id) for version_id in wanted], Workspace(**self.parts)
         )
         if totals.failures:
             raise RuntimeError(f"failed documents: {totals.failures}")

@@ -38,6 +38,7 @@ from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 # RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make
 # test-thorough` sets it.
@@ -209,8 +210,12 @@ class Shelf:
             "store": self.store,
             "ledger": self.ledger,
         }
-        reception = receive(paths, namespace, options=ReceiveOptions(tags=tags, sync=sync), **parts)
-        ingest_versions([self.ledger.version(item) for item in reception.to_process], **parts)
+        reception = receive(
+            paths, namespace, Workspace(**parts), ReceiveOptions(tags=tags, sync=sync)
+        )
+        ingest_versions(
+            [self.ledger.version(item) for item in reception.to_process], Workspace(**parts)
+        )
         manifest, checks = build_candidate(namespace, **parts)
         assert all(check.passed for check in checks), checks
         publish_candidate(

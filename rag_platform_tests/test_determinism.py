@@ -72,7 +72,7 @@ def outputs(
     """Relative path to bytes of everything that ingestion derived from the files, in a fresh data
     root.
     """
-    pool = isolation.Pool(processes)
+    pool = isolation.new_pool(processes)
     monkeypatch.setattr(isolation, "_pool", pool)
     settings = load_settings({"home": home})
     store = Store(settings.home)

@@ -88,17 +88,17 @@ def test_every_key_of_the_shipped_file_has_a_variable() -> None:
         )
     )
 
-    def keys(values: Mapping[str, Any], above: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
+    def keys(values: Mapping[str, Any], above: str = "") -> set[str]:
         return {
             key
             for name, value in values.items()
             for key in (
-                keys(value, (*above, name)) if isinstance(value, dict) else {(*above, name)}
+                keys(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}"}
             )
         }
 
     assert keys(shipped) <= set(variables())
     assert (
         isinstance(Settings(), Section)
-        and variables()[("server", "processes")] == "RAG_SERVER__PROCESSES"
+        and variables()["server.processes"] == "RAG_SERVER__PROCESSES"
     )

@@ -55,9 +55,9 @@ def test_a_retry_is_promised_only_where_it_may_help() -> None:
     def item(code: str) -> JobItem:
         return JobItem("docs/a.pdf", "a", "default.a@1", "new", "failed", code)
 
-    passing = jobs.failed_documents([item("timeout")], "job_1")
-    lasting = jobs.failed_documents([item("encrypted"), item("empty_file")], "job_1")
-    both = jobs.failed_documents([item("timeout"), item("encrypted")], "job_1")
+    passing = jobs.describe_failures([item("timeout")], "job_1")
+    lasting = jobs.describe_failures([item("encrypted"), item("empty_file")], "job_1")
+    both = jobs.describe_failures([item("timeout"), item("encrypted")], "job_1")
     assert passing == "1 documents failed; `rag jobs retry job_1` tries them again"
     assert (
         "jobs retry" not in lasting

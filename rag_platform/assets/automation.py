@@ -18,18 +18,19 @@ from rag_platform.assets.partitions import (
     namespaces,
 )
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import busy, concerns, end_orphans, recorded, was_killed
+from rag_platform.assets.runs import busy, concerns, end_orphans, record_job, was_killed
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.ingestion.job_start import start_ingest
-from rag_platform.intake.discovery import Input, synced_inputs
-from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
+from rag_platform.intake.discovery import Input, inputs_to_sync
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.schema import Job, Source
 from rag_platform.processes import jobs
 from rag_platform.releases.publishing import is_behind_ledger
 from rag_platform.releases.release_store import current
+from rag_platform.workspace import DataRoot
 
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _RUNS_LOOKED_AT = 50
@@ -58,9 +59,10 @@ def inbox(
     context: dg.SensorEvaluationContext, platform: Platform
 ) -> dg.SensorResult | dg.SkipReason:
     """Run requests for what changed in the inbox since the last tick."""
+    root = platform.root
     folders = {
         p.name: _snapshot(p)
-        for p in sorted(platform.store.inbox_dir.glob("*"))
+        for p in sorted(root.store.inbox_dir.glob("*"))
         if p.is_dir() and not p.name.startswith(".")
     }
     before = json.loads(context.cursor or "{}")
@@ -70,16 +72,17 @@ def inbox(
     requests: list[dg.RunRequest] = []
     keys: list[str] = []
     problems: list[str] = []
-    taken: list[str] = []
+    received: list[str] = []
+    options = ReceiveOptions(sync=True, settle_seconds=root.settings.inbox_settle_seconds)
     for name in changed:
         try:
-            reception = _receive(platform, name, [platform.store.inbox_dir / name])
+            reception = receive([root.store.inbox_dir / name], name, root.workspace(name), options)
         # one folder must never stop the others; without its mark it is tried again at the next tick
         except RagError as error:
             problems.append(f"{name}: {error.message}")
             folders.pop(name)
             continue
-        taken.append(name)
+        received.append(name)
         if arriving := [item.source_uri for item in reception.items if item.code == "arriving"]:
             problems.append(
                 f"{name}: {len(arriving)} files may still be written, e.g. {arriving[0]}"
@@ -98,7 +101,6 @@ def inbox(
             )
     for problem in problems:
         context.log.warning(problem)
-    additions = [document_versions.build_add_request(keys), namespaces.build_add_request(taken)]
     skip = (
         None if requests else dg.SkipReason("; ".join(problems) or "what changed is held already")
     )
@@ -106,7 +108,10 @@ def inbox(
         run_requests=requests,
         skip_reason=skip,
         cursor=json.dumps(folders),
-        dynamic_partitions_requests=additions,
+        dynamic_partitions_requests=[
+            document_versions.build_add_request(keys),
+            namespaces.build_add_request(received),
+        ],
     )
 
 
@@ -128,18 +133,19 @@ def release_when_quiet(
     What is due is read off the ledger and the published release, so nothing is missed while the
     daemon is away, and the runs of a backfill come to one release.
     """
-    end_orphans(context.instance, platform.ledger, platform.settings.jobs)
-    mark = _written(platform.store.ledger_path)
+    root = platform.root
+    end_orphans(context.instance, root.ledger, root.settings.jobs)
+    mark = _ledger_mark(root.store.ledger_path)
     if context.cursor == mark:
         return dg.SkipReason("nothing was written since nothing was due")
-    names = list(platform.ledger.namespaces())
-    waiting = busy(context.instance, platform.ledger, names)
-    due = [name for name in names if name not in waiting and _due(context, platform, name)]
+    names = list(root.ledger.namespaces())
+    waiting = busy(context.instance, root.ledger, names)
+    due = [name for name in names if name not in waiting and _is_due(context, root, name)]
     context.instance.add_dynamic_partitions(namespaces.name or "", due)
     requests = [
         dg.RunRequest(
             partition_key=name,
-            run_key=_run_key(context.instance, platform, name),
+            run_key=_run_key(context.instance, root, name),
             tags={NAMESPACE_TAG: name},
         )
         for name in due
@@ -165,10 +171,11 @@ def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
     could not be brought up to date.
     """
     problems: list[str] = []
-    with recorded(context, platform.ledger, "sync", ""):
-        for namespace in platform.ledger.namespaces():
+    root = platform.root
+    with record_job(context, root.ledger, "sync", ""):
+        for namespace in root.ledger.namespaces():
             try:
-                job = _synced(context, platform, namespace)
+                job = _sync(context, root, namespace)
             except RagError as error:  # one namespace must never stop the others
                 problems.append(f"{namespace}: [{error.code}] {error.message}")
                 continue
@@ -198,49 +205,34 @@ def nightly(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
     return dg.RunRequest()
 
 
-def _synced(context: dg.OpExecutionContext, platform: Platform, namespace: str) -> Job:
+def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job:
     """The job that brought a namespace up to date, in its final state; folders that are away are
     left alone.
     """
     inputs: list[Input] = []
-    for source in platform.ledger.sources(namespace):
+    for source in root.ledger.sources(namespace):
         if source.kind == "folder" and not Path(source.root).is_dir():
             context.log.warning(
                 f"{namespace}: the folder of source {source.name!r} is away; its documents stay as"
                 " they are"
             )
-        elif source.kind == "folder" or _has_urls(platform, namespace, source):
-            inputs += synced_inputs(platform.ledger, namespace, source.name)
+        elif source.kind == "folder" or _has_urls(root, namespace, source):
+            inputs += inputs_to_sync(root.ledger, namespace, source.name)
     started = start_ingest(
         inputs,
         namespace,
-        settings=platform.settings,
-        strategy=platform.strategy(namespace),
-        store=platform.store,
-        ledger=platform.ledger,
-        options=ReceiveOptions(sync=True),
-        wait=platform.settings.jobs.lock_seconds,
+        root.workspace(namespace),
+        ReceiveOptions(sync=True),
+        wait=root.settings.jobs.lock_seconds,
     )
     if started.process is None:
         return started.job
-    return jobs.wait(started.job.job_id, started.process, platform.ledger, platform.store)
+    return jobs.wait(started.job.job_id, started.process, root.ledger, root.store)
 
 
-def _has_urls(platform: Platform, namespace: str, source: Source) -> bool:
+def _has_urls(root: DataRoot, namespace: str, source: Source) -> bool:
     return source.kind == "urls" and bool(
-        platform.ledger.documents(namespace, source=source.name, status="active")
-    )
-
-
-def _receive(platform: Platform, namespace: str, inputs: Sequence[Input]) -> Reception:
-    return receive(
-        inputs,
-        namespace,
-        strategy=platform.strategy(namespace),
-        settings=platform.settings,
-        store=platform.store,
-        ledger=platform.ledger,
-        options=ReceiveOptions(sync=True, settle_seconds=platform.settings.inbox_settle_seconds),
+        root.ledger.documents(namespace, source=source.name, status="active")
     )
 
 
@@ -261,16 +253,16 @@ def _ingest_requests(
     ]
 
 
-def _due(context: dg.SensorEvaluationContext, platform: Platform, namespace: str) -> bool:
+def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str) -> bool:
     """True when a release of the namespace would differ from the published one and can be built."""
     try:
-        if not is_behind_ledger(namespace, platform.settings, platform.store, platform.ledger):
+        if not is_behind_ledger(namespace, root.settings, root.store, root.ledger):
             return False
-        profile = stage_profiles(platform.strategy(namespace))["embeddings"]
+        profile = stage_profiles(root.workspace(namespace).strategy)["embeddings"]
     except RagError as error:  # one namespace must never stop the others
         context.log.warning(f"{namespace}: {error.message}")
         return False
-    stale = sum(1 for _ in stale_versions(platform.ledger, namespace, profile))
+    stale = sum(1 for _ in stale_versions(root.ledger, namespace, profile))
     if stale:
         context.log.info(
             f"{namespace}: {stale} live versions were built under another config; a release waits"
@@ -279,38 +271,31 @@ def _due(context: dg.SensorEvaluationContext, platform: Platform, namespace: str
     return not stale
 
 
-def _run_key(instance: dg.DagsterInstance, platform: Platform, namespace: str) -> str:
-    """Names the release of what is live after the newest run; one that was killed is asked for
+def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> str:
+    """The key of the release of what is live after the newest run; one that was killed is asked for
     again, as often as a document is tried.
     """
-    live = {version.version_id: version.edition for _, version in platform.ledger.live(namespace)}
+    live = {version.version_id: version.edition for _, version in root.ledger.live(namespace)}
     ended = instance.get_runs(dg.RunsFilter(statuses=_ENDED), limit=_RUNS_LOOKED_AT)
     others = (run for run in ended if run.job_name != release_job.name)
     newest = next(
-        (run.run_id for run in others if concerns(run, platform.ledger) in (namespace, None)), ""
+        (run.run_id for run in others if concerns(run, root.ledger) in (namespace, None)), ""
     )
-    told = [
-        namespace,
-        live,
-        stage_profiles(platform.strategy(namespace)),
-        current(platform.store, namespace),
-        newest,
-    ]
-    key = (
-        f"{namespace}:{hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]}"
-    )
+    profiles = stage_profiles(root.workspace(namespace).strategy)
+    parts = [namespace, live, profiles, current(root.store, namespace), newest]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    key = f"{namespace}:{digest[:16]}"
     failed = instance.get_runs(
         dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
     )
     lost = sum(
-        run.tags.get("dagster/run_key", "").startswith(f"{key}:")
-        and was_killed(run, platform.ledger)
+        run.tags.get("dagster/run_key", "").startswith(f"{key}:") and was_killed(run, root.ledger)
         for run in failed
     )
-    return f"{key}:{min(lost, platform.settings.jobs.max_attempts - 1)}"
+    return f"{key}:{min(lost, root.settings.jobs.max_attempts - 1)}"
 
 
-def _written(ledger: Path) -> str:
+def _ledger_mark(ledger: Path) -> str:
     """A mark of the ledger's files that changes when something is written."""
     stats = [
         path.stat() for path in (ledger, ledger.with_name(ledger.name + "-wal")) if path.is_file()

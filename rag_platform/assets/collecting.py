@@ -11,14 +11,13 @@ import dagster as dg
 from rag_platform.assets.event_erasing import Events
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import document_versions
-from rag_platform.config.settings import Settings
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.observability.redaction import Names
 from rag_platform.releases.garbage_collection import Collected, OnProgress, alone, collect
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 
 @dataclass(frozen=True)
@@ -42,27 +41,23 @@ class PartitionKeys:
         """
         self.drop(keys)
         events = Events(self.instance)
-        return events.forget(keys, names), events.unreached()
+        return events.forget(keys, names), events.list_unreached()
 
     def count_records(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         """How many records are left that `forget` would erase, and what could not be looked
         into.
         """
         events = Events(self.instance)
-        return events.count(keys, names), events.unreached()
+        return events.count(keys, names), events.list_unreached()
 
 
 def run_collection(
-    job: Job,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
-    instance: dg.DagsterInstance,
-    on_progress: OnProgress,
+    job: Job, root: DataRoot, instance: dg.DagsterInstance, on_progress: OnProgress
 ) -> Collected:
     """What a `gc` job, or the purge of a `delete` job, removed. Raises BusyError naming who writes
     or receives.
     """
+    settings, store, ledger = root.settings, root.store, root.ledger
     scope = (
         read_record(store, job.namespace, job.args["sequence"]) if job.kind == "delete" else None
     )

@@ -1,9 +1,8 @@
-"""Everything of Dagster that is used here and is not public, for the minor version that it was
-checked with.
+"""Everything private of Dagster that is used, for the minor version that it was checked with.
 
-Where another version is installed, or a name is gone, `ABSENT` says so and the public way is taken:
-events are logged one by one, the event log is Dagster's own, and what Dagster keeps about deleted
-documents is named as not reached. No other module imports from Dagster's private modules.
+With another version, or where a name is gone, `ABSENT` says why and the public way is taken: events
+are logged one by one, the event log is Dagster's own, and what Dagster keeps about deleted
+documents is reported as not reached. No other module imports from Dagster's private modules.
 """
 
 import importlib

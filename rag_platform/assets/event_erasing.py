@@ -1,8 +1,8 @@
-"""Takes documents out of what Dagster keeps, in any storage that is an SQL database: events, runs,
-backfills, ticks, captured output.
+"""Erases documents from what Dagster keeps in SQL databases and in files: events, runs, backfills,
+ticks, captured output.
 
-The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are read and changed
-alike; what is kept otherwise is named.
+The tables are those of Dagster's own storages, so SQLite, PostgreSQL and MySQL are alike; storages
+of another kind are named.
 """
 
 import json
@@ -58,23 +58,20 @@ class Events:
 
     def forget(self, keys: Collection[str], names: redaction.Names) -> int:
         """Drop what was recorded under partition keys, and erase the words of whatever else names
-        the documents; how many records.
+        the documents. Returns the number of records.
         """
         changed = 0
         for place in self._places(names):
-            made = list(_quoting(place, names))
-            if made:
+            rewritten = list(_quoting(place, names))
+            if rewritten:
                 with _overwriting(place.connect) as db:
-                    for record_id, text in made:
-                        db.execute(
-                            place.table.update()
-                            .where(place.table.c.id == record_id)
-                            .values({place.column.name: text})
-                        )
-            changed += len(made)
+                    for record_id, text in rewritten:
+                        change = place.table.update().where(place.table.c.id == record_id)
+                        db.execute(change.values({place.column.name: text}))
+            changed += len(rewritten)
         if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
             changed += drop_partitions(storage, sorted(keys))
-        if (folder := self._captured()) is not None:
+        if (folder := self._output_folder()) is not None:
             changed += redaction.erase(folder, names)
         return changed
 
@@ -83,26 +80,22 @@ class Events:
         left = sum(1 for place in self._places(names) for _ in _quoting(place, names))
         if isinstance(storage := self.instance.event_log_storage, SqlEventLogStorage):
             with storage.index_connection() as db:
-                for part in _parts(sorted(keys)):
+                for part in _slices(sorted(keys)):
                     for table in (SqlEventLogStorageTable, AssetCheckExecutionsTable):
-                        left += len(
-                            db.execute(select(table.c.id).where(table.c.partition.in_(part))).all()
-                        )
-        return left + (
-            redaction.quoting(folder, names) if (folder := self._captured()) is not None else 0
-        )
+                        found = select(table.c.id).where(table.c.partition.in_(part))
+                        left += len(db.execute(found).all())
+        if (folder := self._output_folder()) is not None:
+            left += redaction.quoting(folder, names)
+        return left
 
-    def unreached(self) -> list[str]:
+    def list_unreached(self) -> list[str]:
         """What can be neither searched nor changed here, with the reason."""
+        instance, output = self.instance, (LocalComputeLogManager, NoOpComputeLogManager)
         kinds: Sequence[tuple[str, Any, Any]] = (
-            ("events", self.instance.event_log_storage, SqlEventLogStorage),
-            ("runs and backfills", self.instance.run_storage, SqlRunStorage),
-            ("ticks", self.instance.schedule_storage, SqlScheduleStorage),
-            (
-                "captured output",
-                self.instance.compute_log_manager,
-                (LocalComputeLogManager, NoOpComputeLogManager),
-            ),
+            ("events", instance.event_log_storage, SqlEventLogStorage),
+            ("runs and backfills", instance.run_storage, SqlRunStorage),
+            ("ticks", instance.schedule_storage, SqlScheduleStorage),
+            ("captured output", instance.compute_log_manager, output),
         )
         reason = (
             f"which is opened no more: {ABSENT}"
@@ -115,14 +108,14 @@ class Events:
             for what, storage, known in kinds
             if storage is not None and not isinstance(storage, known)
         ]
-        if (folder := self._captured()) is not None:
+        if (folder := self._output_folder()) is not None:
             found += [
                 f"{path.name} of Dagster's captured output is packed in a way that is not read"
                 for path in redaction.opaque(folder)
             ]
         return found
 
-    def _captured(self) -> Path | None:
+    def _output_folder(self) -> Path | None:
         """The folder of what runs printed, None where there is none."""
         manager = self.instance.compute_log_manager
         if not isinstance(manager, LocalComputeLogManager):
@@ -132,16 +125,12 @@ class Events:
 
     def _places(self, names: redaction.Names) -> Iterator[_Place]:
         events, storage = SqlEventLogStorageTable, self.instance.event_log_storage
+        assets, checks = AssetKeyTable, AssetCheckExecutionsTable
         if isinstance(storage, SqlEventLogStorage):
-            yield _Place(storage.index_connection, events, events.c.event)
-            yield _Place(
-                storage.index_connection, AssetKeyTable, AssetKeyTable.c.last_materialization
-            )
-            yield _Place(
-                storage.index_connection,
-                AssetCheckExecutionsTable,
-                AssetCheckExecutionsTable.c.evaluation_event,
-            )
+            connect = storage.index_connection
+            yield _Place(connect, events, events.c.event)
+            yield _Place(connect, assets, assets.c.last_materialization)
+            yield _Place(connect, checks, checks.c.evaluation_event)
         if isinstance(storage, SqliteEventLogStorage):  # a database for each run
             for run_id in _runs_that_name(storage, names):
                 yield _Place(partial(storage.run_connection, run_id), events, events.c.event)
@@ -153,9 +142,7 @@ class Events:
 
 
 def _runs_that_name(storage: SqliteEventLogStorage, names: redaction.Names) -> Iterator[str]:
-    """Runs whose databases name a document; Dagster's way of opening one costs too much to open all
-    of them so.
-    """
+    """Runs whose databases name a document; opened directly, for Dagster's own way is slow."""
     for run_id in storage.get_all_run_ids():
         with closing(sqlite3.connect(storage.path_for_shard(run_id), timeout=30)) as db:
             # it is, with the first event
@@ -187,13 +174,13 @@ def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]
     after = 0
     while True:
         with place.connect() as db:
-            asked = (
+            query = (
                 select(place.table.c.id, place.column)
                 .where(place.table.c.id > after)
                 .order_by(place.table.c.id)
                 .limit(_BATCH)
             )
-            rows = db.execute(asked).all()
+            rows = db.execute(query).all()
         for record_id, text in rows:
             after = record_id
             if text and names.stand_in(text.encode("utf-8", "surrogatepass")):
@@ -207,25 +194,27 @@ def _quoting(place: _Place, names: redaction.Names) -> Iterator[tuple[int, str]]
 def drop_partitions(
     storage: SqlEventLogStorage, keys: Sequence[str], asset: str | None = None
 ) -> int:
-    """Forget every event and check about some partitions, of one asset or of whichever; how many
-    events.
+    """Forget every event and check about some partitions, of one asset or of all. Returns the
+    number of events.
     """
     events, checks, tags = SqlEventLogStorageTable, AssetCheckExecutionsTable, AssetEventTagsTable
     made, dropped, runs, assets = dg.DagsterEventType.ASSET_MATERIALIZATION.value, 0, set(), set()
 
-    def meant(table: Table, part: Sequence[str]) -> ColumnElement[bool]:
+    def rows_of(table: Table, part: Sequence[str]) -> ColumnElement[bool]:
         among = table.c.partition.in_(part)
         return among if asset is None else among & (table.c.asset_key == asset)
 
     with _overwriting(storage.index_connection) as index:
-        for part in _parts(keys):
+        for part in _slices(keys):
             rows = index.execute(
-                select(events.c.id, events.c.run_id, events.c.asset_key).where(meant(events, part))
+                select(events.c.id, events.c.run_id, events.c.asset_key).where(
+                    rows_of(events, part)
+                )
             ).all()
-            for ids in _parts([row.id for row in rows]):
+            for ids in _slices([row.id for row in rows]):
                 index.execute(tags.delete().where(tags.c.event_id.in_(ids)))
-            index.execute(checks.delete().where(meant(checks, part)))
-            index.execute(events.delete().where(meant(events, part)))
+            index.execute(checks.delete().where(rows_of(checks, part)))
+            index.execute(events.delete().where(rows_of(events, part)))
             dropped += len(rows)
             runs |= {row.run_id for row in rows}
             assets |= {row.asset_key for row in rows if row.asset_key}
@@ -242,11 +231,11 @@ def drop_partitions(
             )
     for run_id in sorted(runs) if storage.is_run_sharded else ():
         with _overwriting(partial(storage.run_connection, run_id)) as run:
-            for part in _parts(keys):
-                run.execute(events.delete().where(meant(events, part)))
+            for part in _slices(keys):
+                run.execute(events.delete().where(rows_of(events, part)))
     return dropped
 
 
-def _parts(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _slices(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
     for start in range(0, len(values), _BATCH):
         yield values[start : start + _BATCH]

@@ -2,14 +2,13 @@
 
 A run takes any number of versions, logs one materialisation for each (version, stage) that
 succeeded, and fails at its end when a document failed: the UI then shows exactly the failed
-partitions, and a retry of those clears them. One run per partition would cost seconds each.
+partitions, and a retry of those clears them. A run for each partition would cost seconds each.
 """
 
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -17,17 +16,18 @@ import dagster as dg
 from rag_platform.assets.dagster_private import log_materializations
 from rag_platform.assets.partitions import document_versions, stage_code_versions, stage_tags
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import Record, recorded
-from rag_platform.config.profiles import INGESTION_STAGES, strategy_config_id
+from rag_platform.assets.runs import run_of_job
+from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import load_settings
-from rag_platform.ingestion.batches import IngestionTotals, OnProgress, ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.ir import StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem
-from rag_platform.observability import tracing
-from rag_platform.processes.jobs import Progress, failed_documents
+from rag_platform.processes.jobs import Progress, describe_failures
 from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks, is_severe
 from rag_platform.releases.manifest import CheckResult
+from rag_platform.workspace import Workspace
 
 _EVENTS_AT_ONCE = 128
 _SHOWN_AFTER_SECONDS = 2.0
@@ -68,9 +68,7 @@ def specs() -> Sequence[dg.AssetSpec]:
 
 
 def check_specs() -> Sequence[dg.AssetCheckSpec]:
-    """The checks of single documents; a document with pages has a result for each, under its own
-    partition.
-    """
+    """The checks of single documents."""
     # partitioned checks are a preview; the pinned minor version is our answer to that
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)
@@ -93,76 +91,9 @@ def ingestion(
     context: dg.AssetExecutionContext, platform: Platform
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
-    ledger = platform.ledger
-    selected = {key.to_user_string() for key in context.selected_asset_keys}
-    last = max(INGESTION_STAGES.index(stage) for stage in selected)
-    events = EventBatch(context)
-    # as the files are now: a server may have read older ones
-    code_versions = stage_code_versions(platform.settings)
-
-    def on_outcome(version: Version, outcome: StageOutcome) -> None:
-        if outcome.stage in selected:
-            events.add(materialization(version, outcome, code_versions[outcome.stage]))
-            for result in document_checks(outcome):
-                events.judge(evaluation(version, outcome, result))
-
-    def on_embedded(versions: Sequence[Version]) -> None:
-        events.log()
-        for version in versions:
-            ledger.update_job_item(job.job_id, version.version_id, "done")
-
-    def on_failure(version: Version, stage: str, code: str, reason: str) -> None:
-        events.log()
-        state = ledger.version(version.version_id).status
-        context.log.error(
-            f"{version.source_uri}: {stage} failed: [{code}] {reason}"
-            + (" (given up)" if state == "dead" else "")
-        )
-        ledger.update_job_item(
-            job.job_id, version.version_id, "dead" if state == "dead" else "failed", code, reason
-        )
-
     failures: list[tuple[str, str, str]] = []
-    for namespace, versions in _by_namespace(context.partition_keys, platform).items():
-        strategy = platform.strategy(namespace)
-        with (
-            _recorded(context, ledger, namespace, versions) as record,
-            platform.store.writer(
-                namespace,
-                f"ingest run {context.run.run_id}",
-                wait=platform.settings.jobs.lock_seconds,
-            ),
-            tracing.trace(
-                "ingestion",
-                logs_dir=platform.store.logs_dir,
-                namespace=namespace,
-                strategy_config_id=strategy_config_id(strategy),
-                job_id=record.job.job_id,
-            ) as trace,
-        ):
-            job = record.job
-            totals = ingest_versions(
-                versions,
-                settings=platform.settings,
-                strategy=strategy,
-                store=platform.store,
-                ledger=ledger,
-                forced=job.args.get("forced", ()),
-                drafted=job.args.get("drafted"),
-                stages=INGESTION_STAGES[: last + 1],
-                on_outcome=on_outcome,
-                on_failure=on_failure,
-                on_embedded=on_embedded,
-                on_progress=_progress(ledger, job),
-            )
-            events.log()
-            ledger.update_job(
-                job.job_id,
-                trace_id=trace.trace_id,
-                result=add_totals(ledger.job(job.job_id).result, totals),
-            )
-            record.state, record.reason = _ended(ledger, job)
-        failures += totals.failures
+    for namespace, versions in _by_namespace(context.partition_keys, platform.root.ledger).items():
+        failures += _ingest(context, platform.root.workspace(namespace), namespace, versions)
     # nothing: a result would mark every partition of the run as done, the failed ones too
     yield from ()
     if failures:
@@ -173,72 +104,99 @@ def ingestion(
         )
 
 
-def _recorded(
-    context: dg.AssetExecutionContext, ledger: Ledger, namespace: str, versions: Sequence[Version]
-) -> AbstractContextManager[Record]:
-    """The job of this run, or of its part in one namespace."""
-    items = [
-        JobItem(version.source_uri, version.doc_id, version.version_id, "continue")
-        for version in versions
-    ]
-    return recorded(
-        context,
-        ledger,
-        "ingest",
-        namespace,
-        {"version_ids": [version.version_id for version in versions]},
-        items,
-    )
+def _ingest(
+    context: dg.AssetExecutionContext,
+    workspace: Workspace,
+    namespace: str,
+    versions: Sequence[Version],
+) -> list[tuple[str, str, str]]:
+    """(source_uri, code, reason) of the versions of a namespace that failed."""
+    ledger = workspace.ledger
+    items = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in versions]
+    args = {"version_ids": [version.version_id for version in versions]}
+    with run_of_job(context, workspace, "ingest", namespace, args, items) as record:
+        job = record.job
+        events = IngestionEvents(context, workspace, job)
+        totals = ingest_versions(
+            versions,
+            workspace,
+            forced=job.args.get("forced", ()),
+            drafted=job.args.get("drafted"),
+            stages=events.stages,
+            hooks=Hooks(
+                events.on_outcome, events.on_failure, events.on_embedded, _progress(ledger, job)
+            ),
+        )
+        events.log()
+        result = add_totals(ledger.job(job.job_id).result, totals)
+        ledger.update_job(job.job_id, trace_id=record.trace_id, result=result)
+        if "run_id" in job.args:  # the job is the record of this run
+            # documents of a run that ends before embeddings
+            ledger.settle_job_items(job.job_id, "done", "", "")
+            failed = [i for i in ledger.job_items(job.job_id) if i.state in ("failed", "dead")]
+            if failed:
+                record.state, record.reason = "partly", describe_failures(failed, job.job_id)
+    return totals.failures
 
 
-def _ended(ledger: Ledger, job: Job) -> tuple[str, str]:
-    """State and reason of a run's own job whose documents were taken through the stages."""
-    if "run_id" not in job.args:
-        return "", ""
-    ledger.settle_job_items(job.job_id, "done", "", "")  # in a run that ends before embeddings
-    failed = [item for item in ledger.job_items(job.job_id) if item.state in ("failed", "dead")]
-    return ("partly", failed_documents(failed, job.job_id)) if failed else ("done", "")
+class IngestionEvents:
+    """What a run tells Dagster and its job of the selected stages.
 
-
-class EventBatch:
-    """Materialisations that are stored in one transaction: one at a time, each costs two and is
-    serialised three times.
-
-    They are stored before the ledger calls their versions ready, so a process that is killed leaves
-    no document that is live and shows as missing in the UI.
+    Materialisations are stored many in one transaction, since one at a time each costs two. That
+    happens before the ledger calls their versions ready, so a process that is killed leaves no
+    document that is live and shows as missing in the UI.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext) -> None:
-        self._context = context
+    def __init__(self, context: dg.AssetExecutionContext, workspace: Workspace, job: Job) -> None:
+        self._context, self._ledger, self._job = context, workspace.ledger, job
+        self._selected = {key.to_user_string() for key in context.selected_asset_keys}
+        last = max(INGESTION_STAGES.index(stage) for stage in self._selected)
+        self.stages = INGESTION_STAGES[: last + 1]
+        # as the files are now: a server may have read older ones
+        self._code_versions = stage_code_versions(workspace.settings)
         self._pending: list[dg.AssetMaterialization] = []
-        self._judged: list[dg.AssetCheckEvaluation] = []
+        self._checks: list[dg.AssetCheckEvaluation] = []
         self._since = time.monotonic()
 
-    def add(self, event: dg.AssetMaterialization) -> None:
-        """Keep an event for the next `log`, which comes by itself when there are many, or seconds
-        went by.
+    def on_outcome(self, version: Version, outcome: StageOutcome) -> None:
+        """Keep the event of a selected stage, and its checks; events are stored when there are many
+        or seconds went by.
         """
+        if outcome.stage not in self._selected:
+            return
+        self._checks += [evaluation(version, outcome, r) for r in document_checks(outcome)]
         self._since = self._since if self._pending else time.monotonic()
-        self._pending.append(event)
+        self._pending.append(materialization(version, outcome, self._code_versions[outcome.stage]))
         if (
             len(self._pending) >= _EVENTS_AT_ONCE
             or time.monotonic() - self._since > _SHOWN_AFTER_SECONDS
         ):
             self.log()
 
-    def judge(self, evaluation: dg.AssetCheckEvaluation) -> None:
-        """Keep the result of a check until the materialisation it judges is stored: one that came
-        before would look outdated.
-        """
-        self._judged.append(evaluation)
+    def on_embedded(self, versions: Sequence[Version]) -> None:
+        """Store the events, and mark the documents as done."""
+        self.log()
+        for version in versions:
+            self._ledger.update_job_item(self._job.job_id, version.version_id, "done")
+
+    def on_failure(self, version: Version, stage: str, code: str, reason: str) -> None:
+        """Store the events, and mark the document as failed, or dead when it was given up."""
+        self.log()
+        dead = self._ledger.version(version.version_id).status == "dead"
+        self._context.log.error(
+            f"{version.source_uri}: {stage} failed: [{code}] {reason}{' (given up)' * dead}"
+        )
+        self._ledger.update_job_item(
+            self._job.job_id, version.version_id, "dead" if dead else "failed", code, reason
+        )
 
     def log(self) -> None:
-        """Store what was added."""
+        """Store the events, then their checks: one that came before would look outdated."""
         pending, self._pending = self._pending, []
         log_materializations(self._context, pending)
-        judged, self._judged = self._judged, []
-        for evaluation in judged:
-            self._context.log_event(evaluation)
+        checks, self._checks = self._checks, []
+        for check in checks:
+            self._context.log_event(check)
 
 
 def materialization(
@@ -302,19 +260,19 @@ def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any
     return {**result, **sums, "warnings": [*result.get("warnings", []), *totals.warnings][:500]}
 
 
-def _by_namespace(keys: Sequence[str], platform: Platform) -> dict[str, list[Version]]:
+def _by_namespace(keys: Sequence[str], ledger: Ledger) -> dict[str, list[Version]]:
     found: dict[str, list[Version]] = defaultdict(list)
     for key in keys:
-        version = platform.ledger.version(key)
+        version = ledger.version(key)
         found[version.namespace].append(version)
     return found
 
 
-def _progress(ledger: Ledger, job: Job) -> OnProgress:
-    """Tells a job's progress; documents are counted over all runs of the job, one for each range of
-    partitions.
+def _progress(ledger: Ledger, job: Job) -> Callable[[str, int, int, str], None]:
+    """The hook that records progress; documents are counted over all runs of the job, one for each
+    range of partitions.
     """
-    tell = Progress(ledger, job.job_id)
+    record = Progress(ledger, job.job_id)
     wanted = job.args.get("version_ids", ())
     before = sum(
         item.state != "queued" for item in ledger.job_items(job.job_id) if item.version_id in wanted
@@ -323,6 +281,6 @@ def _progress(ledger: Ledger, job: Job) -> OnProgress:
     def on_progress(stage: str, done: int, total: int, message: str) -> None:
         if stage == "documents":
             done, total = done + before, max(done + before, len(wanted))
-        tell(stage, done, total, message)
+        record(stage, done, total, message)
 
     return on_progress

@@ -1,6 +1,4 @@
-"""The Dagster instance of a data root: its dagster.yaml, and the door to Dagster's own commands
-over it.
-"""
+"""The Dagster instance of a data root: its dagster.yaml, and Dagster's own commands over it."""
 
 import os
 import signal
@@ -21,8 +19,7 @@ from rag_platform.storage.store import Store, write_text
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
 _DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
-# what the door was to end is ended by this when the door itself is killed: its end of the pipe
-# closes
+# kills the command's processes when this process is killed and its end of the pipe closes
 _KEEPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 
 
@@ -45,7 +42,7 @@ def prepare(store: Store) -> Path:
 
 
 def _config(home: Path) -> dict[str, object]:
-    # loads Dagster, which the door to its commands need not
+    # loads Dagster, which running its commands does not need
     from rag_platform.assets.dagster_private import storages
 
     named = storages(("rag_platform.assets.event_storage", "OpenSqliteEventLog"))
@@ -73,7 +70,7 @@ def main() -> None:
         # two daemons over one data root would each launch what is due
         with _only_one(home) if sys.argv[1:2] == ["dev"] else nullcontext():
             sys.exit(
-                supervised(
+                run_supervised(
                     [
                         sys.executable,
                         "-m",
@@ -97,9 +94,9 @@ def _only_one(home: Path) -> AbstractContextManager[None]:
     )
 
 
-def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
-    """The exit code of a command that none of the processes it starts outlives, however this
-    process is told to end, or killed.
+def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
+    """Run a command so that none of its processes outlives this one, even if this one is killed;
+    return its exit code.
 
     `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left
     of them after `seconds` is killed.
@@ -110,25 +107,27 @@ def supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int:
         stdin=subprocess.PIPE,
         start_new_session=True,
     )
-    told: list[float] = []
+    stopped_at: list[float] = []
 
     def stop(_number: int, _frame: object) -> None:
         # a second interrupt would break off its shutting down
-        if not told and process.poll() is None:
+        if not stopped_at and process.poll() is None:
             process.send_signal(signal.SIGINT)
-        told.append(time.monotonic())
+        stopped_at.append(time.monotonic())
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, stop)
     try:
-        while process.poll() is None and not (told and time.monotonic() - told[0] > seconds):
+        while process.poll() is None and not (
+            stopped_at and time.monotonic() - stopped_at[0] > seconds
+        ):
             time.sleep(_POLL_SECONDS)
     finally:
         keeper.kill()
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         keeper.wait()
-    return 128 + signal.SIGTERM if told else process.wait()
+    return 128 + signal.SIGTERM if stopped_at else process.wait()
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""`python -m rag_platform.assets.launch JOB_ID`: runs one job of the ledger as Dagster runs, which
-show in the UI like any other.
+"""`python -m rag_platform.assets.launch JOB_ID`: carries a job of the ledger out, as Dagster runs
+that show in the UI like any other.
 """
 
 import importlib
@@ -24,18 +24,17 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.runs import built_anyway, end_orphans
-from rag_platform.config.settings import Settings, load_settings, load_strategy
+from rag_platform.assets.runs import end_orphans, is_built_anyway
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import BusyError, RagError, StorageError, disk_full
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import faults
 from rag_platform.processes import jobs
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
-from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 # The module that workspace.yaml names: a job runs exactly what the UI shows.
 _DEFINITIONS = "rag_platform.definitions"
@@ -48,11 +47,14 @@ class Work:
     """A job under way and what it works with; the namespace's write lock is held."""
 
     job: Job
-    settings: Settings
-    store: Store
-    ledger: Ledger
+    root: DataRoot
     instance: dg.DagsterInstance
-    progress: jobs.Progress  # tells the ledger how far the job is: (stage, done, total, message)
+    progress: jobs.Progress  # records how far the job is: (stage, done, total, message)
+
+    @property
+    def namespace(self) -> str:
+        """The job's namespace."""
+        return self.job.namespace
 
 
 Outcome = tuple[str, str]  # state and reason of a job that ran to its end
@@ -62,15 +64,15 @@ Outcome = tuple[str, str]  # state and reason of a job that ran to its end
 
 
 def run_job(job_id: str) -> int:
-    """Exit code of a job: 0 done, 3 some documents failed, 1 failed or cancelled; the ledger holds
-    its state, reason and result.
+    """Carry a job out; its state, reason and result are in the ledger afterwards.
 
-    It is jobs.DISK_FULL_EXIT when the disk is so full that not even the ledger could be told.
+    Returns an exit code: 0 done, 3 some documents failed, 1 failed or cancelled,
+    jobs.DISK_FULL_EXIT when not even the ledger could be written.
     """
     settings = load_settings()
-    store = Store(settings.home)
     try:
-        ledger = Ledger(store.ledger_path)
+        root = DataRoot.open(settings)
+        ledger = root.ledger
         if not ledger.update_job(
             job_id,
             only_from=("queued",),
@@ -83,29 +85,28 @@ def run_job(job_id: str) -> int:
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
         with jobs.beating(job_id, ledger):
-            state, reason = _outcome(ledger.job(job_id), settings, store, ledger)
+            state, reason = _carry_out(ledger.job(job_id), root)
         if state == "cancelled":
             jobs.record_cancelled(job_id, ledger)
         else:
             ledger.update_job(job_id, state=state, reason=reason, ended_at=now())
         _say(f"{state}: {reason}" if reason else state)
     except Exception as error:
-        if (full := disk_full(error, store.home)) is None:
+        if (full := disk_full(error, settings.home)) is None:
             raise
         _say(full.message)
         return jobs.DISK_FULL_EXIT
     return {"done": 0, "partly": 3}.get(state, 1)
 
 
-def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outcome:
-    """State and reason of a job that was carried out as far as it went; whatever stops it, its last
-    words belong into the ledger.
-    """
+def _carry_out(job: Job, root: DataRoot) -> Outcome:
+    """State and reason of a job, whatever stopped it."""
+    settings, store, ledger = root.settings, root.store, root.ledger
     try:
         prepare(store)
         with (
             dg.DagsterInstance.get() as instance,
-            # one of the whole data root takes every namespace's lock when it begins
+            # a job of the whole data root takes the lock of every namespace itself
             (
                 store.writer(
                     job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds
@@ -117,9 +118,7 @@ def _outcome(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Outc
             end_orphans(instance, ledger, settings.jobs)
             settle(job.namespace, store, ledger)
             try:
-                return KINDS[job.kind](
-                    Work(job, settings, store, ledger, instance, jobs.Progress(ledger, job.job_id))
-                )
+                return KINDS[job.kind](Work(job, root, instance, jobs.Progress(ledger, job.job_id)))
             except _INTERRUPTS:
                 _cancel_runs(instance, job.job_id)
                 raise
@@ -169,7 +168,7 @@ def ingest(work: Work) -> Outcome:
     failed = run_documents(work)
     if reason := release(work):
         return "failed", reason
-    return ("partly", jobs.failed_documents(failed, work.job.job_id)) if failed else ("done", "")
+    return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 
 def run_documents(work: Work) -> list[JobItem]:
@@ -185,33 +184,30 @@ def run_documents(work: Work) -> list[JobItem]:
         broken = broken if result.success else _last_error(result)
     if broken:
         reason = f"the ingest run broke before this document was done: {broken}"
-        work.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
+        work.root.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
     return [
-        item for item in work.ledger.job_items(work.job.job_id) if item.state in ("failed", "dead")
+        item
+        for item in work.root.ledger.job_items(work.job.job_id)
+        if item.state in ("failed", "dead")
     ]
 
 
 def release(work: Work) -> str:
-    """Build and publish the namespace's release where it is due and differs from the published one;
-    why nothing was published, empty when all is well.
+    """Build and publish the namespace's release where it is due and differs from the published one.
+    Returns why nothing was published, empty when all is well.
     """
-    job = work.job
+    job, root, namespace = work.job, work.root, work.namespace
+    settings, store, ledger = root.settings, root.store, root.ledger
     # a namespace whose first documents all failed has nothing to publish
-    anything = current(work.store, job.namespace) is not None or bool(
-        work.ledger.live(job.namespace)
-    )
-    if not anything or not (
-        job.args.get("release", True)
-        or is_behind_ledger(job.namespace, work.settings, work.store, work.ledger)
-    ):
+    if current(store, namespace) is None and not ledger.live(namespace):
         return ""
-    strategy = load_strategy(work.settings, work.ledger.namespaces().get(job.namespace))
-    if not built_anyway(job) and (
-        same := find_equal(job.namespace, strategy, work.store, work.ledger)
-    ):
-        work.ledger.update_job(
-            job.job_id, result={**work.ledger.job(job.job_id).result, "release": "nothing changed"}
-        )
+    if not (job.args.get("release", True) or is_behind_ledger(namespace, settings, store, ledger)):
+        return ""
+    strategy = load_strategy(settings, ledger.namespaces().get(namespace))
+    same = None if is_built_anyway(job) else find_equal(namespace, strategy, store, ledger)
+    if same:
+        result = {**ledger.job(job.job_id).result, "release": "nothing changed"}
+        ledger.update_job(job.job_id, result=result)
         work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")
         return ""
     work.progress("release", 0, 1, "building the release")
@@ -222,10 +218,10 @@ def release(work: Work) -> str:
 
 
 def run_release(work: Work) -> str:
-    """Run the release job of the job's namespace; why nothing was published, empty when something
-    was.
+    """Run the release job of the job's namespace. Returns why nothing was published, empty when
+    something was.
     """
-    namespace, ledger = work.job.namespace, work.ledger
+    namespace, ledger = work.namespace, work.root.ledger
     work.instance.add_dynamic_partitions(namespaces.name or "", [namespace])
     known = {row.release_id for row in ledger.releases(namespace)}
     result = _execute(work, "release", {}, partition_key=namespace)
@@ -244,31 +240,22 @@ def publish(work: Work) -> Outcome:
 
 
 def live(work: Work) -> Outcome:
-    """Build the version that is to be live where the config left it stale, pin it or let its
-    document go, then release.
+    """Build the version that is to be live where the config left it stale, pin it or unpin its
+    document, then release.
     """
     failed = run_documents(work)
+    why = f"[{failed[0].code}] {failed[0].reason}" if failed else ""
     if failed and work.job.args["live"]:
-        return (
-            "failed",
-            (
-                f"nothing was pinned: {failed[0].version_id} failed: [{failed[0].code}]"
-                f" {failed[0].reason}"
-            ),
-        )
-    go_live(work.job, work.ledger)
+        return "failed", f"nothing was pinned: {failed[0].version_id} failed: {why}"
+    go_live(work.job, work.root.ledger)
     if reason := release(work):
         return "failed", reason
-    return (
-        ("partly", f"what its source holds failed: [{failed[0].code}] {failed[0].reason}")
-        if failed
-        else ("done", "")
-    )
+    return ("partly", f"what its source holds failed: {why}") if failed else ("done", "")
 
 
 def draft(work: Work) -> Outcome:
     """Make the edition of the version that a draft was made over, then release it."""
-    if gone := no_longer_live(work.job, work.ledger):
+    if gone := no_longer_live(work.job, work.root.ledger):
         return "failed", gone
     if failed := run_documents(work):
         return "failed", f"nothing was published: [{failed[0].code}] {failed[0].reason}"
@@ -285,9 +272,7 @@ def delete(work: Work) -> Outcome:
 
 def gc(work: Work) -> Outcome:
     """Collect garbage, all of it or what one deletion took."""
-    found = run_collection(
-        work.job, work.settings, work.store, work.ledger, work.instance, work.progress
-    )
+    found = run_collection(work.job, work.root, work.instance, work.progress)
     return "done", "; ".join(found.left)
 
 
@@ -325,17 +310,17 @@ def _execute(
     failures = [event.step_failure_data for event in result.all_events if event.is_step_failure]
     if any(
         failure.error_source and failure.error_source.name == "INTERRUPT" for failure in failures
-    ) or _told_to_stop(work):
+    ) or _is_cancelled(work):
         raise KeyboardInterrupt
     for link in (link for failure in failures for link in _links(failure.error)):
-        if full := disk_full(Exception(link.message), work.store.home):
+        if full := disk_full(Exception(link.message), work.root.store.home):
             raise full
     return result
 
 
-def _told_to_stop(work: Work) -> bool:
-    """True when somebody cancelled the job; between its steps Dagster may swallow the signal."""
-    return work.ledger.job(work.job.job_id).state == "cancelling"
+def _is_cancelled(work: Work) -> bool:
+    """True when somebody cancelled the job: between steps Dagster may swallow the signal."""
+    return work.root.ledger.job(work.job.job_id).state == "cancelling"
 
 
 def _links(error: Any) -> Iterator[Any]:

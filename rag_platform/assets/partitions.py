@@ -1,14 +1,11 @@
-"""The two partition definitions: document versions for ingestion, namespaces for releases.
-
-What Dagster compares to tell which partitions are stale: the code version of each asset, and the
-tags of each event.
+"""The two partition definitions (document versions, namespaces), and what Dagster compares to find
+stale partitions: the code version of each asset, and the tags of each event.
 
 An asset has one code version for all its partitions, so it names the profiles of every strategy
 that a namespace is ingested with: while there is one, exactly the assets that a change of config
 touches are stale; with several, a change of one strategy shows in the partitions of the others too,
-where `rag rebuild --plan` finds nothing to do. Profiles are chained and the bytes behind a
-partition never change, so nothing else makes a partition stale: events tell Dagster not to compare
-their inputs.
+where `rag rebuild --plan` finds nothing to do. Nothing else makes a partition stale, so events tell
+Dagster not to compare their inputs.
 """
 
 from __future__ import annotations
@@ -75,12 +72,10 @@ def stage_code_versions(settings: Settings) -> dict[str, str]:
     images, which it makes too.
     """
     profiles = [stage_profiles(strategy) for strategy in strategies_in_use(settings)]
-    versions = {
-        stage: _joined(profile[stage] for profile in profiles) for stage in INGESTION_STAGES
-    }
+    versions = {stage: _join(profile[stage] for profile in profiles) for stage in INGESTION_STAGES}
     return {
         **versions,
-        "media": _joined(f"{profile['media']}+{profile['media_texts']}" for profile in profiles),
+        "media": _join(f"{profile['media']}+{profile['media_texts']}" for profile in profiles),
     }
 
 
@@ -90,8 +85,8 @@ def release_code_versions(settings: Settings) -> dict[str, str]:
     """
     strategies = strategies_in_use(settings)
     stores = [store_profiles(strategy) for strategy in strategies]
-    versions = {store: _joined(profile[store] for profile in stores) for store in stores[0]}
-    return {**versions, "published_release": _joined(map(index_profile, strategies))}
+    versions = {store: _join(profile[store] for profile in stores) for store in stores[0]}
+    return {**versions, "published_release": _join(map(index_profile, strategies))}
 
 
 def stage_tags(stage: str, version: Version, profile: str, code_version: str) -> dict[str, str]:
@@ -122,5 +117,5 @@ def unread_inputs(upstream: Sequence[str]) -> dict[str, str]:
     return tags
 
 
-def _joined(profiles: Iterable[str]) -> str:
+def _join(profiles: Iterable[str]) -> str:
     return " ".join(sorted(set(profiles)))

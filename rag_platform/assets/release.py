@@ -18,12 +18,11 @@ from rag_platform.assets.partitions import (
     unread_inputs,
 )
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import built_anyway, recorded
-from rag_platform.config.profiles import strategy_config_id
+from rag_platform.assets.runs import is_built_anyway, run_of_job
 from rag_platform.config.settings import load_settings
-from rag_platform.observability import tracing
+from rag_platform.ledger.schema import Job
 from rag_platform.releases.checks import CHECKS
-from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
     find_equal,
@@ -31,6 +30,7 @@ from rag_platform.releases.publishing import (
     publish_candidate,
 )
 from rag_platform.releases.release_store import current
+from rag_platform.workspace import Workspace
 
 _ALL = dg.AllPartitionMapping()
 _CODE_VERSIONS = release_code_versions(load_settings())
@@ -86,35 +86,20 @@ def candidate(
     and check it.
     """
     namespace = context.partition_key
-    strategy = platform.strategy(namespace)
-    with (
-        recorded(context, platform.ledger, "release", namespace) as record,
-        platform.store.writer(
-            namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds
-        ),
-        tracing.trace(
-            "ingestion",
-            logs_dir=platform.store.logs_dir,
-            namespace=namespace,
-            strategy_config_id=strategy_config_id(strategy),
-            job_id=record.job.job_id,
-        ),
-    ):
-        if same := (
-            None
-            if built_anyway(record.job)
-            else find_equal(namespace, strategy, platform.store, platform.ledger)
-        ):
-            context.log.info(f"nothing changed: release {same} holds what is live")
-            manifest = read_manifest(platform.store.release_dir(namespace, same))
+    workspace = platform.root.workspace(namespace)
+    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
+    with run_of_job(context, workspace, "release", namespace) as record:
+        manifest = _manifest_if_unchanged(record.job, namespace, workspace)
+        if manifest is not None:
+            context.log.info(f"nothing changed: release {manifest.release_id} holds what is live")
             results = list(manifest.checks)
         else:
             manifest, results = build_candidate(
                 namespace,
-                settings=platform.settings,
+                settings=workspace.settings,
                 strategy=strategy,
-                store=platform.store,
-                ledger=platform.ledger,
+                store=store,
+                ledger=ledger,
                 full=bool(record.job.args.get("full")),
                 # what that drops is counted where it is purged
                 in_place=record.job.kind != "delete",
@@ -122,10 +107,8 @@ def candidate(
         record.goes_on = not manifest.failures and _publishes(context)
         if manifest.failures:
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
-            record.state, record.reason = (
-                "failed",
-                f"release {manifest.release_id} was not published: {failed}",
-            )
+            record.state = "failed"
+            record.reason = f"release {manifest.release_id} was not published: {failed}"
     counts = {
         key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))
     }
@@ -135,7 +118,7 @@ def candidate(
         "index_profile": manifest.index_profile,
         **counts,
     }
-    now = release_code_versions(platform.settings)
+    now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
         # the inputs of one namespace are among those of all
         tags = {CODE_VERSION: now[name], **unread_inputs([upstream])}
@@ -152,6 +135,16 @@ def candidate(
             passed=result.passed,
             metadata={"details": result.details, "release_id": manifest.release_id},
         )
+
+
+def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Manifest | None:
+    """The manifest of the published release where a new one would be the same and the job does not
+    ask for it all the same.
+    """
+    if is_built_anyway(job):
+        return None
+    same = find_equal(namespace, workspace.strategy, workspace.store, workspace.ledger)
+    return read_manifest(workspace.store.release_dir(namespace, same)) if same else None
 
 
 def _publishes(context: dg.AssetExecutionContext) -> bool:
@@ -177,38 +170,21 @@ def published_release(
     live would be the same.
     """
     namespace = context.partition_key
-    before = current(platform.store, namespace)
-    with (
-        recorded(context, platform.ledger, "release", namespace) as record,
-        platform.store.writer(
-            namespace, f"release run {context.run.run_id}", wait=platform.settings.jobs.lock_seconds
-        ),
-        tracing.trace(
-            "ingestion",
-            logs_dir=platform.store.logs_dir,
-            namespace=namespace,
-            job_id=record.job.job_id,
-        ),
-    ):
-        release_id = (
-            None
-            if built_anyway(record.job)
-            else find_equal(
-                namespace, platform.strategy(namespace), platform.store, platform.ledger
-            )
-        )
-        if release_id is None:
-            release_id = newest_candidate(namespace, platform.ledger)
-            publish_candidate(
-                namespace,
-                release_id,
-                settings=platform.settings,
-                store=platform.store,
-                ledger=platform.ledger,
-            )
-        manifest = read_manifest(platform.store.release_dir(namespace, release_id))
-    metadata = {"release_id": release_id, "previous": before or "", **manifest.counts}
-    tags = {CODE_VERSION: release_code_versions(platform.settings)["published_release"]}
+    workspace = platform.root.workspace(namespace)
+    settings, store, ledger = workspace.settings, workspace.store, workspace.ledger
+    before = current(store, namespace)
+    with run_of_job(context, workspace, "release", namespace) as record:
+        manifest = _manifest_if_unchanged(record.job, namespace, workspace)
+        if manifest is None:
+            release_id = newest_candidate(namespace, ledger)
+            publish_candidate(namespace, release_id, settings=settings, store=store, ledger=ledger)
+            manifest = read_manifest(store.release_dir(namespace, release_id))
+    metadata = {
+        "release_id": manifest.release_id,
+        "previous": before or "",
+        **manifest.counts,
+    }
+    tags = {CODE_VERSION: release_code_versions(settings)["published_release"]}
     return dg.MaterializeResult(
-        metadata=metadata, data_version=dg.DataVersion(release_id), tags=tags
+        metadata=metadata, data_version=dg.DataVersion(manifest.release_id), tags=tags
     )

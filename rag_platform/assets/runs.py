@@ -1,5 +1,5 @@
-"""Dagster runs and the jobs of the ledger that tell of them: every run that writes has one, so that
-a killed run is found and ended.
+"""Dagster runs and their jobs in the ledger: every run that writes has one, so that a killed run is
+found and ended.
 """
 
 import os
@@ -16,7 +16,9 @@ from rag_platform.errors import NotFoundError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.observability import tracing
 from rag_platform.processes import jobs
+from rag_platform.workspace import Workspace
 
 _UNDER_WAY = [
     # a job killed between the making of its run and its start leaves one
@@ -35,18 +37,47 @@ BACKFILL_SECONDS = 600.0
 
 @dataclass
 class Record:
-    """The job of a run, and what is written down when the run's part of it ends well; `goes_on`
-    where another step of the run ends it.
+    """The job of a run, and what is recorded when this step ends well; with `goes_on` another step
+    ends the job.
     """
 
     job: Job
     state: str = "done"
     reason: str = ""
     goes_on: bool = False
+    trace_id: str = ""
 
 
 @contextmanager
-def recorded(
+def run_of_job(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    workspace: Workspace,
+    kind: str,
+    namespace: str,
+    args: Json | None = None,
+    items: Sequence[JobItem] = (),
+) -> Iterator[Record]:
+    """As `record_job`, with the namespace's write lock held and a trace for the work."""
+    settings, store = workspace.settings, workspace.store
+    with (
+        record_job(context, workspace.ledger, kind, namespace, args, items) as record,
+        store.writer(
+            namespace, f"{kind} run {context.run.run_id}", wait=settings.jobs.lock_seconds
+        ),
+        tracing.trace(
+            "ingestion",
+            logs_dir=store.logs_dir,
+            namespace=namespace,
+            strategy_config_id=workspace.keep_config(),
+            job_id=record.job.job_id,
+        ) as trace,
+    ):
+        record.trace_id = trace.trace_id
+        yield record
+
+
+@contextmanager
+def record_job(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
     ledger: Ledger,
     kind: str,
@@ -55,10 +86,7 @@ def recorded(
     items: Sequence[JobItem] = (),
 ) -> Iterator[Record]:
     """The job that started this run; for a run from the UI, a sensor or a schedule one that begins
-    and ends with it.
-
-    Such a run is given the job's id as a tag, by which `end_orphans` finds out that its process is
-    gone.
+    and ends with it, and is named by a tag, so that `end_orphans` notices when its process is gone.
     """
     run_id = context.run.run_id
     # an earlier step may have given it the tag
@@ -77,21 +105,21 @@ def recorded(
         )
         context.instance.add_run_tags(run_id, {JOB_TAG: job.job_id})
     record = Record(job)
+
+    def end(state: str, reason: str) -> None:
+        ledger.update_job(
+            job.job_id, only_from=jobs.OPEN_STATES, state=state, reason=reason, ended_at=now()
+        )
+
     try:
         with jobs.beating(job.job_id, ledger):
             yield record
+    except (RagError, dg.Failure) as error:
+        message = error.message if isinstance(error, RagError) else error.description
+        end("failed", message or f"{type(error).__name__}: {error}")
+        raise
     except Exception as error:
-        message = (
-            error.message
-            if isinstance(error, RagError)
-            else error.description
-            if isinstance(error, dg.Failure)
-            else None
-        )
-        reason = message or f"{type(error).__name__}: {error}"
-        ledger.update_job(
-            job.job_id, only_from=jobs.OPEN_STATES, state="failed", reason=reason, ended_at=now()
-        )
+        end("failed", f"{type(error).__name__}: {error}")
         raise
     # Dagster's own interrupt, and the end of a generator that nobody reads on
     except BaseException:
@@ -99,13 +127,7 @@ def recorded(
         jobs.record_cancelled(job.job_id, ledger)
         raise
     if not record.goes_on:
-        ledger.update_job(
-            job.job_id,
-            only_from=jobs.OPEN_STATES,
-            state=record.state,
-            reason=record.reason,
-            ended_at=now(),
-        )
+        end(record.state, record.reason)
 
 
 def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy) -> None:
@@ -116,7 +138,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
     for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(JOB_TAG, ""))
         created = found.create_timestamp.timestamp()
-        if job is None or _ended_before(job, created):
+        if job is None or _is_of_earlier_run(job, created):
             began = found.start_time or created
             if datetime.now(UTC).timestamp() - began > jobs.LAUNCH_SECONDS:
                 instance.report_run_failed(
@@ -131,23 +153,23 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
                 instance.report_run_failed(run, "the process of this run is gone")
 
 
-def _ended_before(job: Job, created: float) -> bool:
-    """True for a job that a run cannot be of: it has the tag from a run that it executes again, and
-    none of its own yet.
+def _is_of_earlier_run(job: Job, created: float) -> bool:
+    """True for a job that ended before the run was created: the run has the tag of the one that it
+    repeats, and no job of its own yet.
     """
     return bool(job.ended_at) and datetime.fromisoformat(job.ended_at).timestamp() + 1 < created
 
 
 def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
-    """True while the process of a run that was given a job lives: between the jobs of two
-    namespaces both have ended, and the run not.
+    """True while the process of a run lives whose job has ended: it may be between the jobs of two
+    namespaces.
     """
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 
 def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """Those of the namespaces for which something runs or waits to run; a run or backfill from the
-    UI may concern any of them.
+    """The namespaces for which something runs or waits to run; a run or backfill from the UI may
+    concern any of them.
     """
     found = {
         job.namespace
@@ -170,12 +192,12 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
 
 
 def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:
-    """True for an open backfill that was launched, or one of whose runs changed, a short while ago;
+    """True for an open backfill that was launched, or had a run that changed, a short while ago;
     Dagster may keep one open for ever.
     """
     newest = instance.get_run_records(dg.RunsFilter(tags={_BACKFILL_TAG: backfill_id}), limit=1)
-    heard = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
-    return datetime.now(UTC).timestamp() - heard < BACKFILL_SECONDS
+    changed_at = max([launched, *(record.update_timestamp.timestamp() for record in newest)])
+    return datetime.now(UTC).timestamp() - changed_at < BACKFILL_SECONDS
 
 
 def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
@@ -190,9 +212,9 @@ def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
     return job.namespace if job is not None and not own else run.tags.get(NAMESPACE_TAG)
 
 
-def built_anyway(job: Job) -> bool:
-    """True for a job whose release is built without a difference too: asked for whole, or so that
-    its files hold nothing deleted.
+def is_built_anyway(job: Job) -> bool:
+    """True for a job whose release is built even if nothing changed: a full one, or one without
+    deleted documents in its files.
     """
     return bool(job.args.get("full")) or job.kind == "delete"
 

@@ -11,8 +11,7 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option, wait_for_job
-from rag_platform.config.settings import load_strategy
-from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 
 
@@ -43,19 +42,7 @@ def _drafts(context: Context, namespace: str | None) -> Any:
     from rag_platform.drafts.lifecycle import Drafts
 
     name = context.namespace(namespace)
-    bound = context.ledger.namespaces().get(name)
-    if bound is None:
-        raise NotFoundError(
-            f"unknown namespace {name!r}; `rag ingest --namespace {name}` makes it",
-            code="unknown_namespace",
-        )
-    return Drafts(
-        name,
-        context.settings,
-        load_strategy(context.settings, bound, ingestion=True),
-        context.store,
-        context.ledger,
-    )
+    return Drafts(name, context.root.workspace(name, context.root.bound_strategy(name)))
 
 
 def _show(opened: Any, *, with_chunks: bool = False) -> Json:
@@ -226,9 +213,7 @@ def _finish(context: Context, launched: Any, began: float) -> Json:
     from rag_platform.drafts.reports import published_data
 
     job = wait_for_job(context, *launched)
-    data = published_data(
-        job, store=context.store, ledger=context.ledger, seconds=time.perf_counter() - began
-    )
+    data = published_data(job, context.root, time.perf_counter() - began)
     if job.state != "done":
         return envelopes.failure(
             RagError(job.reason, code="draft_failed", **data), job.trace_id, local=True

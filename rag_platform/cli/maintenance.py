@@ -142,16 +142,10 @@ def jobs_retry(
     started_at = time.perf_counter()
     if bool(job_id) == everything:
         raise InputError("name one job, or give --all for every document that failed", code="usage")
-    parts: dict[str, Any] = {
-        "settings": context.settings,
-        "store": context.store,
-        "ledger": context.ledger,
-        "wait": wait,
-    }
     started = (
-        start_retry(job_id, **parts)
+        start_retry(job_id, context.root, wait=wait)
         if job_id
-        else start_retry_all(context.namespace(namespace), **parts)
+        else start_retry_all(context.namespace(namespace), context.root, wait=wait)
     )
     return finish_job(context, started, started_at)
 

@@ -24,6 +24,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import faults, tracing
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 
 @dataclass
@@ -46,6 +47,11 @@ class Context:
     def ledger(self) -> Ledger:
         """The ledger."""
         return Ledger(self.store.ledger_path)
+
+    @cached_property
+    def root(self) -> DataRoot:
+        """Settings, store and ledger, for what writes."""
+        return DataRoot(settings=self.settings, store=self.store, ledger=self.ledger)
 
     @cached_property
     def library(self) -> Any:
@@ -254,12 +260,7 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
 
     job = wait_for_job(context, started.job, started.process)
     if job.kind in DOCUMENT_JOBS:
-        data = ingest_data(
-            job,
-            store=context.store,
-            ledger=context.ledger,
-            seconds=time.perf_counter() - started_at,
-        )
+        data = ingest_data(job, context.root, time.perf_counter() - started_at)
     else:
         data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
     if job.state in ("failed", "cancelled"):

@@ -18,7 +18,6 @@ from rag_platform.cli.output import (
     parse_pairs,
     wait_option,
 )
-from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 
@@ -93,16 +92,14 @@ def ingest(
 ) -> Json:
     """Ingest files, folders and URLs, and publish a release."""
     from rag_platform.ingestion.job_start import start_ingest
-    from rag_platform.intake.discovery import Content, synced_inputs
+    from rag_platform.intake.discovery import Content, inputs_to_sync
     from rag_platform.intake.downloading import is_url
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
     check_namespace(name)
-    chosen = load_strategy(
-        context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True
-    )
+    workspace = context.root.workspace(name, strategy)
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
     if not inputs and not receiving.sync:
         raise InputError(
@@ -119,18 +116,9 @@ def ingest(
             else Path(item)
         )
         for item in inputs
-    ] or synced_inputs(context.ledger, name, receiving.source)
-    started = start_ingest(
-        given,
-        name,
-        settings=context.settings,
-        strategy=chosen,
-        store=context.store,
-        ledger=context.ledger,
-        options=receiving,
-        wait=wait,
-    )
-    _announce(context, chosen.name, started)
+    ] or inputs_to_sync(context.ledger, name, receiving.source)
+    started = start_ingest(given, name, workspace, receiving, wait=wait)
+    _announce(context, workspace.strategy.name, started)
     return finish_job(context, started, started_at)
 
 
@@ -161,28 +149,11 @@ def rebuild(
 
     started_at = time.perf_counter()
     name = context.namespace(namespace)
-    chosen = load_strategy(
-        context.settings, strategy or context.ledger.namespaces().get(name), ingestion=True
-    )
-    planned = plan(
-        name,
-        settings=context.settings,
-        strategy=chosen,
-        store=context.store,
-        ledger=context.ledger,
-        full=full,
-    )
+    workspace = context.root.workspace(name, strategy)
+    planned = plan(name, workspace, full=full)
     if only_plan or planned.empty:
         return envelopes.envelope(planned.data())
-    started = start_rebuild(
-        name,
-        settings=context.settings,
-        strategy=chosen,
-        store=context.store,
-        ledger=context.ledger,
-        full=full,
-        wait=wait,
-    )
+    started = start_rebuild(name, workspace, full=full, wait=wait)
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
         click.echo(
             f"{len(planned.version_ids)} documents,"
@@ -198,16 +169,11 @@ def rebuild(
 
 def _announce(context: Context, strategy: str, started: Any) -> None:
     """Before long work, print how long it takes, and how long with the other strategies."""
-    from rag_platform.ingestion.rebuild_plan import expected_seconds
+    from rag_platform.ingestion.rebuild_plan import estimate_embedding
 
     if context.json_output or started.process is None:
         return
-    expected = expected_seconds(
-        started.job.args["version_ids"],
-        settings=context.settings,
-        store=context.store,
-        ledger=context.ledger,
-    )
+    expected = estimate_embedding(started.job.args["version_ids"], context.root)
     if expected.get(strategy, 0.0) >= _LONG_SECONDS:
         others = ", ".join(
             f"{name!r} about {_duration(seconds)}"

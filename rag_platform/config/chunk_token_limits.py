@@ -1,4 +1,4 @@
-"""What chunks owe to embedders: how long one may be, and whose tokens or vectors decide where it
+"""How embedders limit chunks: how long one may be, and whose tokens or vectors decide where it
 ends.
 """
 
@@ -17,42 +17,36 @@ def chunk_tokens(strategy: Strategy) -> int | None:
     embedder's window, which leaves room for marks, prefixes and errors of the estimate. None for a
     chunker without the option.
     """
-    wanted = _wanted_tokens(strategy)
-    return (
-        wanted
-        if wanted is None or not strategy.builds_dense
-        else min(wanted, embedder_window(strategy) * 9 // 10)
-    )
+    wanted = _max_tokens(strategy)
+    if wanted is None or not strategy.builds_dense:
+        return wanted
+    return min(wanted, embedder_window(strategy) * 9 // 10)
 
 
 def embedder_window(strategy: Strategy) -> int:
     """How many tokens of a text the embedder reads at once; from the model's files where its class
     does not declare it.
     """
-    windows = [window for window, _ in _declared(strategy)]
-    if None not in windows:
-        return min(window for window in windows if window is not None)
-    return int(
-        build("embedder", strategy.embedding.provider, strategy.embedding.options).info().max_tokens
-    )
+    windows = [window for window, _ in _windows(strategy)]
+    declared = [window for window in windows if window is not None]
+    if len(declared) == len(windows):
+        return min(declared)
+    embedding = strategy.embedding
+    return int(build("embedder", embedding.provider, embedding.options).info().max_tokens)
 
 
 def tokens_seen(strategy: Strategy) -> int | None:
     """How many tokens of a longer text move its vector, None where all do, as several windows of
     one text.
     """
-    parts = _declared(strategy)
-    if all(reads_all for _, reads_all in parts):
+    windows = [window for window, reads_all in _windows(strategy) if not reads_all]
+    declared = [window for window in windows if window is not None]
+    if not windows:
         return None
-    windows = [window for window, reads_all in parts if not reads_all]
-    return (
-        embedder_window(strategy)
-        if None in windows
-        else min(window for window in windows if window is not None)
-    )
+    return min(declared) if len(declared) == len(windows) else embedder_window(strategy)
 
 
-def _declared(strategy: Strategy) -> list[tuple[int | None, bool]]:
+def _windows(strategy: Strategy) -> list[tuple[int | None, bool]]:
     """(window, whether it reads beyond it) as the embedder's class declares them; of a joined
     embedder, those of each part's class.
     """
@@ -63,7 +57,7 @@ def _declared(strategy: Strategy) -> list[tuple[int | None, bool]]:
     return [(part.window, part.reads_all) for part in declared]
 
 
-def _wanted_tokens(strategy: Strategy) -> int | None:
+def _max_tokens(strategy: Strategy) -> int | None:
     options = {**defaults("chunker", strategy.chunker.provider), **strategy.chunker.options}
     return int(options["max_tokens"]) if "max_tokens" in options else None
 
@@ -80,21 +74,21 @@ def chunking_embedder(strategy: Strategy) -> tuple[str, dict[str, Any]]:
     return strategy.embedding.provider, strategy.embedding.options
 
 
-def owed_to_embedders(strategy: Strategy) -> list[Any]:
-    """What the chunks owe to an embedder: the strategy's where its window cuts them shorter, or may
+def embedder_dependencies(strategy: Strategy) -> list[Any]:
+    """What the chunks depend on: the strategy's embedder where its window cuts them shorter, or may
     do so because only its files tell the window; and the one whose tokenizer or vectors decide
     where to cut.
     """
-    options, wanted = strategy.chunker.options, _wanted_tokens(strategy)
+    options, wanted = strategy.chunker.options, _max_tokens(strategy)
     embedding = strategy.embedding.provider, strategy.embedding.options
-    owed: list[Any] = []
+    found: list[Any] = []
     if wanted is not None and strategy.builds_dense:
-        if any(window is None for window, _ in _declared(strategy)):
-            owed.append(["window", *embedding, provider_version("embedder", embedding[0])])
+        if any(window is None for window, _ in _windows(strategy)):
+            found.append(["window", *embedding, provider_version("embedder", embedding[0])])
         elif (most := chunk_tokens(strategy)) != wanted:
-            owed.append(["max_tokens", most])
+            found.append(["max_tokens", most])
     needs = getattr(provider_class("chunker", strategy.chunker.provider), "needs_embedder", None)
     if needs is not None and needs(options):
         name, chosen = chunking_embedder(strategy)
-        owed.append(["embedder", name, chosen, provider_version("embedder", name)])
-    return owed
+        found.append(["embedder", name, chosen, provider_version("embedder", name)])
+    return found

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rag_platform.config import prompts
-from rag_platform.config.chunk_token_limits import owed_to_embedders
+from rag_platform.config.chunk_token_limits import embedder_dependencies
 from rag_platform.config.settings import (
     DESCRIBE_FIELDS,
     CleaningConfig,
@@ -73,7 +73,7 @@ def stage_profiles(strategy: Strategy) -> dict[str, str]:
         "chunks": [
             dump["chunker"],
             provider_version("chunker", strategy.chunker.provider),
-            *owed_to_embedders(strategy),
+            *embedder_dependencies(strategy),
         ],
         "views": [dump["views"], *_outside_views(strategy.views)],
         "embeddings": [
@@ -142,7 +142,7 @@ def index_profile(strategy: Strategy) -> str:
 
 
 def _outside_lexical(strategy: Strategy) -> list[str]:
-    """What the word index hangs on beside its config, such as the words of a dictionary file."""
+    """What the word index depends on beside its config, such as the words of a dictionary file."""
     outside: Callable[[dict[str, Any]], str] | None = getattr(
         provider_class("lexical_index", strategy.lexical.provider), "outside", None
     )
@@ -157,17 +157,12 @@ def store_profiles(strategy: Strategy) -> dict[str, str]:
     Another index profile builds all three anew, for they are one directory; these tell which of
     them would hold something else.
     """
-    stages, dump = (
-        stage_profiles(strategy),
-        strategy.model_dump(mode="json", include={"lexical", "dense"}),
-    )
-    version = provider_version("lexical_index", strategy.lexical.provider)
-    lexical = [dump["lexical"], *_outside_lexical(strategy), version, stages["views"]]
-    dense = [
-        dump["dense"],
-        provider_version("dense_index", strategy.dense.provider),
-        stages["embeddings"],
-    ]
+    stages = stage_profiles(strategy)
+    dump = strategy.model_dump(mode="json", include={"lexical", "dense"})
+    lexical_version = provider_version("lexical_index", strategy.lexical.provider)
+    dense_version = provider_version("dense_index", strategy.dense.provider)
+    lexical = [dump["lexical"], *_outside_lexical(strategy), lexical_version, stages["views"]]
+    dense = [dump["dense"], dense_version, stages["embeddings"]]
     return {
         "catalog": fingerprint(stages["embeddings"], strategy.encoding, length=12),
         "lexical_index": fingerprint(*(lexical if strategy.builds_lexical else ()), length=12),

@@ -99,17 +99,17 @@ def names(purpose: str = "") -> list[str]:
 
 
 def wording(purpose: str = "") -> str:
-    """A fingerprint over the files of all prompts in force, or of those of a purpose; what cannot
-    be read is for `load` to say.
+    """A fingerprint over the files of all prompts in force, or of those of a purpose; a file that
+    cannot be read is reported by `load`.
     """
-    return fingerprint([[name, _text(_path(name))] for name in names(purpose)])
 
+    def text(path: Path) -> str:
+        try:
+            return path.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
 
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return fingerprint([[name, text(_path(name))] for name in names(purpose)])
 
 
 def _folders() -> list[Path]:
@@ -133,13 +133,13 @@ def _check(path: Path, template: str, fields: set[str]) -> None:
     leaves out.
     """
     try:
-        parts = list(Formatter().parse(template))
+        parts = [part for part in Formatter().parse(template) if part[1] is not None]
     except ValueError as error:
         raise ConfigError(
             f"{path}: user_template is not well formed: {error}; write a brace as {{{{ or }}}}"
         ) from error
-    used = {field for _, field, _, _ in parts if field is not None}
-    if any(spec or conversion for _, field, spec, conversion in parts if field is not None):
+    used = {str(field) for _, field, _, _ in parts}
+    if any(spec or conversion for _, _, spec, conversion in parts):
         raise ConfigError(f"{path}: placeholders are plain names, without `:` and `!`")
     if unknown := sorted(used - fields):
         raise ConfigError(

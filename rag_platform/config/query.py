@@ -48,9 +48,7 @@ class RewriteConfig(Section):
 
 
 class InferenceConfig(Section):
-    """Filters told from the words of a question: only these fields,
-    nothing relaxed.
-    """
+    """Which filters are inferred from the words of a question."""
 
     enabled: bool = True
     fields: tuple[str, ...] = (

@@ -1,11 +1,8 @@
-"""Typed settings and strategies, and the order in which sources of settings win.
+"""Typed settings and strategies: their sections, how they are loaded, and how their providers and
+options are checked.
 
-Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Keys of vendors are read from
-the environment by the provider that needs them and never stand here.
-
-
-Are the options of a strategy's providers known? Asked when the strategy is loaded, before anything
-is built with it.
+Command line > environment (`RAG_...`) > `settings.yaml` > defaults. Vendors' keys are read from the
+environment by the provider that needs them and never stand here.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, field_validator
@@ -33,12 +30,8 @@ from rag_platform.config.query import (
     Section,
     SummaryConfig,
 )
-from rag_platform.config.user_patterns import compiled
+from rag_platform.config.user_patterns import compile_pattern
 from rag_platform.errors import ConfigError, NotFoundError
-
-if TYPE_CHECKING:
-    pass
-
 
 # What the prompt `describe/chunk` is filled with.
 DESCRIBE_FIELDS = ("section_path", "text")
@@ -114,7 +107,7 @@ class Retention(Section):
 
 
 class CacheSettings(Section):
-    """What the read side remembers; keys hold the release and the strategy, so a publication makes
+    """What the read side caches; keys hold the release and the strategy, so a publication makes
     old entries unreachable.
     """
 
@@ -125,8 +118,8 @@ class CacheSettings(Section):
 
 
 class LoadSettings(Section):
-    """What is given up first when too many questions run at once, in this order; each switches at
-    its number of running questions.
+    """What is given up when too many questions run at once: in this order, each at its number of
+    running questions.
     """
 
     skip_rerank_at: int = Field(default=16, ge=1)
@@ -190,7 +183,7 @@ class MediaConfig(Section):
 
 
 class CaptionConfig(Section):
-    """Which model describes images, and what it is told."""
+    """Which model describes images, and how it is asked."""
 
     provider: str = "none"  # a provider of the kind `llm`
     options: dict[str, Any] = Field(default_factory=dict)
@@ -217,9 +210,7 @@ class MediaTextConfig(Section):
 
 
 class NoiseRule(Section):
-    """Text that says nothing: what matches reads `replacement` in the normalised text, never in the
-    facts.
-    """
+    """Noise: what matches `pattern` is replaced in the normalised text, never in the facts."""
 
     pattern: str  # `^` and `$` are the ends of lines
     replacement: str = Field(default="", max_length=200)  # taken word for word
@@ -230,7 +221,7 @@ class NoiseRule(Section):
     @classmethod
     def _usable(cls, pattern: str) -> str:
         try:
-            compiled(pattern)
+            compile_pattern(pattern)
         except ConfigError as error:
             raise ValueError(error.message) from error
         return pattern
@@ -279,7 +270,7 @@ class QualityWeights(Section):
 
 
 class QualityObservability(Section):
-    """When a low score is said aloud."""
+    """When low scores are logged and warned about."""
 
     enabled: bool = True
     threshold: float = Field(default=0.6, ge=0, le=1)
@@ -335,8 +326,8 @@ class EmbeddingConfig(Section):
 
     @property
     def call_options(self) -> dict[str, Any]:
-        """The options with the price, which each call then tells; without it where the provider
-        knows none, so profiles go by `options`.
+        """The options with the price, where the provider takes one; profiles depend on `options`
+        alone.
         """
         if self.price_per_million_tokens is None or not registry.takes(
             "embedder", self.provider, "price_input"
@@ -421,9 +412,9 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """
     path = config_dir() / "settings.yaml"
     values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
-    told = _told_by_environment(values)
+    origins = _read_environment(values)
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
-    settings = _validated(Settings, values, path, told)
+    settings = _validate(Settings, values, path, origins)
     strategies = settings.strategies_dir or path.parent / "strategies"
     return settings.model_copy(
         update={
@@ -434,52 +425,53 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
+# the environment gives these word for word, everything else as YAML
+_PLAIN_TEXT = {
+    "home",
+    "strategies_dir",
+    "default_namespace",
+    "default_strategy",
+    "nightly_cron",
+    "server.name",
+}
 
 
-def variables(
-    model: type[Section] = Settings, above: tuple[str, ...] = ()
-) -> dict[tuple[str, ...], str]:
-    """The environment variable of every key of the settings."""
-    found: dict[tuple[str, ...], str] = {}
+def variables(model: type[Section] = Settings, above: str = "") -> dict[str, str]:
+    """Key of the settings, dotted, to its environment variable."""
+    found: dict[str, str] = {}
     for name, info in model.model_fields.items():
-        key, kind = (*above, name), info.annotation
+        key, kind = f"{above}{name}", info.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
-            found |= variables(kind, key)
+            found |= variables(kind, f"{key}.")
         else:
-            found[key] = "RAG_" + "__".join(key).upper()
+            found[key] = f"RAG_{key.replace('.', '__').upper()}"
     return found
 
 
-def _told_by_environment(values: dict[str, Any]) -> dict[str, str]:
-    """Put what the environment says into the values; the keys that it gave, each with its variable.
-    Raises ConfigError for no YAML.
+def _read_environment(values: dict[str, Any]) -> dict[str, str]:
+    """Put what the environment says into the values. Returns the keys that it gave, each with its
+    variable. Raises ConfigError for no YAML.
     """
-    told: dict[str, str] = {}
+    given: dict[str, str] = {}
     for key, variable in variables().items():
-        variable = variable if variable in os.environ else _SHORT.get(key[-1], variable)
+        variable = variable if variable in os.environ else _SHORT.get(key, variable)
         if variable not in os.environ:
             continue
         text = os.environ[variable]
-        section = values
-        for name in key[:-1]:
-            held = section.get(name)
-            section[name] = section = dict(held) if isinstance(held, dict) else {}
-        is_text = key in (
-            ("home",),
-            ("strategies_dir",),
-            ("default_namespace",),
-            ("default_strategy",),
-            ("nightly_cron",),
-            ("server", "name"),
-        )
         try:
-            section[key[-1]] = text if is_text else yaml.safe_load(text)
+            value = text if key in _PLAIN_TEXT else yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise ConfigError(
                 f"the environment variable {variable} = {text!r} is no YAML: {error}"
             ) from error
-        told[".".join(key)] = variable
-    return told
+        *sections, last = key.split(".")
+        section = values
+        for name in sections:
+            held = section.get(name)
+            section[name] = section = dict(held) if isinstance(held, dict) else {}
+        section[last] = value
+        given[key] = variable
+    return given
 
 
 def load_strategy(
@@ -498,7 +490,7 @@ def load_strategy(
             f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
         )
     path = _strategies_dir(settings) / f"{name}.yaml"
-    strategy = _validated(Strategy, {"name": name, **_read_yaml(path)}, path)
+    strategy = _validate(Strategy, {"name": name, **_read_yaml(path)}, path)
     check(strategy, path, ingestion=ingestion)
     return strategy
 
@@ -509,7 +501,7 @@ def strategy_names(settings: Settings) -> list[str]:
 
 
 def has_strategy(settings: Settings, name: str) -> bool:
-    """True when there is a file of that strategy, which every question asks."""
+    """True when there is a file of that strategy; cheap, since every question asks."""
     return (_strategies_dir(settings) / f"{name}.yaml").is_file()
 
 
@@ -533,7 +525,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def retired(
+def find_retired(
     model: type[Section], values: Mapping[str, Any], where: str = ""
 ) -> Iterator[tuple[str, str]]:
     """(key, why it means nothing any more) of what a file of an older version holds."""
@@ -542,30 +534,28 @@ def retired(
             yield f"{where}{key}", model.RETIRED[key]
         kind = model.model_fields[key].annotation if key in model.model_fields else None
         if isinstance(value, Mapping) and isinstance(kind, type) and issubclass(kind, Section):
-            yield from retired(kind, value, f"{where}{key}.")
+            yield from find_retired(kind, value, f"{where}{key}.")
 
 
-def _validated(
+def _validate(
     model: type[ModelT],
     values: Mapping[str, Any],
     path: Path,
-    told: Mapping[str, str] | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> ModelT:
-    for key, why in retired(model, values):
+    """The validated values. Raises ConfigError naming the variable or the file, the key and the
+    value.
+    """
+    for key, why in find_retired(model, values):
         log.warning("%s: %s is ignored (%s); remove it", path, key, why)
     try:
         return model.model_validate(values)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "(top)"
-        place = next(
-            (
-                f"the environment variable {name}"
-                for key, name in (told or {}).items()
-                if f"{where}.".startswith(f"{key}.")
-            ),
-            path,
-        )
+        given = (v for key, v in (variables or {}).items() if f"{where}.".startswith(f"{key}."))
+        variable = next(given, "")
+        place = f"the environment variable {variable}" if variable else path
         raise ConfigError(
             f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})"
         ) from error
@@ -579,8 +569,8 @@ _PLAIN = _INGESTION - {"ocr"} | {"fusion"}
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A provider as a strategy names it: where in the file, of which kind, by which name, with
-    which options.
+    """A provider as a strategy names it: the key of its options in the file, its kind, its name and
+    the options.
     """
 
     key: str
@@ -621,61 +611,54 @@ def _check(named: Named) -> None:
     registry.require_options(named.kind, named.name, cls, named.options)
 
 
+_KINDS = {
+    "sectioner": "sectioner",
+    "chunker": "chunker",
+    "lexical": "lexical_index",
+    "dense": "dense_index",
+    "fusion": "fusion",
+    "reranker": "reranker",
+    "answerer": "answerer",
+    "llm": "llm",
+}
+
+
 def providers(strategy: Strategy) -> Iterator[Named]:
     """Every provider that the strategy names, those inside the options of another one too."""
+
+    def named(key: str, kind: str, config: Any) -> Named:
+        return Named(f"{key}.options", kind, config.provider, config.options)
+
     for number, loader in enumerate(strategy.loading.loaders):
-        yield Named(f"loading.loaders.{number}.options", "loader", loader.provider, loader.options)
+        yield named(f"loading.loaders.{number}", "loader", loader)
     captions = strategy.media_texts.captions
-    yield Named(
-        "media_texts.ocr.options",
-        "ocr",
-        strategy.media_texts.ocr.provider,
-        strategy.media_texts.ocr.options,
-    )
+    preset = captions.preset and captions.provider == "none"
+    yield named("media_texts.ocr", "ocr", strategy.media_texts.ocr)
     yield Named(
         "media_texts.captions.options",
         "llm",
-        _captioning(captions.provider, captions.preset),
+        "openai" if preset else captions.provider,
         captions.options,
     )
-    yield Named(
-        "views.describe.options",
-        "llm",
-        strategy.views.describe.provider,
-        strategy.views.describe.options,
-    )
-    for key, kind in (
-        ("sectioner", "sectioner"),
-        ("chunker", "chunker"),
-        ("lexical", "lexical_index"),
-        ("dense", "dense_index"),
-        ("fusion", "fusion"),
-        ("reranker", "reranker"),
-        ("answerer", "answerer"),
-        ("llm", "llm"),
-    ):
-        config = getattr(strategy, key)
-        yield Named(f"{key}.options", kind, config.provider, config.options)
+    yield named("views.describe", "llm", strategy.views.describe)
+    for key, kind in _KINDS.items():
+        yield named(key, kind, getattr(strategy, key))
     for key, own in (
         ("query.rewrite.llm", strategy.query.rewrite.llm),
         ("answerer.llm", strategy.answerer.llm),
         ("summary.llm", strategy.summary.llm),
     ):
         if own is not None:
-            yield Named(f"{key}.options", "llm", own.provider, own.options)
-    yield from _nested("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
+            yield named(key, "llm", own)
+    yield from _inside("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
     yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
-    chosen = strategy.chunker.options
-    if chosen.get("embedder"):
+    options = strategy.chunker.options
+    if options.get("embedder"):
         yield from _embedders(
             "chunker.options.embedder",
-            str(chosen["embedder"]),
-            chosen.get("embedder_options") or {},
+            str(options["embedder"]),
+            options.get("embedder_options") or {},
         )
-
-
-def _captioning(provider: str, preset: str) -> str:
-    return "openai" if preset and provider == "none" else provider
 
 
 def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
@@ -683,9 +666,10 @@ def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Name
     yield Named(f"{key}.options", "embedder", name, options)
     parts = options.get("parts")
     for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
-        yield from _nested(f"{key}.options.parts.{number}", "embedder", part)
+        yield from _inside(f"{key}.options.parts.{number}", "embedder", part)
 
 
-def _nested(key: str, kind: str, value: object) -> Iterator[Named]:
+def _inside(key: str, kind: str, value: object) -> Iterator[Named]:
+    """The provider that the options of another one name, if they do."""
     if isinstance(value, Mapping) and value.get("provider"):
         yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})

@@ -35,7 +35,7 @@ class Found(Protocol):
 
 
 @functools.lru_cache(maxsize=256)
-def compiled(pattern: str) -> Any:
+def compile_pattern(pattern: str) -> Any:
     """The pattern, compiled with `^` and `$` at lines. Raises ConfigError: too long, not well
     formed, or matching the empty text.
     """
@@ -62,7 +62,7 @@ def matches(pattern: str, text: str) -> Iterator[Found]:
     takes longer than it may.
     """
     try:
-        for match in compiled(pattern).finditer(text, timeout=SECONDS):
+        for match in compile_pattern(pattern).finditer(text, timeout=SECONDS):
             if match.end() > match.start():
                 yield match
     except TimeoutError as error:

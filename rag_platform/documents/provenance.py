@@ -22,7 +22,7 @@ from rag_platform.config.settings import Limits, Strategy
 from rag_platform.errors import DocumentError
 from rag_platform.intake import second_readers
 from rag_platform.intake.isolation import reread_in_child, verify_in_child
-from rag_platform.intake.loading import of_encoding
+from rag_platform.intake.loading import charset_option
 from rag_platform.ir import (
     Block,
     Chunk,
@@ -315,7 +315,7 @@ def _replay(
             block.ordinal: f"loader {loader_name!r} cannot read the place of a block again"
             for block in blocks
         }
-    options = of_encoding(loader_name, found.facts.summary.encoding)
+    options = charset_option(loader_name, found.facts.summary.encoding)
     try:
         if traits_of(cls).isolated or traits_of(cls).engine:
             return verify_in_child(

@@ -1,9 +1,8 @@
 """Editions: the chunks and views of a version as a published draft makes them, stored beside the
-version's own, which stay as they are.
+version's own.
 
-The edits of a document go along with it: when a version is built anew (another config) or a newer
-one comes, the operations of the published draft are applied to its chunks. Those whose chunks are
-gone become conflicts of the draft, told and kept.
+When a version is built anew or a newer one comes, the operations of the published draft are applied
+to its chunks. Those whose chunks are gone are kept as conflicts of the draft.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rag_platform.chunkers import chunks as chunking
+from rag_platform.chunkers.chunks import beyond_window
 from rag_platform.chunkers.source_locations import Places
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents import descriptions
@@ -20,7 +19,8 @@ from rag_platform.drafts.operations import Base, Edited, Problem, apply
 from rag_platform.ir import Chunk, Document, Json, Version, View
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Draft
-from rag_platform.storage.store import Store, read_records
+from rag_platform.storage.store import read_records
+from rag_platform.workspace import DataRoot
 
 CODE_VERSION = "1"  # of what operations do; another one makes other editions
 
@@ -74,19 +74,19 @@ def build_edition(
         chunks = edited.chunks
         path = work.path("views", edition=name)
         if work.force or not path.is_file():
-            said = descriptions.describe(
+            described = descriptions.describe(
                 chunks, work.strategy.views.describe, work.store.descriptions_path
             )
-            views = views_of(work, chunks, said)
+            views = views_of(work, chunks, described)
             work.writes.records(work.path("chunks", edition=name), Chunk, chunks)
             work.writes.records(path, View, views)
-            warnings += said.warnings
+            warnings += described.warnings
             if not work.deferred:
                 work.writes.commit()
         else:
             views = read_records(path, View)
         work.chunks, work.views = chunks, views
-        warnings += chunking.beyond_window(chunks, work.strategy).warnings
+        warnings += beyond_window(chunks, work.strategy).warnings
         warnings += (
             [] if chunks else ["every chunk is disabled: nothing of the document can be found"]
         )
@@ -117,16 +117,18 @@ def published_operations(ledger: Ledger, document: Document) -> tuple[Json, ...]
     return ledger.operations(version_id, edition) if version_id and edition else ()
 
 
-def to_carry(ledger: Ledger, document: Document) -> tuple[Json, ...]:
+def operations_to_carry(ledger: Ledger, document: Document) -> tuple[Json, ...]:
     """The operations that another build of the document gets: the published ones, and those that
     conflicted with an earlier build.
     """
     published = published_operations(ledger, document)
     draft = draft_of(ledger, document.namespace, document.doc_id)
-    return whole(draft) if draft is not None and draft.operations == published else published
+    return (
+        all_operations(draft) if draft is not None and draft.operations == published else published
+    )
 
 
-def whole(draft: Draft) -> tuple[Json, ...]:
+def all_operations(draft: Draft) -> tuple[Json, ...]:
     """All operations of a draft in the order they were made, its conflicts among them."""
     found = list(draft.operations)
     for conflict in sorted(draft.conflicts, key=lambda conflict: int(conflict["index"])):
@@ -142,15 +144,15 @@ def conflicts_of(problems: Sequence[Problem]) -> tuple[Json, ...]:
     )
 
 
-def record(edition: Edition, *, store: Store, ledger: Ledger) -> None:
+def record(edition: Edition, root: DataRoot) -> None:
     """Record a version's edition and, where the version is or goes live, that its draft is
     published, with what could not be carried over.
 
     A draft with edits beyond the published ones is left as it is. To be called before the version
     is completed: a crash between repeats it.
     """
-    version, edited = edition.version, edition.edited
-    with store.drafting(version.namespace):
+    ledger, version, edited = root.ledger, edition.version, edition.edited
+    with root.store.drafting(version.namespace):
         ledger.put_edition(version.version_id, edition.name, edited.operations)
         document = ledger.document(version.namespace, version.doc_id)
         follows = (

@@ -2,8 +2,8 @@
 time, published by a job.
 
 A document has one draft. Publishing makes an edition of the live version and releases it; the draft
-stays, as what is published, and is what the next edits go on from. A draft made over an older
-version says which of its edits the newer one no longer takes.
+stays, and further edits continue it. In a draft made over an older version, the edits that do not
+apply to the newer one are conflicts.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.lookup import find_document
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.drafts.editions import (
+    all_operations,
     base_of,
     conflicts_of,
     draft_of,
     edition_name,
     published_operations,
-    whole,
 )
-from rag_platform.drafts.operations import Base, Edited, apply, extended
+from rag_platform.drafts.operations import Base, Edited, apply, extend
 from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
@@ -33,14 +32,13 @@ from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A draft over the live version of its document: what its operations make of the chunks, and
-    what readers have now.
-
-    `edited.problems` are its conflicts. `work` reads the stage outputs of the version.
+    """A draft over the live version of its document; `edited.problems` are its conflicts,
+    `published` the operations in which it is read now, `work` reads the version's stage outputs.
     """
 
     document: Document
@@ -65,13 +63,20 @@ class Opened:
 
 @dataclass(frozen=True)
 class Drafts:
-    """The drafts of one namespace, and all it takes to change and to publish them."""
+    """The drafts of one namespace, and its workspace with the strategy that it is bound to."""
 
     namespace: str
-    settings: Settings
-    strategy: Strategy
-    store: Store
-    ledger: Ledger
+    workspace: Workspace
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger."""
+        return self.workspace.ledger
+
+    @property
+    def store(self) -> Store:
+        """The store."""
+        return self.workspace.store
 
     def open(self, doc_id: str) -> Opened:
         """The draft of a document, or a new one that is not stored; what names one document may
@@ -87,9 +92,10 @@ class Drafts:
                 code="not_live",
             )
         version = self.ledger.version(document.live_version)
-        work = VersionBuild(version, self.strategy, self.settings, self.store)
+        strategy = self.workspace.strategy
+        work = VersionBuild(version, strategy, self.workspace.settings, self.store)
         if (
-            version.counts.get("profile") != stage_profiles(self.strategy)["embeddings"]
+            version.counts.get("profile") != stage_profiles(strategy)["embeddings"]
             or not work.path("chunks").is_file()
         ):
             raise ReleaseError(
@@ -106,7 +112,7 @@ class Drafts:
             draft,
             work,
             base,
-            apply(base, whole(draft)),
+            apply(base, all_operations(draft)),
             published,
             stored is not None,
         )
@@ -117,9 +123,7 @@ class Drafts:
         """
         with self.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
-            return self._keep(
-                replace(opened, edited=extended(opened.base, opened.edited, operation))
-            )
+            return self._keep(replace(opened, edited=extend(opened.base, opened.edited, operation)))
 
     def undo(self, doc_id: str) -> tuple[Opened, Json]:
         """The draft without its last operation, and that operation. Raises InputError when there is
@@ -127,7 +131,7 @@ class Drafts:
         """
         with self.store.drafting(self.namespace):
             opened = self._open_current(doc_id)
-            operations = whole(opened.draft)
+            operations = all_operations(opened.draft)
             if not operations:
                 raise InputError(
                     f"the draft of {doc_id} has no operation to undo", code="nothing_to_undo"
@@ -177,7 +181,7 @@ class Drafts:
             )
         opened = self.rebase(doc_id, drop_conflicts=drop_conflicts)
         operations = opened.edited.operations
-        if not opened.changes and self._released(opened.version) == edition_name(
+        if not opened.changes and self._edition_in_release(opened.version) == edition_name(
             operations, opened.work.profiles["chunks"]
         ):
             raise InputError(
@@ -191,7 +195,7 @@ class Drafts:
         edit of it is published.
         """
         opened = self.open(doc_id)
-        if not opened.published and not self._released(opened.version):
+        if not opened.published and not self._edition_in_release(opened.version):
             raise InputError(
                 f"no edit of {doc_id} is published; `rag drafts discard {doc_id}` forgets a draft",
                 code="nothing_to_revert",
@@ -219,8 +223,8 @@ class Drafts:
         return opened
 
     def _keep(self, opened: Opened) -> Opened:
-        """Store the draft as it was made, as published where that is what it says; one that says
-        nothing is dropped.
+        """Store the draft, as published where it equals what is published; an empty one is
+        dropped.
         """
         edited = opened.edited
         if not edited.operations and not edited.problems and not opened.published:
@@ -237,7 +241,7 @@ class Drafts:
         self.ledger.put_draft(draft)
         return replace(opened, draft=draft, stored=True)
 
-    def _released(self, version: Version) -> str | None:
+    def _edition_in_release(self, version: Version) -> str | None:
         """The edition in which the published release holds a version, None when it does not."""
         published = releases.current(self.store, self.namespace)
         return (
@@ -263,7 +267,7 @@ class Drafts:
             args,
             [JobItem(version.source_uri, version.doc_id, version.version_id, "continue")],
         )
-        return job, jobs.launch(job, self.settings, self.store)
+        return job, jobs.launch(job, self.workspace.settings, self.store)
 
 
 def no_longer_live(job: Job, ledger: Ledger) -> str:

@@ -21,6 +21,7 @@ ids of the version's own chunks it came from, and stands where they stand.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -84,15 +85,15 @@ class Edited:
         """What a release holds: the enabled chunks, numbered in their order; the child of a
         disabled parent stands alone.
         """
-        shown = [piece.chunk for piece in self.pieces if piece.enabled]
-        parents = {chunk.chunk_id for chunk in shown if chunk.chunk_type == "parent"}
+        enabled = [piece.chunk for piece in self.pieces if piece.enabled]
+        parents = {chunk.chunk_id for chunk in enabled if chunk.chunk_type == "parent"}
         return [
             replace(
                 chunk,
                 chunk_index=index,
                 parent_id=chunk.parent_id if chunk.parent_id in parents else "",
             )
-            for index, chunk in enumerate(shown)
+            for index, chunk in enumerate(enabled)
         ]
 
 
@@ -105,63 +106,81 @@ def apply(base: Base, operations: Sequence[Json]) -> Edited:
     problems: list[Problem] = []
     for index, operation in enumerate(operations):
         try:
-            pieces, made = _applied(base, pieces, operation)
+            pieces, made = _apply_one(base, pieces, operation)
             applied.append(made)
         except InputError as error:
             problems.append(Problem(index, operation, error.code, error.message))
     return Edited(tuple(pieces), tuple(applied), tuple(problems))
 
 
-def extended(base: Base, edited: Edited, operation: Json) -> Edited:
+def extend(base: Base, edited: Edited, operation: Json) -> Edited:
     """The chunks after one more operation. Raises InputError with the value and the remedy when it
     cannot be applied.
     """
-    pieces, made = _applied(base, list(edited.pieces), operation)
+    pieces, made = _apply_one(base, list(edited.pieces), operation)
     return Edited(tuple(pieces), (*edited.operations, made), edited.problems)
 
 
-def _applied(base: Base, pieces: list[Piece], operation: Json) -> tuple[list[Piece], Json]:
-    """The pieces after one operation, and the operation with what it settled."""
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One operation on the piece at position `at`."""
+
+    base: Base
+    pieces: list[Piece]
+    at: int
+    operation: Json
+
+    @property
+    def piece(self) -> Piece:
+        """The piece that the operation names."""
+        return self.pieces[self.at]
+
+    def replace(self, piece: Piece) -> list[Piece]:
+        """The pieces with another one, of the same id, in this place."""
+        return [*self.pieces[: self.at], piece, *self.pieces[self.at + 1 :]]
+
+
+_Result = tuple[list[Piece], Json]  # the pieces afterwards, and the operation with what it settled
+
+
+def _apply_one(base: Base, pieces: list[Piece], operation: Json) -> _Result:
     name = str(operation.get("op"))
     if name not in OPERATIONS:
         raise InputError(
             f"unknown operation {name!r}; known: {', '.join(OPERATIONS)}", code="unknown_operation"
         )
-    wanted, function = OPERATIONS[name]
-    wanted = {"chunk_id": str, **wanted}
-    written_down = {"next"} if name == "merge_with_next" else set()
+    arguments, function = OPERATIONS[name]
+    wanted = {"chunk_id": str, **arguments}
+    settled = {"next"} if name == "merge_with_next" else set()
     for key, kind in wanted.items():
         if not isinstance(operation.get(key), kind) or isinstance(operation.get(key), bool):
             raise InputError(
                 f"{name} needs {key} ({kind.__name__}), not {operation.get(key)!r}",
                 code="bad_operation",
             )
-    if extra := operation.keys() - {"op", *wanted, *written_down}:
+    if extra := operation.keys() - {"op", *wanted, *settled}:
         raise InputError(
             f"{name} takes {', '.join(wanted)}, not {', '.join(sorted(extra))}",
             code="bad_operation",
         )
-    return function(base, pieces, _position(base, pieces, operation["chunk_id"]), operation)
+    return function(_Step(base, pieces, _position(base, pieces, operation["chunk_id"]), operation))
 
 
 # --- the operations -----------------------------------------------------------------------------
 
 
-def _edit_text(
-    base: Base, pieces: list[Piece], at: int, operation: Json
-) -> tuple[list[Piece], Json]:
-    piece, text = pieces[at], operation["text"].replace("\r\n", "\n").replace("\r", "\n")
+def _edit_text(step: _Step) -> _Result:
+    piece, operation = step.piece, step.operation
+    text = operation["text"].replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise InputError(
             f"a chunk without text cannot be found; leave {piece.chunk.chunk_id} out with disable"
             " instead",
             code="blank_text",
         )
-    if bad := next(
-        (letter for letter in text if letter == "\x00" or "\ud800" <= letter <= "\udfff"), None
-    ):
+    if bad := re.search("[\x00\ud800-\udfff]", text):
         raise InputError(
-            f"the text holds {bad!r}, which no file can store; leave it out", code="bad_text"
+            f"the text holds {bad[0]!r}, which no file can store; leave it out", code="bad_text"
         )
     if len(text) > MAX_CHARS:
         raise InputError(
@@ -169,13 +188,12 @@ def _edit_text(
             " as one",
             code="text_too_long",
         )
-    return _replaced(base, pieces, {at: [_said(base, piece, text)]}), {**operation, "text": text}
+    edited = _with_text(step.base, piece, text)
+    return _replace(step, {step.at: [edited]}), {**operation, "text": text}
 
 
-def _split_at(
-    base: Base, pieces: list[Piece], at: int, operation: Json
-) -> tuple[list[Piece], Json]:
-    piece, offset = pieces[at], operation["offset"]
+def _split_at(step: _Step) -> _Result:
+    base, piece, offset = step.base, step.piece, step.operation["offset"]
     text = piece.chunk.chunk_text
     left, right = text[: max(0, offset)].rstrip(), text[max(0, offset) :].lstrip()
     if not left or not right:
@@ -185,34 +203,23 @@ def _split_at(
             code="bad_offset",
         )
     if piece.chunk.edited_from:
-        halves = [_said(base, piece, left), _said(base, piece, right)]
+        halves = [_with_text(base, piece, left), _with_text(base, piece, right)]
     else:
         start, end = piece.chunk.norm_start, piece.chunk.norm_end
-        halves = [
-            _part(base, piece, start, start + len(left)),
-            _part(base, piece, end - len(right), end),
-        ]
-        halves = _with_own_images(base, piece, halves)
-    return _replaced(base, pieces, {at: halves}), operation
+        first = _part(base, piece, start, start + len(left))
+        second = _part(base, piece, end - len(right), end)
+        halves = _with_own_images(base, piece, [first, second])
+    return _replace(step, {step.at: halves}), step.operation
 
 
-def _merge_with_next(
-    base: Base, pieces: list[Piece], at: int, operation: Json
-) -> tuple[list[Piece], Json]:
-    first = pieces[at]
-    name = first.chunk.chunk_id
-    then = next(
-        (
-            i
-            for i in range(at + 1, len(pieces))
-            if pieces[i].chunk.chunk_type == first.chunk.chunk_type
-        ),
-        None,
-    )
+def _merge_with_next(step: _Step) -> _Result:
+    first, at, pieces, operation = step.piece, step.at, step.pieces, step.operation
+    name, kind = first.chunk.chunk_id, first.chunk.chunk_type
+    following = (i for i in range(at + 1, len(pieces)) if pieces[i].chunk.chunk_type == kind)
+    then = next(following, None)
     if then is None:
         raise InputError(
-            f"{name} is the last {first.chunk.chunk_type} of the document; there is no next one to"
-            " merge it with",
+            f"{name} is the last {kind} of the document; there is no next one to merge it with",
             code="no_next",
         )
     second = pieces[then]
@@ -228,23 +235,17 @@ def _merge_with_next(
                 f"{piece.chunk.chunk_id} is disabled; enable it before it is merged",
                 code="disabled_chunk",
             )
-    return _replaced(base, pieces, {at: [_joined(base, first, second)], then: []}), {
-        **operation,
-        "next": second.chunk.chunk_id,
-    }
+    merged = _replace(step, {at: [_join(step.base, first, second)], then: []})
+    return merged, {**operation, "next": second.chunk.chunk_id}
 
 
-def _move(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
-    chunk, target = pieces[at].chunk, operation["target"]
-    moving = {
-        at,
-        *(
-            i
-            for i, piece in enumerate(pieces)
-            if chunk.chunk_type == "parent" and piece.chunk.parent_id == chunk.chunk_id
-        ),
-    }
-    beside = _position(base, pieces, target)
+def _move(step: _Step) -> _Result:
+    pieces, operation = step.pieces, step.operation
+    chunk, target = step.piece.chunk, operation["target"]
+    moving = {step.at}
+    if chunk.chunk_type == "parent":
+        moving |= {i for i, p in enumerate(pieces) if p.chunk.parent_id == chunk.chunk_id}
+    beside = _position(step.base, pieces, target)
     if beside in moving:
         raise InputError(
             f"{chunk.chunk_id} cannot be moved beside {target}, which moves with it; name another"
@@ -256,37 +257,34 @@ def _move(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[li
     return [*rest[:place], *(pieces[i] for i in sorted(moving)), *rest[place:]], operation
 
 
-def _reparent(
-    base: Base, pieces: list[Piece], at: int, operation: Json
-) -> tuple[list[Piece], Json]:
-    piece, parent_id = pieces[at], operation["parent_id"]
+def _reparent(step: _Step) -> _Result:
+    piece, parent_id = step.piece, step.operation["parent_id"]
     if piece.chunk.chunk_type == "parent":
         raise InputError(
             f"{piece.chunk.chunk_id} is a parent; only a child can be given another one",
             code="not_a_child",
         )
-    if pieces[_position(base, pieces, parent_id)].chunk.chunk_type != "parent":
-        parents = [p.chunk.chunk_id for p in pieces if p.chunk.chunk_type == "parent"]
+    parent = step.pieces[_position(step.base, step.pieces, parent_id)]
+    if parent.chunk.chunk_type != "parent":
+        parents = [p.chunk.chunk_id for p in step.pieces if p.chunk.chunk_type == "parent"]
         known = (
             f"it has {', '.join(parents[:_SHOWN])}"
             if parents
             else "it has none, for its strategy cuts no parents"
         )
         raise InputError(
-            f"{parent_id} is no parent of document {base.doc_id}; {known}", code="not_a_parent"
+            f"{parent_id} is no parent of document {step.base.doc_id}; {known}", code="not_a_parent"
         )
-    return (
-        _with(pieces, at, replace(piece, chunk=replace(piece.chunk, parent_id=parent_id))),
-        operation,
-    )
+    moved = replace(piece, chunk=replace(piece.chunk, parent_id=parent_id))
+    return step.replace(moved), step.operation
 
 
-def _enable(base: Base, pieces: list[Piece], at: int, operation: Json) -> tuple[list[Piece], Json]:
-    return _with(pieces, at, replace(pieces[at], enabled=operation["op"] == "enable")), operation
+def _enable(step: _Step) -> _Result:
+    enabled = step.operation["op"] == "enable"
+    return step.replace(replace(step.piece, enabled=enabled)), step.operation
 
 
-_Operation = Callable[[Base, list[Piece], int, Json], tuple[list[Piece], Json]]
-OPERATIONS: Mapping[str, tuple[dict[str, type], _Operation]] = {
+OPERATIONS: Mapping[str, tuple[dict[str, type], Callable[[_Step], _Result]]] = {
     "edit_text": ({"text": str}, _edit_text),
     "split_at": ({"offset": int}, _split_at),
     "merge_with_next": ({}, _merge_with_next),
@@ -317,10 +315,6 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
     return found
 
 
-def _with(pieces: Sequence[Piece], at: int, piece: Piece) -> list[Piece]:
-    return [*pieces[:at], piece, *pieces[at + 1 :]]
-
-
 def _slice(base: Base, piece: Piece, start: int, end: int) -> Piece:
     """The piece as normalised text[start:end], which nobody edited."""
     return replace(
@@ -342,7 +336,7 @@ def _part(base: Base, piece: Piece, start: int, end: int) -> Piece:
     return replace(_slice(base, piece, start, end), origins=reaching)
 
 
-def _said(base: Base, piece: Piece, text: str) -> Piece:
+def _with_text(base: Base, piece: Piece, text: str) -> Piece:
     """The piece with this text: its slice of the document where that is what the text says, edited
     otherwise.
     """
@@ -352,38 +346,30 @@ def _said(base: Base, piece: Piece, text: str) -> Piece:
     return replace(piece, chunk=replace(chunk, edited_from=piece.origins, **text_fields(text)))
 
 
-def _joined(base: Base, first: Piece, second: Piece) -> Piece:
+def _join(base: Base, first: Piece, second: Piece) -> Piece:
     """Both as one: a slice where they overlap or one follows the other in the document, else their
     texts with a blank line between.
     """
     left, right = first.chunk, second.chunk
     images = tuple(dict.fromkeys((*left.asset_ids, *right.asset_ids)))
     origins = tuple(dict.fromkeys((*first.origins, *second.origins)))
-    if not left.chunk_text or not right.chunk_text:  # a picture, which has no text of its own
-        told = (
-            first
-            if left.chunk_text or not right.chunk_text
-            else replace(second, chunk=replace(right, parent_id=left.parent_id))
-        )
-        return replace(told, chunk=replace(told.chunk, asset_ids=images), origins=origins)
+    if right.chunk_text and not left.chunk_text:  # a picture, which has no text of its own
+        chunk = replace(right, parent_id=left.parent_id, asset_ids=images)
+        return replace(second, chunk=chunk, origins=origins)
     piece = replace(first, chunk=replace(left, asset_ids=images), origins=origins)
+    if not right.chunk_text:
+        return piece
     start, end = min(left.norm_start, right.norm_start), max(left.norm_end, right.norm_end)
     overlapping = max(left.norm_start, right.norm_start) < min(left.norm_end, right.norm_end)
     beside = (
         left.norm_end <= right.norm_start
         and not base.normalised.text[left.norm_end : right.norm_start].strip()
     )
-    if (beside or overlapping) and not left.edited_from and not right.edited_from:
-        return _slice(base, piece, start, end)
     spanning = _slice(base, piece, start, end)
-    return replace(
-        spanning,
-        chunk=replace(
-            spanning.chunk,
-            edited_from=origins,
-            **text_fields(left.chunk_text + BETWEEN + right.chunk_text),
-        ),
-    )
+    if (beside or overlapping) and not left.edited_from and not right.edited_from:
+        return spanning
+    text = text_fields(left.chunk_text + BETWEEN + right.chunk_text)
+    return replace(spanning, chunk=replace(spanning.chunk, edited_from=origins, **text))
 
 
 def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[Piece]:
@@ -402,31 +388,26 @@ def _with_own_images(base: Base, piece: Piece, halves: Sequence[Piece]) -> list[
     return [replace(half, chunk=chunk) for half, chunk in zip(halves, placed, strict=True)]
 
 
-def _replaced(
-    base: Base, pieces: Sequence[Piece], changes: Mapping[int, Sequence[Piece]]
-) -> list[Piece]:
+def _replace(step: _Step, changes: Mapping[int, Sequence[Piece]]) -> list[Piece]:
     """The pieces with others at some positions: those get their ids, and the children of a parent
     follow it.
     """
+    pieces = step.pieces
     taken = {piece.chunk.chunk_id for i, piece in enumerate(pieces) if i not in changes}
     found: list[Piece] = []
     made: list[Piece] = []
     for i, piece in enumerate(pieces):
         for new in changes.get(i, (piece,)):
             if i in changes:
-                new = _named(base, new, taken)
+                new = _with_id(step.base, new, taken)
                 taken.add(new.chunk.chunk_id)
                 made.append(new)
             found.append(new)
     gone = {pieces[i].chunk.chunk_id for i in changes if pieces[i].chunk.chunk_type == "parent"}
-    return (
-        [_adopted(piece, made) if piece.chunk.parent_id in gone else piece for piece in found]
-        if gone
-        else found
-    )
+    return [_adopt(piece, made) if piece.chunk.parent_id in gone else piece for piece in found]
 
 
-def _adopted(child: Piece, parents: Sequence[Piece]) -> Piece:
+def _adopt(child: Piece, parents: Sequence[Piece]) -> Piece:
     """The child under the parent in which it stands, of those that took the place of its own."""
     inside = [p for p in parents if p.chunk.norm_start <= child.chunk.norm_start < p.chunk.norm_end]
     return replace(
@@ -434,7 +415,7 @@ def _adopted(child: Piece, parents: Sequence[Piece]) -> Piece:
     )
 
 
-def _named(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
+def _with_id(base: Base, piece: Piece, taken: Collection[str]) -> Piece:
     """The piece with the first free id of its section and text; the version's own chunk where it is
     that again.
     """

@@ -1,5 +1,5 @@
-"""What the command line says of drafts: lists, one draft with its chunks, the preview of a
-publication, and what one came to.
+"""Drafts as the command line shows them: lists, one draft with its chunks, the preview of a
+publication, and its outcome.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
-from rag_platform.chunkers import chunks as chunking
+from rag_platform.chunkers.chunks import beyond_window
 from rag_platform.config.profiles import text_norm_profile_id
 from rag_platform.documents import descriptions
 from rag_platform.documents.versions import views_of
@@ -15,13 +15,12 @@ from rag_platform.drafts.lifecycle import Drafts, Opened
 from rag_platform.drafts.operations import Edited, Piece, apply
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Chunk, Json
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.normalisation.edits import canonical
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info, read_manifest
-from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 
 _SNIPPET = 70
 
@@ -92,14 +91,14 @@ def preview_data(opened: Opened) -> Json:
     base, edited = opened.base, opened.edited
     own = [chunk.chunk_id for chunk in base.chunks]
     after = [piece.chunk.chunk_id for piece in edited.pieces]
-    shown, now = edited.chunks, apply(base, opened.published).chunks
-    added, removed = _difference(shown, now), _difference(now, shown)
-    embeddings = _embeddings(opened, shown)
-    warnings = [*chunking.beyond_window(shown, opened.work.strategy).warnings]
+    chunks, now = edited.chunks, apply(base, opened.published).chunks
+    added, removed = _difference(chunks, now), _difference(now, chunks)
+    embeddings = _embeddings(opened, chunks)
+    warnings = [*beyond_window(chunks, opened.work.strategy).warnings]
     lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
     lines.append(
         f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps"
-        f" {len(shown) - len(added)}; {embeddings} embeddings to compute"
+        f" {len(chunks) - len(added)}; {embeddings} embeddings to compute"
     )
     lines += [f"conflict: {operation_line(p.operation)}: {p.reason}" for p in edited.problems]
     return {
@@ -110,9 +109,9 @@ def preview_data(opened: Opened) -> Json:
         "conflicts": len(edited.problems),
         "changed": [i for i in after if i not in own],
         "gone": [i for i in own if i not in after],
-        "moved": _moved(own, after),
+        "moved": _find_moved(own, after),
         "disabled": [piece.chunk.chunk_id for piece in edited.pieces if not piece.enabled],
-        "chunks": len(shown),
+        "chunks": len(chunks),
         "chunks_added": len(added),
         "chunks_removed": len(removed),
         "embeddings_to_compute": embeddings,
@@ -120,15 +119,13 @@ def preview_data(opened: Opened) -> Json:
     }
 
 
-def published_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Json:
-    """What the job of a publication came to, once it has ended."""
-    version = ledger.version(job.args["version_ids"][0])
-    release_id = releases.current(store, job.namespace)
-    delta = (
-        read_manifest(store.release_dir(job.namespace, release_id)).delta
-        if release_id and job.state == "done"
-        else {}
-    )
+def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
+    """The outcome of the job of a publication, once it has ended."""
+    version = root.ledger.version(job.args["version_ids"][0])
+    release_id = releases.current(root.store, job.namespace)
+    delta: Json = {}
+    if release_id and job.state == "done":
+        delta = read_manifest(root.store.release_dir(job.namespace, release_id)).delta
     data: Json = {
         "job_id": job.job_id,
         "state": job.state,
@@ -143,21 +140,15 @@ def published_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) ->
         "warnings": job.result.get("warnings", []),
         "seconds": round(seconds, 3),
     }
-    what = (
-        f"edition {version.edition} of {version.doc_id}"
-        if version.edition
-        else f"{version.doc_id} as it was cut"
-    )
-    told = (
-        f"{data['chunks_added']} chunks added, {data['chunks_removed']} removed,"
-        f" {data['embeddings_computed']} embeddings computed"
-    )
-    data["markdown"] = (
-        f"{what} is published in release {release_id}: {told}, in {data['seconds']:.1f} s."
-    )
     if job.state not in jobs.FINAL_STATES:
-        data["markdown"] = f"job {job.job_id} is {job.state}"
-    return data
+        return {**data, "markdown": f"job {job.job_id} is {job.state}"}
+    edition = f"edition {version.edition} of " if version.edition else ""
+    markdown = (
+        f"{edition}{version.doc_id}{'' if edition else ' as it was cut'} is published in release"
+        f" {release_id}: {data['chunks_added']} chunks added, {data['chunks_removed']} removed,"
+        f" {data['embeddings_computed']} embeddings computed, in {data['seconds']:.1f} s."
+    )
+    return {**data, "markdown": markdown}
 
 
 # --- lines --------------------------------------------------------------------------------------
@@ -198,15 +189,14 @@ def _state(opened: Opened) -> str:
     edited = opened.edited
     if not opened.stored:
         return "no draft"
-    told = "published" if opened.draft.state == "published" else "open"
-    told += f", {len(edited.operations)} operations over {opened.draft.version_id}"
+    state = "published" if opened.draft.state == "published" else "open"
+    state += f", {len(edited.operations)} operations over {opened.draft.version_id}"
     if edited.problems:
-        told += f", {len(edited.problems)} conflicts"
-    return told + (
-        f"; live is {opened.version.version_id}: `rag drafts rebase {opened.document.doc_id}`"
-        if opened.outdated
-        else ""
-    )
+        state += f", {len(edited.problems)} conflicts"
+    if opened.outdated:
+        live, doc_id = opened.version.version_id, opened.document.doc_id
+        state += f"; live is {live}: `rag drafts rebase {doc_id}`"
+    return state
 
 
 def _short(text: str) -> str:
@@ -229,7 +219,7 @@ def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
     return lines
 
 
-def _moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
+def _find_moved(own: Sequence[str], after: Sequence[str]) -> list[str]:
     """Ids of the chunks that stand elsewhere among those that stayed."""
     stayed = set(own) & set(after)
     before, then = [i for i in own if i in stayed], [i for i in after if i in stayed]
@@ -247,8 +237,8 @@ def _difference(chunks: Sequence[Chunk], others: Sequence[Chunk]) -> list[str]:
 
 
 def _embeddings(opened: Opened, chunks: Sequence[Chunk]) -> int:
-    """How many texts of the chunks have no vector yet; nothing a model would write about new ones
-    is asked for.
+    """How many texts of the chunks have no vector yet, without what a model would write about new
+    ones.
     """
     strategy = opened.work.strategy
     info = embedder_info(strategy)

@@ -1,8 +1,7 @@
-"""Starts jobs that process documents: an ingest of what is given, a rebuild of what is stale, a
-retry of what failed; says what came of it.
+"""Starts the jobs that process documents (ingest, rebuild, retry) and reports their outcome.
 
-Everything is received and written down before a job's process starts, so a job needs nothing from
-who started it.
+Everything is received and recorded before a job's process starts, so a job needs nothing from its
+caller.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.errors import BusyError, NotFoundError
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.intake.discovery import Input
@@ -25,8 +23,8 @@ from rag_platform.intake.receiving import (
     ReceiveOptions,
     Reception,
     check_namespace,
-    given_up,
-    left_alone,
+    given_up_item,
+    is_given_up,
     receive,
 )
 from rag_platform.ir import Json, Version
@@ -36,17 +34,18 @@ from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.publishing import is_behind_ledger, settle
-from rag_platform.storage.store import Store, keep_config
+from rag_platform.workspace import DataRoot, Workspace
 
 DOCUMENT_JOBS = ("ingest", "rebuild")
 _BAD_STATES = ("failed", "dead")
 _SHOWN_NOTES = 20
 _POLL_SECONDS = 0.1
+_NOTHING_RECEIVED = Reception("", (), (), (), (), False)
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A job that was written down; `process` is None when there is nothing to do."""
+    """A recorded job; `process` is None when there is nothing to do."""
 
     job: Job
     process: subprocess.Popen[bytes] | None
@@ -55,12 +54,9 @@ class Started:
 def start_ingest(
     inputs: Sequence[Input],
     namespace: str,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
+    workspace: Workspace,
     options: ReceiveOptions,
+    *,
     wait: float = 0.0,
 ) -> Started:
     """Receive files, URLs and contents, and launch the job that processes them; one with nothing to
@@ -70,45 +66,38 @@ def start_ingest(
     `wait` seconds.
     """
     check_namespace(namespace)
-    with _turn(namespace, "an ingest that receives files", settings, store, ledger, wait):
-        settle(namespace, store, ledger)
-        reception, trace_id = _received(
-            inputs, namespace, settings, strategy, store, ledger, options
-        )
-        profile = stage_profiles(strategy)["embeddings"]
-        told = {item.source_uri for item in reception.items}
-        stale = _stale(
-            ledger,
-            namespace,
-            profile,
-            {item.version_id for item in reception.items if item.decision != "kept"},
-        )
+    ledger = workspace.ledger
+    with _hold(namespace, "an ingest that receives files", workspace, wait):
+        settle(namespace, workspace.store, ledger)
+        reception, trace_id = _receive(inputs, namespace, workspace, options)
+        new = {item.version_id for item in reception.items if item.decision != "kept"}
+        stale = _stale_items(namespace, workspace, new)
         version_ids = [
             *(item.version_id for item in stale if item.state == "queued"),
             *reception.to_process,
         ]
-        release = bool(version_ids or reception.retired or reception.changed) or is_behind_ledger(
-            namespace, settings, store, ledger
+        release = bool(version_ids or reception.retired or reception.changed) or _is_unreleased(
+            namespace, workspace
         )
         args = {
             "version_ids": version_ids,
             "forced": list(reception.forced),
             "release": release,
             "retired": list(reception.retired),
-            **_refused(inputs, reception.items, options),
+            **_refused_places(inputs, reception.items, options),
         }
-        # what the files given do not name is told too, or its failure would stop the release
-        # without a word
-        items = [*reception.items, *(item for item in stale if item.source_uri not in told)]
+        # stale versions are listed too, or their failure would stop the release without a word
+        listed = {item.source_uri for item in reception.items}
+        items = [*reception.items, *(item for item in stale if item.source_uri not in listed)]
         job = ledger.add_job("ingest", namespace, args, items)
         ledger.update_job(job.job_id, trace_id=trace_id)
     if release:
-        return Started(job, jobs.launch(job, settings, store))
+        return _launch(job, workspace)
     failed = [item for item in items if item.state in _BAD_STATES]
     ledger.update_job(
         job.job_id,
         state="partly" if failed else "done",
-        reason=jobs.failed_documents(failed, job.job_id) if failed else "",
+        reason=jobs.describe_failures(failed, job.job_id) if failed else "",
         started_at=now(),
         ended_at=now(),
     )
@@ -116,42 +105,30 @@ def start_ingest(
 
 
 def start_rebuild(
-    namespace: str,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    full: bool = False,
-    wait: float = 0.0,
+    namespace: str, workspace: Workspace, *, full: bool = False, wait: float = 0.0
 ) -> Started:
-    """The launched job that rebuilds what the namespace's config left stale, moves it to
-    `strategy`, and releases it.
+    """The launched job that rebuilds what the namespace's config left stale, binds it to the
+    workspace's strategy, and releases it.
 
     The release is built whole where the config asks for another index, or with `full`; the
-    published one serves until the new one passed its checks. Vectors and stages that are known are
-    reused. `planning.plan` tells before what this comes to. Raises BusyError when another job still
-    writes the namespace after `wait` seconds.
+    published one serves until the new one passed its checks. `rebuild_plan.plan` says beforehand
+    what this comes to. Raises BusyError when another job still writes the namespace after `wait`
+    seconds.
     """
-    if namespace not in ledger.namespaces():
-        raise NotFoundError(
-            f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it",
-            code="unknown_namespace",
-        )
-    with _turn(namespace, "a rebuild that is planned", settings, store, ledger, wait):
+    ledger, strategy = workspace.ledger, workspace.strategy
+    workspace.bound_strategy(namespace)
+    with _hold(namespace, "a rebuild that is planned", workspace, wait):
         ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
-        items = _stale(ledger, namespace, stage_profiles(strategy)["embeddings"])
+        items = _stale_items(namespace, workspace)
         version_ids = [item.version_id for item in items if item.state == "queued"]
         job = ledger.add_job(
             "rebuild", namespace, {"version_ids": version_ids, "release": True, "full": full}, items
         )
-    return Started(job, jobs.launch(job, settings, store))
+    return _launch(job, workspace)
 
 
 @contextmanager
-def _turn(
-    namespace: str, owner: str, settings: Settings, store: Store, ledger: Ledger, wait: float
-) -> Iterator[None]:
+def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[None]:
     """Hold the namespace's write lock while no job of it is open: one that was launched a moment
     ago may not hold it yet.
 
@@ -159,93 +136,88 @@ def _turn(
     """
     until = time.monotonic() + wait
     while True:
-        with store.writer(namespace, owner, wait=max(0.0, until - time.monotonic())):
-            jobs.end_orphans(ledger, settings.jobs.silent_seconds)
+        with root.store.writer(namespace, owner, wait=max(0.0, until - time.monotonic())):
+            jobs.end_orphans(root.ledger, root.settings.jobs.silent_seconds)
             ahead = [
-                job for state in jobs.OPEN_STATES for job in ledger.jobs(namespace, 1, state=state)
+                job
+                for state in jobs.OPEN_STATES
+                for job in root.ledger.jobs(namespace, 1, state=state)
             ]
             if not ahead:
                 yield
                 return
         if time.monotonic() >= until:
-            told = f"{ahead[0].kind} job {ahead[0].job_id}, {ahead[0].state}"
+            first = ahead[0]
             raise BusyError(
-                f"namespace {namespace!r} is being written by {told}; try again when it has ended",
-                job_id=ahead[0].job_id,
+                f"namespace {namespace!r} is being written by {first.kind} job {first.job_id},"
+                f" {first.state}; try again when it has ended",
+                job_id=first.job_id,
             )
         time.sleep(_POLL_SECONDS)
 
 
-def _received(
-    inputs: Sequence[Input],
-    namespace: str,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    options: ReceiveOptions,
+def _launch(job: Job, root: DataRoot) -> Started:
+    return Started(job, jobs.launch(job, root.settings, root.store))
+
+
+def _is_unreleased(namespace: str, root: DataRoot) -> bool:
+    return is_behind_ledger(namespace, root.settings, root.store, root.ledger)
+
+
+def _receive(
+    inputs: Sequence[Input], namespace: str, workspace: Workspace, options: ReceiveOptions
 ) -> tuple[Reception, str]:
     """What receiving decided, and the id of its trace."""
     with (
         tracing.trace(
             "ingestion",
-            logs_dir=store.logs_dir,
+            logs_dir=workspace.store.logs_dir,
             namespace=namespace,
-            strategy_config_id=_config_id(strategy, store),
+            strategy_config_id=workspace.keep_config(),
         ) as trace,
         tracing.span("stage.dedup", provider_type="store", provider_id="sha256") as span,
     ):
-        reception = receive(
-            inputs,
-            namespace,
-            strategy=strategy,
-            settings=settings,
-            store=store,
-            ledger=ledger,
-            options=options,
-        )
+        reception = receive(inputs, namespace, workspace, options)
         span.set(**Counter(item.decision for item in reception.items))
     return reception, trace.trace_id
 
 
-def _stale(
-    ledger: Ledger, namespace: str, profile: str, known: Collection[str] = ()
+def _stale_items(
+    namespace: str, workspace: Workspace, known: Collection[str] = ()
 ) -> list[JobItem]:
-    """Live versions that another config built, but for the `known` ones; those that failed too
-    often are told and left alone.
+    """Live versions that another config built, but for the `known` ones; those that were given up
+    are listed with the reason and not queued.
     """
+    profile = _profile(workspace)
     return [
-        (
-            left_alone(version)
-            if given_up(version, profile)
-            else JobItem(version.source_uri, version.doc_id, version.version_id, "continue")
-        )
-        for version in stale_versions(ledger, namespace, profile)
+        given_up_item(version) if is_given_up(version, profile) else _queued_item(version)
+        for version in stale_versions(workspace.ledger, namespace, profile)
         if version.version_id not in known
     ]
 
 
-def _config_id(strategy: Strategy, store: Store) -> str:
-    """The strategy's id, under which its configuration is kept."""
-    found = strategy_config_id(strategy)
-    keep_config(store, found, strategy.model_dump(mode="json"))
-    return found
+def _profile(workspace: Workspace) -> str:
+    """The profile of a version that is complete."""
+    return stage_profiles(workspace.strategy)["embeddings"]
+
+
+def _queued_item(version: Version | JobItem) -> JobItem:
+    return JobItem(version.source_uri, version.doc_id, version.version_id, "continue")
 
 
 # --- retries ------------------------------------------------------------------------------------
 
 
-def start_retry(
-    job_id: str, *, settings: Settings, store: Store, ledger: Ledger, wait: float = 0.0
-) -> Started:
+def start_retry(job_id: str, root: DataRoot, *, wait: float = 0.0) -> Started:
     """The launched job that does what a job left undone: its failed, dead, cancelled and
     unprocessed documents, then its release.
 
     A file that could not be received is received again from where it was. Jobs that process no
-    documents are done anew. Raises NotFoundError `nothing_to_retry`; BusyError while the job is not
-    over, or another one writes the namespace after `wait` seconds.
+    documents are run again as a whole. Raises NotFoundError `nothing_to_retry`; BusyError while the
+    job is not over, or another one writes the namespace after `wait` seconds.
     """
-    jobs.end_orphans(ledger, settings.jobs.silent_seconds)
+    ledger = root.ledger
+    jobs.end_orphans(ledger, root.settings.jobs.silent_seconds)
     job = ledger.job(job_id)
     if job.state not in jobs.FINAL_STATES:
         raise BusyError(
@@ -254,81 +226,69 @@ def start_retry(
             code="job_not_over",
         )
     if job.kind not in DOCUMENT_JOBS:
-        return _anew(job, settings, store, ledger)
-    with _turn(job.namespace, f"a retry of {job_id}", settings, store, ledger, wait):
-        strategy = load_strategy(settings, ledger.namespaces().get(job.namespace), ingestion=True)
+        return _repeat(job, root)
+    with _hold(job.namespace, f"a retry of {job_id}", root, wait):
+        workspace = root.workspace(job.namespace)
         before = ledger.job_items(job_id)
-        items = _undone(before, job.namespace, stage_profiles(strategy)["embeddings"], ledger)
+        items = _undone(before, job.namespace, _profile(workspace), ledger)
         inputs = _inputs(before, job, ledger)
         since = any(row.published_at > job.created_at for row in ledger.releases(job.namespace))
         undone = (
             job.state in ("failed", "cancelled") and bool(job.args.get("release")) and not since
         )
-        release = undone or is_behind_ledger(job.namespace, settings, store, ledger)
-        if not (items or inputs or release):
-            raise NotFoundError(
-                f"nothing to retry: every document of job {job_id} is done, was replaced or deleted"
-                " since, or has no place to be read from",
-                code="nothing_to_retry",
+        if not (items or inputs or undone or _is_unreleased(job.namespace, root)):
+            raise _nothing_to_retry(
+                f"every document of job {job_id} is done, was replaced or deleted since, or has no"
+                " place to be read from"
             )
-        given: Json = job.args.get("options", {})
-        options = ReceiveOptions(
-            given.get("source"), tuple(given.get("tags", ())), given.get("metadata", {})
-        )
-        return _retry(job.namespace, items, inputs, settings, strategy, store, ledger, options, job)
+        return _retry(job.namespace, items, workspace, inputs=inputs, of=job)
 
 
-def start_retry_all(
-    namespace: str, *, settings: Settings, store: Store, ledger: Ledger, wait: float = 0.0
-) -> Started:
+def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Started:
     """The launched job that tries every document of a namespace again that failed or was given up,
     whatever job it was in.
 
     Raises NotFoundError `nothing_to_retry`, BusyError as `start_retry`.
     """
     check_namespace(namespace)
-    if namespace not in ledger.namespaces():
-        raise NotFoundError(f"unknown namespace {namespace!r}", code="unknown_namespace")
-    with _turn(namespace, "a retry of all", settings, store, ledger, wait):
-        strategy = load_strategy(settings, ledger.namespaces()[namespace], ingestion=True)
-        bad = [
-            JobItem(v.source_uri, v.doc_id, v.version_id, "continue")
-            for v in ledger.versions(namespace)
-            if v.status in _BAD_STATES
-        ]
-        items = _undone(bad, namespace, stage_profiles(strategy)["embeddings"], ledger)
+    root.bound_strategy(namespace)
+    with _hold(namespace, "a retry of all", root, wait):
+        workspace = root.workspace(namespace)
+        bad = [_queued_item(v) for v in root.ledger.versions(namespace) if v.status in _BAD_STATES]
+        items = _undone(bad, namespace, _profile(workspace), root.ledger)
         if not items:
-            raise NotFoundError(
-                f"nothing to retry: no document of namespace {namespace!r} failed",
-                code="nothing_to_retry",
-            )
-        return _retry(
-            namespace, items, (), settings, strategy, store, ledger, ReceiveOptions(), None
-        )
+            raise _nothing_to_retry(f"no document of namespace {namespace!r} failed")
+        return _retry(namespace, items, workspace)
+
+
+def _nothing_to_retry(why: str) -> NotFoundError:
+    return NotFoundError(f"nothing to retry: {why}", code="nothing_to_retry")
 
 
 def _retry(
     namespace: str,
     items: Sequence[JobItem],
-    inputs: Sequence[Input],
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    options: ReceiveOptions,
-    of: Job | None,
+    workspace: Workspace,
+    *,
+    inputs: Sequence[Input] = (),
+    of: Job | None = None,
 ) -> Started:
-    """The launched job over versions that are in the ledger and inputs that are received now."""
-    reception, trace_id = Reception(namespace, (), (), (), (), False), ""
+    """The launched job over versions that are in the ledger and inputs that are received now; `of`
+    is the job that it repeats.
+    """
+    ledger = workspace.ledger
+    earlier: Json = of.args if of else {}
+    given: Json = earlier.get("options", {})
+    options = ReceiveOptions(
+        given.get("source"), tuple(given.get("tags", ())), given.get("metadata", {})
+    )
+    reception, trace_id = _NOTHING_RECEIVED, ""
     if inputs:
-        reception, trace_id = _received(
-            inputs, namespace, settings, strategy, store, ledger, options
-        )
-    told = {item.source_uri for item in reception.items}
-    items = [item for item in items if item.source_uri not in told]
+        reception, trace_id = _receive(inputs, namespace, workspace, options)
+    received = {item.source_uri for item in reception.items}
+    items = [item for item in items if item.source_uri not in received]
     version_ids = [*(item.version_id for item in items), *reception.to_process]
     ledger.revive(version_ids)
-    earlier: Json = of.args if of else {}
     args = {
         "version_ids": version_ids,
         "forced": [
@@ -339,14 +299,14 @@ def _retry(
         "release": True,
         "full": bool(earlier.get("full")),
         "retry_of": of.job_id if of else "all",
-        **_refused(inputs, reception.items, options),
+        **_refused_places(inputs, reception.items, options),
     }
     job = ledger.add_job(of.kind if of else "ingest", namespace, args, [*reception.items, *items])
     ledger.update_job(job.job_id, trace_id=trace_id)
-    return Started(job, jobs.launch(job, settings, store))
+    return _launch(job, workspace)
 
 
-def _anew(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Started:
+def _repeat(job: Job, root: DataRoot) -> Started:
     """A job that is done as a whole or not at all, launched once more."""
     if job.kind == "sync":
         raise NotFoundError(
@@ -355,16 +315,14 @@ def _anew(job: Job, settings: Settings, store: Store, ledger: Ledger) -> Started
             code="nothing_to_retry",
         )
     if job.state == "done":
-        raise NotFoundError(
-            f"nothing to retry: job {job.job_id} ({job.kind}) is done", code="nothing_to_retry"
-        )
+        raise _nothing_to_retry(f"job {job.job_id} ({job.kind}) is done")
     items = [
         JobItem(item.source_uri, item.doc_id, item.version_id, item.decision)
-        for item in ledger.job_items(job.job_id)
+        for item in root.ledger.job_items(job.job_id)
     ]
     args = {key: value for key, value in job.args.items() if key != "run_id"}
-    again = ledger.add_job(job.kind, job.namespace, {**args, "retry_of": job.job_id}, items)
-    return Started(again, jobs.launch(again, settings, store))
+    args["retry_of"] = job.job_id
+    return _launch(root.ledger.add_job(job.kind, job.namespace, args, items), root)
 
 
 def _undone(
@@ -378,24 +336,14 @@ def _undone(
     }
     versions = {version.version_id: version for version in ledger.versions(namespace)}
 
-    def open_still(item: JobItem) -> bool:
+    def is_undone(item: JobItem) -> bool:
         document, version = documents.get(item.doc_id), versions.get(item.version_id)
         if document is None or version is None or item.state == "skipped":
             return False
-        return item.version_id in (
-            document.wanted_version,
-            document.live_version,
-        ) and not _complete(version, profile)
+        wanted = item.version_id in (document.wanted_version, document.live_version)
+        return wanted and (version.status, version.counts.get("profile")) != ("ready", profile)
 
-    return [
-        JobItem(item.source_uri, item.doc_id, item.version_id, "continue")
-        for item in items
-        if item.version_id and open_still(item)
-    ]
-
-
-def _complete(version: Version, profile: str) -> bool:
-    return version.status == "ready" and version.counts.get("profile") == profile
+    return [_queued_item(item) for item in items if item.version_id and is_undone(item)]
 
 
 def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
@@ -420,9 +368,11 @@ def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
     return found
 
 
-def _refused(inputs: Sequence[Input], items: Iterable[JobItem], options: ReceiveOptions) -> Json:
-    """What a retry needs to receive the refused files again: where those lie that were named one by
-    one, and how they were to be taken.
+def _refused_places(
+    inputs: Sequence[Input], items: Iterable[JobItem], options: ReceiveOptions
+) -> Json:
+    """What a retry needs to receive the refused files again: the paths of those that were named one
+    by one, and the options.
     """
     refused = [item.source_uri for item in items if item.decision == "refused"]
     named = [str(path.expanduser().absolute()) for path in inputs if isinstance(path, Path)]
@@ -439,48 +389,50 @@ def _refused(inputs: Sequence[Input], items: Iterable[JobItem], options: Receive
 # --- what came of it ----------------------------------------------------------------------------
 
 
-def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Json:
+_COUNTS = (
+    "new",
+    "new_versions",
+    "continued",
+    "skipped",
+    "retired",
+    "kept",
+    "failed",
+    "unprocessed",
+    "ignored",
+)
+
+
+def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
     """The `ingest` payload of the public contract, from a job in its final state."""
-    items = ledger.job_items(job.job_id)
-    failures = [
-        {"source_uri": i.source_uri, "code": i.code, "reason": i.reason}
-        for i in items
-        if i.state in _BAD_STATES
-    ]
-    ignored = [
-        {"source_uri": i.source_uri, "reason": i.reason} for i in items if i.decision == "ignored"
-    ]
-    landed = [i for i in items if i.state in ("done", "skipped")]
-    release_id = releases.current(store, job.namespace)
+    items = root.ledger.job_items(job.job_id)
+    landed = [item for item in items if item.state in ("done", "skipped")]
+    failed = [item for item in items if item.state in _BAD_STATES]
+    ignored = [item for item in items if item.decision == "ignored"]
+    decisions = Counter(item.decision for item in landed)
     data: Json = {
         "job_id": job.job_id,
-        "release_id": release_id,
-        "new": sum(i.decision == "new" for i in landed),
-        "new_versions": sum(i.decision == "new_version" for i in landed),
-        "continued": sum(i.decision == "continue" for i in landed),
-        "skipped": sum(i.decision == "skip" for i in landed),
+        "release_id": releases.current(root.store, job.namespace),
+        "new": decisions["new"],
+        "new_versions": decisions["new_version"],
+        "continued": decisions["continue"],
+        "skipped": decisions["skip"],
         "retired": len(job.args.get("retired", [])),
-        "kept": sum(i.decision == "kept" for i in items),
-        "failed": len(failures),
-        "unprocessed": sum(i.state in ("queued", "cancelled") for i in items),
+        "kept": sum(item.decision == "kept" for item in items),
+        "failed": len(failed),
+        "unprocessed": sum(item.state in ("queued", "cancelled") for item in items),
         "ignored": len(ignored),
         "documents": [
-            {
-                "source_uri": i.source_uri,
-                "doc_id": i.doc_id,
-                "version_id": i.version_id,
-                "decision": i.decision,
-            }
-            for i in landed
-            if i.doc_id and i.decision != "ignored"
+            _pick(item, "source_uri", "doc_id", "version_id", "decision")
+            for item in landed
+            if item.doc_id and item.decision != "ignored"
         ],
         "notes": [
-            {"source_uri": i.source_uri, "decision": i.decision, "reason": i.reason}
-            for i in items
-            if i.reason and not i.code
+            _pick(item, "source_uri", "decision", "reason")
+            for item in items
+            if item.reason and not item.code
         ],
-        "failures": failures,
-        "ignored_files": ignored,
+        "failures": [_pick(item, "source_uri", "code", "reason") for item in failed],
+        "ignored_files": [_pick(item, "source_uri", "reason") for item in ignored],
         "warnings": job.result.get("warnings", []),
         "chunks": job.result.get("chunks", 0),
         "embeddings_computed": job.result.get("embeddings_computed", 0),
@@ -490,44 +442,32 @@ def ingest_data(job: Job, *, store: Store, ledger: Ledger, seconds: float) -> Js
     return {"markdown": _ingest_markdown(data, job), **data}
 
 
+def _pick(item: JobItem, *names: str) -> Json:
+    return {name: getattr(item, name) for name in names}
+
+
 def _ingest_markdown(data: Json, job: Job) -> str:
-    kinds = (
-        "new",
-        "new_versions",
-        "continued",
-        "skipped",
-        "retired",
-        "kept",
-        "failed",
-        "unprocessed",
-        "ignored",
-    )
-    told = (
-        ", ".join(f"{data[kind]} {kind.replace('_', ' ')}" for kind in kinds if data[kind])
-        or "nothing to do"
-    )
+    counts = [f"{data[kind]} {kind.replace('_', ' ')}" for kind in _COUNTS if data[kind]]
     done = job.result.get("documents", 0)
     rate = f" (documents: {jobs.pace(done / data['seconds'])})" if done and data["seconds"] else ""
-    lines = [f"{told}, in {data['seconds']:.1f} s{rate}."]
+    lines = [f"{', '.join(counts) or 'nothing to do'}, in {data['seconds']:.1f} s{rate}."]
     if done:
         lines.append(
             f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed,"
             f" {data['embeddings_reused']} reused."
         )
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]
-    notes = [
-        f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}"
-        for note in data["notes"]
-    ]
     lines += [
-        *notes[:_SHOWN_NOTES],
-        *([f"- and {len(notes) - _SHOWN_NOTES} more"] if len(notes) > _SHOWN_NOTES else []),
+        f"- {note['decision'].replace('_', ' ')}: {note['source_uri']}: {note['reason']}"
+        for note in data["notes"][:_SHOWN_NOTES]
     ]
+    if len(data["notes"]) > _SHOWN_NOTES:
+        lines.append(f"- and {len(data['notes']) - _SHOWN_NOTES} more")
     reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
     same = "Nothing changed: release" if job.result.get("release") else "Release"
-    stands = f"{same} {data['release_id']} of namespace {job.namespace!r} is published."
-    lines.append(stands if data["release_id"] else "Nothing is published.")
+    published = f"{same} {data['release_id']} of namespace {job.namespace!r} is published."
+    lines.append(published if data["release_id"] else "Nothing is published.")
     return "\n".join(lines)
 
 

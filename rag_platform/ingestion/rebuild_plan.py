@@ -1,28 +1,27 @@
-"""What a rebuild would do before it is done: which outputs exist under the config as it is now,
-what must be built, and what kind of release follows. Looking changes nothing.
+"""What a rebuild would do: which outputs exist under the config as it is now, what must be built,
+and what kind of release follows. Planning changes nothing.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.documents.versions import STAGES, VersionBuild, marker
-from rag_platform.errors import NotFoundError
 from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.intake.receiving import given_up
+from rag_platform.intake.receiving import is_given_up
 from rag_platform.ir import Document, Json, Version, View
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.normalisation.edits import canonical
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info
 from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
-from rag_platform.storage.store import Store, read_records
+from rag_platform.storage.store import read_records
+from rag_platform.workspace import DataRoot, Workspace
 
 # Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures
 # have less.
@@ -80,55 +79,40 @@ class RebuildPlan:
         return {"markdown": _markdown(self), **to_json(self)}
 
 
-def plan(
-    namespace: str,
-    *,
-    settings: Settings,
-    strategy: Strategy,
-    store: Store,
-    ledger: Ledger,
-    full: bool = False,
-) -> RebuildPlan:
-    """What `rag rebuild` would do with this strategy; `full` builds the release whole whatever its
-    parent is.
+def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> RebuildPlan:
+    """What `rag rebuild` would do with the workspace's strategy; `full` builds the release whole
+    whatever its parent is.
 
-    Embeddings are counted exactly where the texts are known; a version that must be cut anew brings
-    `uncut`. Raises NotFoundError `unknown_namespace`.
+    Embeddings are counted exactly where the texts are known; a version that must be cut anew counts
+    as `uncut`. Raises NotFoundError `unknown_namespace`.
     """
-    bound = ledger.namespaces().get(namespace)
-    if bound is None:
-        raise NotFoundError(
-            f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it",
-            code="unknown_namespace",
-        )
-    live = ledger.live(namespace)
+    strategy = workspace.strategy
+    bound = workspace.bound_strategy(namespace)
+    live = workspace.ledger.live(namespace)
     profiles = stage_profiles(strategy)
-    works = {v.version_id: VersionBuild(v, strategy, settings, store) for _, v in live}
-    for work in works.values():
-        work.profiles = profiles  # telling them takes longer than all the rest of a document
+    works = {v.version_id: _build_of(v, strategy, workspace, profiles) for _, v in live}
     stale = [v for _, v in live if v.counts.get("profile") != profiles["embeddings"]]
-    dead = [v for v in stale if given_up(v, profiles["embeddings"])]
+    dead = [v for v in stale if is_given_up(v, profiles["embeddings"])]
     due = [v for v in stale if v not in dead]
     there = {
         stage: {key for key, work in works.items() if marker(stage, work).is_file()}
         for stage in STAGES
     }
-    release, reason = _release(namespace, live, due, strategy, bound, store, ledger, full)
-    asked = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
-    asked = asked if strategy.builds_dense else []
+    release, reason = _choose_release(namespace, workspace, live, due, full)
+    wanted = [v for _, v in live] if release == "full" else due  # a whole build needs every vector
+    wanted = wanted if strategy.builds_dense else []
     views = {
-        v.version_id: _views(works[v.version_id]) for v in asked if v.version_id in there["views"]
+        v.version_id: _views(works[v.version_id]) for v in wanted if v.version_id in there["views"]
     }
-    uncut = [v for v in asked if v.version_id not in views]
-    with EmbeddingCache(store.embeddings_path) as cache:
+    uncut = [v for v in wanted if v.version_id not in views]
+    with EmbeddingCache(workspace.store.embeddings_path) as cache:
         missing = _missing(views, strategy, cache)
-        embedding = _embedding_seconds(missing, uncut, strategy, settings, cache)
+        embedding = _embedding_seconds(missing, uncut, strategy, workspace.settings, cache)
     lacking = {v.version_id for v in uncut} | {
         key for key, found in views.items() if any(view.content_hash in missing for view in found)
     }
-    embedded = there["views"] - lacking
     unread = [v for v in due if v.version_id not in there["facts"]]
-    stages = [*((stage, there[stage]) for stage in STAGES), ("embeddings", embedded)]
+    stages = [*there.items(), ("embeddings", there["views"] - lacking)]
     return RebuildPlan(
         namespace=namespace,
         strategy=strategy.name,
@@ -144,43 +128,54 @@ def plan(
         uncut=len(uncut),
         release=release,
         reason=reason,
-        seconds=_seconds(due, unread, live, release, embedding),
+        seconds=_total_seconds(due, unread, live, release, embedding),
     )
 
 
-def expected_seconds(
-    version_ids: Sequence[str], *, settings: Settings, store: Store, ledger: Ledger
-) -> dict[str, float]:
+def _build_of(
+    version: Version, strategy: Strategy, root: DataRoot, profiles: dict[str, str]
+) -> VersionBuild:
+    """The build of a version, which need not compute its profiles: that takes longer than all the
+    rest.
+    """
+    work = VersionBuild(version, strategy, root.settings, root.store)
+    work.profiles = profiles
+    return work
+
+
+def estimate_embedding(version_ids: Sequence[str], root: DataRoot) -> dict[str, float]:
     """Strategy to a rough number of seconds that embedding these versions takes, from measured
     rates; texts with a vector cost nothing.
 
     A version whose bytes a strategy has not cut yet, in no namespace, counts with its size.
     """
+    ledger, settings = root.ledger, root.settings
     versions = [ledger.version(version_id) for version_id in version_ids]
-    twins: dict[str, list[Version]] = {version.file_sha256: [version] for version in versions}
-    for version in (
-        v
-        for namespace in ledger.namespaces()
-        for v in ledger.versions(namespace)
-        if v.file_sha256 in twins
-    ):
-        twins[version.file_sha256].append(version)
-    expected = {}
-    with EmbeddingCache(store.embeddings_path) as cache:
+    hashes = {version.file_sha256 for version in versions}
+    same_bytes = [
+        *versions,
+        *(
+            version
+            for namespace in ledger.namespaces()
+            for version in ledger.versions(namespace)
+            if version.file_sha256 in hashes
+        ),
+    ]
+    seconds = {}
+    with EmbeddingCache(root.store.embeddings_path) as cache:
         for strategy in (load_strategy(settings, name) for name in strategy_names(settings)):
             if not strategy.builds_dense:
                 continue
             profiles, views = stage_profiles(strategy), {}
-            for version in (version for same in twins.values() for version in same):
-                work = VersionBuild(version, strategy, settings, store)
-                work.profiles = profiles
+            for version in same_bytes:
+                work = _build_of(version, strategy, root, profiles)
                 if version.file_sha256 not in views and marker("views", work).is_file():
                     views[version.file_sha256] = _views(work)
             uncut = [version for version in versions if version.file_sha256 not in views]
-            expected[strategy.name] = _embedding_seconds(
+            seconds[strategy.name] = _embedding_seconds(
                 _missing(views, strategy, cache), uncut, strategy, settings, cache
             )
-    return expected
+    return seconds
 
 
 def _embedding_seconds(
@@ -191,46 +186,37 @@ def _embedding_seconds(
     cache: EmbeddingCache,
 ) -> float:
     """Seconds that embedding these texts takes, and those that the uncut versions will bring."""
-    profile, size = text_norm_profile_id(strategy.cleaning), sum(map(text_bytes, uncut))
     return estimate(
-        size,
+        sum(map(text_bytes, uncut)),
         strategy.embedding,
         cache,
         processes=settings.embedding_processes,
         texts=missing,
-        text_norm_profile=profile,
+        text_norm_profile=text_norm_profile_id(strategy.cleaning),
     )
 
 
-def _release(
+def _choose_release(
     namespace: str,
+    workspace: Workspace,
     live: Sequence[tuple[Document, Version]],
     due: Sequence[Version],
-    strategy: Strategy,
-    bound: str,
-    store: Store,
-    ledger: Ledger,
     full: bool,
 ) -> tuple[str, str]:
     """(nothing | delta | full, why)."""
+    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
+    bound = workspace.bound_strategy(namespace)
     published = releases.current(store, namespace)
     if not live and published is None:
         return "nothing", "the namespace holds no document"
     if full:
         return "full", "asked for"
     wanted = {version.version_id: version.edition for _, version in live}
-    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
-    if (
-        not due
-        and bound == strategy.name
-        and (newer := _left_behind(namespace, wanted, once_public, strategy, store))
-    ):
+    if not due and bound == strategy.name and (newer := _left_behind(namespace, wanted, workspace)):
         return (
             "nothing",
-            (
-                f"release {newer} holds it, and somebody went back from it: `rag releases forward`"
-                " publishes it again"
-            ),
+            f"release {newer} holds it, and somebody went back from it: `rag releases forward`"
+            " publishes it again",
         )
     if reason := releases.why_full(store, namespace, strategy, published):
         return "full", reason
@@ -246,21 +232,19 @@ def _release(
     return "delta", "titles, tags or metadata of documents changed, or what was read of them"
 
 
-def _left_behind(
-    namespace: str,
-    wanted: Mapping[str, str],
-    once_public: Collection[str],
-    strategy: Strategy,
-    store: Store,
-) -> str:
+def _left_behind(namespace: str, wanted: Mapping[str, str], workspace: Workspace) -> str:
     """The newest release that was public after the published one was built and holds what is wanted
-    as the config asks, empty without.
+    as the config asks; empty where there is none.
     """
+    store, rows = workspace.store, workspace.ledger.releases(namespace)
+    once_public = {row.release_id for row in rows if row.published_at}
     for manifest in releases.list_releases(store, namespace):
         if manifest.release_id == releases.current(store, namespace):
             break
         public = manifest.release_id in once_public and manifest.contents == wanted
-        if public and not releases.why_full(store, namespace, strategy, manifest.release_id):
+        if public and not releases.why_full(
+            store, namespace, workspace.strategy, manifest.release_id
+        ):
             return manifest.release_id
     return ""
 
@@ -285,7 +269,7 @@ def _missing(
     return {key: text for key, text in texts.items() if key not in known}
 
 
-def _seconds(
+def _total_seconds(
     due: Sequence[Version],
     unread: Sequence[Version],
     live: Sequence[tuple[Document, Version]],

@@ -1,8 +1,7 @@
-"""Builds whole versions in child processes, so that many small documents use every core; what a
-child built is stored like any other.
+"""Builds whole versions in child processes, so that many small documents use every core.
 
-Only what needs nothing but processor time goes there: no format that has child processes of its
-own, no model, no edits by hand.
+Only versions that need nothing but processor time go there: no format that has child processes of
+its own, no model, no edits by hand.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config.chunk_token_limits import owed_to_embedders
+from rag_platform.config.chunk_token_limits import embedder_dependencies
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.versions import (
     STAGES,
@@ -33,7 +32,7 @@ _WORTH = 128  # documents; two children are at work after the time of about 40
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all versions of a run have in common; `packed` once, because it is sent with each."""
+    """What all versions of a run have in common; pickled once, because it is sent with each."""
 
     store: Store
     settings: Settings
@@ -41,7 +40,7 @@ class Plan:
     profiles: dict[str, str]
     stages: Sequence[str]
 
-    def packed(self) -> bytes:
+    def pack(self) -> bytes:
         """The plan as a child reads it."""
         return pickle.dumps(self, protocol=pickle.HIGHEST_PROTOCOL)
 
@@ -61,8 +60,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a version came to, its files flushed and in place; after a `failure` only the outcomes
-    before it count.
+    """The result of a version whose files are flushed and in place; after a `failure` it holds only
+    the outcomes before that.
     """
 
     outcomes: list[StageOutcome]
@@ -73,9 +72,9 @@ class Built:
     figures: tracing.Figures | None
 
 
-def may_go(strategy: Strategy, versions: Sequence[Version]) -> bool:
-    """True when so many of the versions can be built by processor time alone that children are
-    worth their start.
+def are_worthwhile(strategy: Strategy, versions: Sequence[Version]) -> bool:
+    """True when enough of the versions need nothing but processor time for children to be worth
+    their start.
     """
     views = strategy.views
     alone = (
@@ -83,7 +82,9 @@ def may_go(strategy: Strategy, versions: Sequence[Version]) -> bool:
         and views.describe.provider == "none"
         and not image_reading.is_wanted(strategy.media_texts)
     )
-    if not alone or any(owed[0] in ("embedder", "window") for owed in owed_to_embedders(strategy)):
+    if not alone or any(
+        owed[0] in ("embedder", "window") for owed in embedder_dependencies(strategy)
+    ):
         return False
     return sum(not read_in_child(version) for version in versions) >= _WORTH
 
@@ -118,8 +119,8 @@ def build_apart(task: Task) -> Built:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, which was logged here; one of a library may not survive the way to the parent, and
-    is told by an error of ours.
+    """The error, which was logged here; that of a library, which may not survive pickling, as a
+    DocumentError.
     """
     if faults.is_expected(error):
         return error

@@ -15,12 +15,12 @@ from pathlib import Path
 from rag_platform.config.settings import Settings
 from rag_platform.errors import FetchError, InputError
 from rag_platform.intake.downloading import is_url, normal_url
-from rag_platform.intake.fetching import shown
+from rag_platform.intake.fetching import printable_url
 from rag_platform.ir import Document
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source
 
-_OWN_NAMES = ("files", "inline", "urls")  # sources that need no root
+_ROOTLESS = ("files", "inline", "urls")  # names of sources without a root
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,8 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """What a caller says of the sources that the inputs belong to."""
+class SourceOptions:
+    """What the caller wants of the sources that the inputs belong to."""
 
     source: str | None = None
     include: tuple[str, ...] = ()
@@ -63,9 +63,7 @@ class Asked:
 
 @dataclass
 class Finds:
-    """The files below the inputs and the other inputs, each once; what is no file; the folders that
-    were looked through.
-    """
+    """What the inputs of a run name, each once."""
 
     found: dict[str, Found] = field(default_factory=dict)  # by source_uri
     sources: dict[str, Source] = field(default_factory=dict)  # by name, those the inputs belong to
@@ -75,8 +73,8 @@ class Finds:
     unseen: list[str] = field(default_factory=list)  # those below which nothing could be seen
 
     def missing(self, documents: Iterable[Document]) -> list[Document]:
-        """Documents below the folders whose file is no longer there; of folders that cannot be read
-        nothing is said.
+        """Documents below the folders whose file is no longer there; folders that cannot be read
+        miss none.
         """
         seen = {
             file.source_uri for file in self.found.values() if not file.ignored or file.arriving
@@ -89,6 +87,15 @@ class Finds:
             and not document.source_uri.startswith(tuple(self.unseen))
         ]
 
+    def add(self, file: Found) -> None:
+        """Add a file and its source."""
+        self.found[file.source_uri] = file
+        self.sources[file.source.name] = file.source
+
+    def refuse(self, source_uri: str, code: str, reason: str) -> None:
+        """Add an input that is not read."""
+        self.refused.append(JobItem(source_uri, "", "", "refused", "failed", code, reason))
+
 
 def find(
     inputs: Sequence[Input],
@@ -96,61 +103,171 @@ def find(
     settings: Settings,
     known: Iterable[Source],
     documents: Sequence[Document],
-    asked: Asked,
+    options: SourceOptions,
 ) -> Finds:
     """What the inputs name, with a refusal for each path that is not there; `known` and `documents`
     are what the namespace has.
 
     Raises InputError for a source that cannot be meant.
     """
-    sources = {source.name: source for source in known}
-    homes = {document.source_uri: document.source for document in documents}
-    origins = {
-        document.origin: document.source_uri
-        for document in documents
-        if document.source == "files" and document.origin
-    }
-    taken = set(origins.values())
-    finds = Finds()
+    finder = _Finder(namespace, {source.name: source for source in known}, documents, options)
     for given in inputs:
         if isinstance(given, Content):
-            name = Path(given.filename.replace("\\", "/")).name or "content"
-            inline = _own_source("inline", namespace, sources, asked, name)
-            finds.found[f"inline/{name}"] = Found(
-                Path(name), inline, f"inline/{name}", True, content=given.data
-            )
-            continue
-        if isinstance(given, str) and is_url(given):
-            try:
-                url = normal_url(given, settings)
-            except FetchError as error:
-                finds.refused.append(
-                    JobItem(shown(given), "", "", "refused", "failed", error.code, str(error))
-                )
-                continue
-            finds.found[url] = Found(
-                Path(url), _url_source(homes.get(url), namespace, sources, asked), url, True
-            )
-            continue
+            finder.add_content(given)
+        elif isinstance(given, str) and is_url(given):
+            finder.add_url(given, settings)
+        else:
+            finder.add_path(given)
+    return finder.finds
+
+
+class _Finder:
+    """Finds the source and the source_uri of each input of one run."""
+
+    def __init__(
+        self,
+        namespace: str,
+        sources: dict[str, Source],
+        documents: Sequence[Document],
+        options: SourceOptions,
+    ) -> None:
+        self.finds = Finds()
+        self._namespace, self._sources, self._options = namespace, sources, options
+        self._homes = {document.source_uri: document.source for document in documents}
+        self._origins = {
+            document.origin: document.source_uri
+            for document in documents
+            if document.source == "files" and document.origin
+        }
+        self._taken = set(self._origins.values())
+
+    def add_content(self, content: Content) -> None:
+        name = Path(content.filename.replace("\\", "/")).name or "content"
+        source = self._rootless_source("inline", name)
+        self.finds.add(Found(Path(name), source, f"inline/{name}", True, content=content.data))
+
+    def add_url(self, given: str, settings: Settings) -> None:
+        try:
+            url = normal_url(given, settings)
+        except FetchError as error:
+            self.finds.refuse(printable_url(given), error.code, str(error))
+        else:
+            self.finds.add(Found(Path(url), self._url_source(url), url, True))
+
+    def add_path(self, given: Path | str) -> None:
         path = Path(given).expanduser().absolute()
         if path.is_dir():
-            source, prefix = _folder_source(path.resolve(), namespace, sources, asked)
-            sources[source.name] = source
-            _look_through(source, prefix, asked.settle_seconds, finds)
+            source, prefix = self._folder_source(path.resolve())
+            self._sources[source.name] = source
+            _look_through(source, prefix, self._options.settle_seconds, self.finds)
         elif path.is_file():
-            file = _single_file(path.resolve(), namespace, sources, origins, taken, asked)
-            taken.add(file.source_uri)
-            finds.found[file.source_uri] = file
+            path = path.resolve()
+            source = self._source_around(path) or self._rootless_source("files", path.name)
+            uri = _uri_below(source, path) if source.kind == "folder" else self._file_uri(path)
+            self._taken.add(uri)
+            self.finds.add(Found(path, source, uri, True))
         else:
-            code, reason = _not_found(str(given))
-            finds.refused.append(
-                JobItem(Path(given).name, "", "", "refused", "failed", code, reason)
+            self.finds.refuse(Path(given).name, *_not_found(str(given)))
+
+    def _rootless_source(self, name: str, file: str) -> Source:
+        """The source of what belongs to no folder and no list of URLs. Raises InputError when
+        another one is asked for.
+        """
+        if self._options.source not in (None, name):
+            raise InputError(
+                f"{file!r} stands in no folder of source {self._options.source!r}: --source names a"
+                " folder or a list of URLs; leave it out, and the file is a document of"
+                f" {name!r}, or ingest its folder under that name",
+                code="bad_source",
             )
-    finds.sources |= {file.source.name: file.source for file in finds.found.values()}
-    return finds
+        return self._sources.get(name) or Source(self._namespace, name, name, "")
+
+    def _url_source(self, url: str) -> Source:
+        """The list of URLs a URL belongs to: where it is known already, else the named one. Raises
+        InputError for a name of another kind.
+        """
+        name = self._homes.get(url) or self._options.source or "urls"
+        source = self._sources.get(name) or Source(self._namespace, name, "urls", "")
+        if source.kind != "urls" or "/" in name:
+            raise InputError(
+                f"source {name!r} is no list of URLs; choose another name with --source NAME",
+                code="source_taken",
+            )
+        self._sources[name] = replace(source, on_gone=self._options.on_gone or source.on_gone)
+        return self._sources[name]
+
+    def _source_around(self, path: Path) -> Source | None:
+        """The folder source that a path lies in, of those that may be meant."""
+        for source in self._sources.values():
+            if (
+                self._options.source in (None, source.name)
+                and source.kind == "folder"
+                and path.is_relative_to(source.root)
+            ):
+                return source
+        return None
+
+    def _folder_source(self, path: Path) -> tuple[Source, str]:
+        """The source a folder belongs to, and the folder's path inside it. Raises InputError when
+        the name has another root.
+        """
+        options, namespace = self._options, self._namespace
+        if source := self._source_around(path):
+            given = {
+                key: value
+                for key in ("include", "exclude", "on_gone")
+                if (value := getattr(options, key))
+            }
+            relative = path.relative_to(source.root).as_posix()
+            return replace(source, **given), "" if relative == "." else relative
+        name = options.source or path.name
+        if name in _ROOTLESS or "/" in name or not name:
+            raise InputError(
+                f"{name!r} cannot name a source; choose another with --source NAME",
+                code="bad_source",
+            )
+        if name in self._sources:
+            raise InputError(
+                f"source {name!r} of namespace {namespace!r} already has another root; give this"
+                " folder a name of its own with --source NAME",
+                code="source_taken",
+            )
+        on_gone, root = options.on_gone or "retire", str(path)
+        return Source(
+            namespace, name, "folder", root, options.include, options.exclude, on_gone=on_gone
+        ), ""
+
+    def _file_uri(self, path: Path) -> str:
+        """Two files of one name from two folders are two documents: the second takes as much of its
+        path as tells them apart.
+        """
+        if str(path) in self._origins:
+            return self._origins[str(path)]
+        parts = path.parts[1:]
+        names = ["files/" + "/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
+        return next((name for name in names if name not in self._taken), names[-1])
 
 
-def synced_inputs(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
+def _not_found(given: str) -> tuple[str, str]:
+    """Code and reason for what is neither a file nor a folder; a path has lost one of the slashes
+    of an address.
+    """
+    if (address := re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", given)) is None:
+        return "missing_path", f"no file or folder at {given}"
+    scheme, rest = address[1].lower(), address[2]
+    remedy = (
+        f"give the path: /{rest}"
+        if scheme == "file"
+        else "download it, and give the path of the file"
+    )
+    return "scheme_not_allowed", f"{scheme}:// is not read, only http:// and https:// are; {remedy}"
+
+
+def _uri_below(source: Source, path: Path) -> str:
+    return f"{source.name}/{path.relative_to(source.root).as_posix()}"
+
+
+def inputs_to_sync(ledger: Ledger, namespace: str, source: str | None = None) -> list[Input]:
     """What to receive so that a source, or every folder and list of URLs of the namespace, is as it
     is now. Raises InputError.
     """
@@ -171,133 +288,6 @@ def synced_inputs(ledger: Ledger, namespace: str, source: str | None = None) -> 
     return found
 
 
-# --- sources ------------------------------------------------------------------------------------
-
-
-def _own_source(
-    name: str, namespace: str, sources: dict[str, Source], asked: Asked, file: str
-) -> Source:
-    """The source of what belongs to no folder and no list of URLs. Raises InputError when another
-    one is asked for.
-    """
-    if asked.source not in (None, name):
-        raise InputError(
-            f"{file!r} stands in no folder of source {asked.source!r}: --source names a folder or a"
-            f" list of URLs; leave it out, and the file is a document of {name!r}, or ingest its"
-            " folder under that name",
-            code="bad_source",
-        )
-    return sources.get(name) or Source(namespace, name, name, "")
-
-
-def _url_source(
-    known: str | None, namespace: str, sources: dict[str, Source], asked: Asked
-) -> Source:
-    """The list of URLs a URL belongs to: where it is known already, else the named one. Raises
-    InputError for a name of another kind.
-    """
-    name = known or asked.source or "urls"
-    source = sources.get(name) or Source(namespace, name, "urls", "")
-    if source.kind != "urls" or "/" in name:
-        raise InputError(
-            f"source {name!r} is no list of URLs; choose another name with --source NAME",
-            code="source_taken",
-        )
-    sources[name] = replace(source, on_gone=asked.on_gone or source.on_gone)
-    return sources[name]
-
-
-def _not_found(given: str) -> tuple[str, str]:
-    """Code and reason for what is neither a file nor a folder; a path has lost one of the slashes
-    of an address.
-    """
-    if (address := re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)", given)) is None:
-        return "missing_path", f"no file or folder at {given}"
-    scheme, rest = address[1].lower(), address[2]
-    remedy = (
-        f"give the path: /{rest}"
-        if scheme == "file"
-        else "download it, and give the path of the file"
-    )
-    return "scheme_not_allowed", f"{scheme}:// is not read, only http:// and https:// are; {remedy}"
-
-
-def _folder_source(
-    path: Path, namespace: str, sources: dict[str, Source], asked: Asked
-) -> tuple[Source, str]:
-    """The source a folder belongs to, and the folder's path inside it. Raises InputError when the
-    name has another root.
-    """
-    for source in sources.values():
-        if (
-            asked.source in (None, source.name)
-            and source.kind == "folder"
-            and path.is_relative_to(source.root)
-        ):
-            given = {
-                key: value
-                for key in ("include", "exclude", "on_gone")
-                if (value := getattr(asked, key))
-            }
-            relative = path.relative_to(source.root).as_posix()
-            return replace(source, **given), "" if relative == "." else relative
-    name = asked.source or path.name
-    if name in _OWN_NAMES or "/" in name or not name:
-        raise InputError(
-            f"{name!r} cannot name a source; choose another with --source NAME", code="bad_source"
-        )
-    if name in sources:
-        raise InputError(
-            f"source {name!r} of namespace {namespace!r} already has another root; give this folder"
-            " a name of its own with --source NAME",
-            code="source_taken",
-        )
-    return (
-        Source(
-            namespace,
-            name,
-            "folder",
-            str(path),
-            asked.include,
-            asked.exclude,
-            on_gone=asked.on_gone or "retire",
-        ),
-        "",
-    )
-
-
-def _single_file(
-    path: Path,
-    namespace: str,
-    sources: dict[str, Source],
-    origins: dict[str, str],
-    taken: set[str],
-    asked: Asked,
-) -> Found:
-    for source in sources.values():
-        if (
-            asked.source in (None, source.name)
-            and source.kind == "folder"
-            and path.is_relative_to(source.root)
-        ):
-            return Found(
-                path, source, f"{source.name}/{path.relative_to(source.root).as_posix()}", True
-            )
-    files = _own_source("files", namespace, sources, asked, path.name)
-    if str(path) in origins:
-        return Found(path, files, origins[str(path)], True)
-    # Two files of one name from two folders are two documents: the second takes as much of its path
-    # as tells them apart.
-    parts = path.parts[1:]
-    names = ("files/" + "/".join(parts[-length:]) for length in range(1, len(parts) + 1))
-    return Found(
-        path,
-        files,
-        next((name for name in names if name not in taken), "files/" + "/".join(parts)),
-        True,
-    )
-
-
 # --- folders ------------------------------------------------------------------------------------
 
 
@@ -309,10 +299,9 @@ def _look_through(source: Source, prefix: str, settle_seconds: float, finds: Fin
         finds.found.setdefault(file.source_uri, file)
     finds.looked.append(f"{source.name}/{prefix}/" if prefix else f"{source.name}/")
     for folder in locked:
-        uri = f"{source.name}/{folder.relative_to(source.root).as_posix()}"
-        finds.unseen.append(f"{uri}/" if folder != Path(source.root) else f"{source.name}/")
+        finds.unseen.append(f"{_uri_below(source, folder)}/".replace("/./", "/"))
         reason = "the folder cannot be read; its documents stay as they are"
-        finds.refused.append(JobItem(uri, "", "", "refused", "failed", "unreadable", reason))
+        finds.refuse(_uri_below(source, folder), "unreadable", reason)
 
 
 def _scan(
@@ -329,29 +318,33 @@ def _scan(
         for folder, folders, names in os.walk(
             root / prefix, onerror=lambda error: locked.append(Path(error.filename))
         )
-        for name in (
-            *names,
-            *(item for item in folders if os.path.islink(os.path.join(folder, item))),
-        )
+        for name in (*names, *(item for item in folders if Path(folder, item).is_symlink()))
     ]
     for path in sorted(paths):
-        relative = path.relative_to(root).as_posix()
-        reason, arriving = "", False
-        if any(part.startswith(".") for part in relative.split("/")):
-            reason = "hidden file"
-        elif not path.resolve().is_relative_to(root):
-            reason = "link out of the source's folder"
-        elif path.is_dir():
-            continue
-        elif not path.is_file():
-            reason = "not a regular file"
-        elif source.include and not any(fnmatch(relative, glob) for glob in source.include):
-            reason = "not in include"
-        elif any(fnmatch(relative, glob) for glob in source.exclude):
-            reason = "in exclude"
-        elif settle_seconds and (age := _age(path)) < settle_seconds:
-            reason, arriving = f"changed {age:.0f} s ago and may still be written", True
-        yield Found(path, source, f"{source.name}/{relative}", False, reason, arriving=arriving)
+        if reason := _reason_to_ignore(path, source):
+            yield Found(path, source, _uri_below(source, path), False, reason)
+        elif path.is_file():
+            age = _age(path) if settle_seconds else 0.0
+            arriving = age < settle_seconds
+            reason = f"changed {age:.0f} s ago and may still be written" if arriving else ""
+            yield Found(path, source, _uri_below(source, path), False, reason, arriving=arriving)
+
+
+def _reason_to_ignore(path: Path, source: Source) -> str:
+    relative = path.relative_to(source.root).as_posix()
+    if any(part.startswith(".") for part in relative.split("/")):
+        return "hidden file"
+    if not path.resolve().is_relative_to(source.root):
+        return "link out of the source's folder"
+    if path.is_dir():
+        return ""
+    if not path.is_file():
+        return "not a regular file"
+    if source.include and not any(fnmatch(relative, glob) for glob in source.include):
+        return "not in include"
+    if any(fnmatch(relative, glob) for glob in source.exclude):
+        return "in exclude"
+    return ""
 
 
 def _age(path: Path) -> float:

@@ -55,7 +55,7 @@ def normal_url(url: str, settings: Settings) -> str:
     """The one spelling under which a URL is known: without fragment, its host in lower-case ASCII.
     Raises FetchError.
     """
-    return str(fetching.checked_url(url, settings.fetching))
+    return str(fetching.check_url(url, settings.fetching))
 
 
 def download(url: str, settings: Settings, store: Store) -> Downloaded:
@@ -81,7 +81,7 @@ def download(url: str, settings: Settings, store: Store) -> Downloaded:
         )
         head = opened.head
     with open(store.raw_path(file_sha256), "rb") as stored:
-        filename = named(head.filename, head.content_type, stored.read(4096))
+        filename = name_with_suffix(head.filename, head.content_type, stored.read(4096))
     found = Downloaded(
         url,
         head.final_url,
@@ -108,7 +108,7 @@ def _earlier(url: str, store: Store) -> Downloaded | None:
     return earlier if store.raw_path(earlier.file_sha256).is_file() else None
 
 
-def named(filename: str, declared: str, head: bytes) -> str:
+def name_with_suffix(filename: str, declared: str, head: bytes) -> str:
     """A file name that tells the loaders what it is: by content for HTML and PDF, else by the type
     that the server declared.
     """

@@ -1,9 +1,8 @@
 """Downloads under limits: the one way in which anything is fetched from the network.
 
-A host is resolved once, every address it has is judged, and the connection goes to the judged
-address: a name that answers differently a second time is never asked again. A redirect is judged
-like a new URL. There are no cookies, no proxies of the environment, and no credentials. Seed 000
-§3.6.7, design of remote images.
+A host is resolved once, every address is checked, and the connection goes to a checked address, so
+a name that resolves differently a second time changes nothing. A redirect is checked like a new
+URL. There are no cookies, no proxies of the environment, and no credentials.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _NEVER = tuple(map(ipaddress.ip_network, ("64:ff9b:1::/48", "100::/64", "fec0::/
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """A downloaded body and what the server said of it; the content type is the server's claim,
+    """A downloaded body and what the server declared; the content type is the server's claim,
     callers judge by content.
     """
 
@@ -129,24 +128,28 @@ def download(
     import httpcore
 
     deadline = time.monotonic() + limits.seconds
-    asked = {"User-Agent": "rag-platform", "Accept": "*/*", "Accept-Encoding": "gzip, deflate"}
+    request_headers = {
+        "User-Agent": "rag-platform",
+        "Accept": "*/*",
+        "Accept-Encoding": "gzip, deflate",
+    }
     if etag:
-        asked["If-None-Match"] = etag
+        request_headers["If-None-Match"] = etag
     if last_modified:
-        asked["If-Modified-Since"] = last_modified
-    backend = _Judged(limits, resolve or addresses, deadline)
-    target = checked_url(url, limits)
+        request_headers["If-Modified-Since"] = last_modified
+    backend = _GuardedBackend(limits, resolve or addresses, deadline)
+    target = check_url(url, limits)
     with (
         httpcore.ConnectionPool(
             network_backend=cast(Any, backend), max_keepalive_connections=0
         ) as pool,
-        _structured(url, limits),
+        _wrap_errors(url, limits),
     ):
         for _ in range(limits.redirects + 1):
             with pool.stream(
                 "GET",
                 str(target),
-                headers=[("Host", target.netloc.decode("ascii")), *asked.items()],
+                headers=[("Host", target.netloc.decode("ascii")), *request_headers.items()],
             ) as response:
                 headers = {
                     key.decode("latin-1").lower(): value.decode("latin-1")
@@ -174,7 +177,7 @@ def download(
     )
 
 
-def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
+def check_url(url: str, limits: FetchLimits) -> httpx.URL:
     """The parsed URL, its host in ASCII. Raises FetchError for what is refused before anything is
     resolved.
     """
@@ -183,16 +186,17 @@ def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
     try:
         parsed = httpx.URL(url.strip()).copy_with(fragment=None)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
-        raise FetchError(f"{shown(url)!r} is no URL", code="bad_url") from error
+        raise FetchError(f"{printable_url(url)!r} is no URL", code="bad_url") from error
     if parsed.scheme not in PORTS:
         raise FetchError(
-            f"{shown(url)}: only http and https are fetched, not"
+            f"{printable_url(url)}: only http and https are fetched, not"
             f" {parsed.scheme or 'a relative address'!r}",
             code="scheme_not_allowed",
         )
     if not _HOST.fullmatch(parsed.raw_host) or len(str(parsed)) > _MAX_URL:
         raise FetchError(
-            f"{shown(url)!r} has no proper host, or more than {_MAX_URL} characters", code="bad_url"
+            f"{printable_url(url)!r} has no proper host, or more than {_MAX_URL} characters",
+            code="bad_url",
         )
     if parsed.userinfo:
         raise FetchError(
@@ -200,16 +204,16 @@ def checked_url(url: str, limits: FetchLimits) -> httpx.URL:
             code="credentials_in_url",
         )
     port = parsed.port or PORTS[parsed.scheme]
-    if port not in PORTS.values() and not _allowed(parsed.host, port, limits):
+    if port not in PORTS.values() and not _is_allowed(parsed.host, port, limits):
         raise FetchError(
-            f"{shown(url)}: port {port} is not fetched from; to allow it, add"
+            f"{printable_url(url)}: port {port} is not fetched from; to allow it, add"
             f" '{parsed.host}:{port}' to fetching.allow in settings.yaml",
             code="port_not_allowed",
         )
     return parsed
 
 
-def shown(url: str) -> str:
+def printable_url(url: str) -> str:
     """A URL as it may stand in a message: without credentials and fragment, cut when long."""
     return re.sub(r"//[^/?#]*@", "//", url.strip().split("#")[0])[:200]
 
@@ -218,12 +222,12 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
     """Why nothing is fetched from this address, or an empty string; `private_allowed` lets private
     and loopback ones pass.
 
-    An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4, Teredo) is judged by both.
+    An IPv6 address that carries an IPv4 one (mapped, NAT64, 6to4, Teredo) is checked by both.
     """
     if isinstance(address, ipaddress.IPv6Address):
         if address.scope_id:
             return "it is link-local"
-        if carried := _carried(address):
+        if carried := _embedded_ipv4(address):
             return refusal(carried, private_allowed=private_allowed)
     if address in _METADATA:
         return "it is a cloud's metadata service"
@@ -240,7 +244,7 @@ def refusal(address: Address, *, private_allowed: bool = False) -> str:
     )
 
 
-def _carried(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return (
@@ -259,7 +263,7 @@ def addresses(host: str, port: int) -> list[str]:
     )
 
 
-def _allowed(host: str, port: int, limits: FetchLimits) -> bool:
+def _is_allowed(host: str, port: int, limits: FetchLimits) -> bool:
     return f"{host.rstrip('.').lower()}:{port}" in {entry.lower() for entry in limits.allow}
 
 
@@ -270,9 +274,9 @@ def _next(target: httpx.URL, location: str, limits: FetchLimits) -> httpx.URL:
         joined = target.join(location)
     except (httpx.InvalidURL, UnicodeError, ValueError) as error:
         raise FetchError(
-            f"{target} redirects to {shown(location)!r}, which is no URL", code="bad_url"
+            f"{target} redirects to {printable_url(location)!r}, which is no URL", code="bad_url"
         ) from error
-    return checked_url(str(joined), limits)
+    return check_url(str(joined), limits)
 
 
 def _status_error(url: str, status: int) -> FetchError:
@@ -287,10 +291,10 @@ def _status_error(url: str, status: int) -> FetchError:
 
 
 def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bool) -> Fetched:
-    said = Message()
-    said["Content-Type"] = headers.get("content-type", "")
-    said["Content-Disposition"] = headers.get("content-disposition", "")
-    name = said.get_filename() or unquote(
+    fields = Message()
+    fields["Content-Type"] = headers.get("content-type", "")
+    fields["Content-Disposition"] = headers.get("content-disposition", "")
+    name = fields.get_filename() or unquote(
         final_url.split("?")[0].split("#")[0].split("://", 1)[1].partition("/")[2]
     )
     name = "".join(
@@ -302,7 +306,7 @@ def _head(url: str, final_url: str, headers: Mapping[str, str], *, unchanged: bo
         final_url,
         b"",
         declared,
-        said.get_content_charset("")[:40],
+        fields.get_content_charset("")[:40],
         name,
         headers.get("etag", ""),
         headers.get("last-modified", ""),
@@ -332,14 +336,14 @@ def _body(response: httpcore.Response, headers: Mapping[str, str], limit: int) -
         )
     received: Iterator[bytes] = response.iter_stream()
     count = 0
-    for block in received if encoding in ("", "identity") else _inflated(received, encoding):
+    for block in received if encoding in ("", "identity") else _inflate(received, encoding):
         count += len(block)
         if count > limit:
             raise too_large
         yield block
 
 
-def _inflated(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+def _inflate(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
     decoder = zlib.decompressobj(47)  # gzip or zlib
     first, complete = True, True
     try:
@@ -373,27 +377,28 @@ def _inflated(received: Iterator[bytes], encoding: str) -> Iterator[bytes]:
 # --- the connection -----------------------------------------------------------------------------
 
 
-class _Judged:
-    """A network backend of httpcore whose connections go only to judged addresses, and end at the
+class _GuardedBackend:
+    """A network backend of httpcore whose connections go only to checked addresses, and end at the
     deadline.
     """
 
     def __init__(self, limits: FetchLimits, resolve: Resolver, deadline: float) -> None:
         self.limits, self.resolve, self.deadline = limits, resolve, deadline
 
-    def connect_tcp(self, host: str, port: int, **options: Any) -> _Line:
+    def connect_tcp(self, host: str, port: int, **options: Any) -> _GuardedStream:
         """A line to the first address that answers. Raises FetchError when any address of the host
         is refused.
         """
         import httpcore
 
-        private = _allowed(host, port, self.limits)
-        judged = [
-            _parsed(found, host) for found in _within(self.deadline, self.resolve, host, port)
+        private = _is_allowed(host, port, self.limits)
+        checked = [
+            _parse_address(found, host)
+            for found in _within(self.deadline, self.resolve, host, port)
         ]
-        if not judged:
+        if not checked:
             raise FetchError(f"{host} has no address", code="unresolved", retryable=True)
-        for address in judged:
+        for address in checked:
             if why := refusal(address, private_allowed=private):
                 remedy = (
                     f"; for a server of your own network add '{host}:{port}' to fetching.allow in"
@@ -404,19 +409,19 @@ class _Judged:
                     f" {why}{'' if refusal(address, private_allowed=True) else remedy}",
                     code="address_refused",
                 )
-        for position, address in enumerate(judged):
+        for position, address in enumerate(checked):
             try:
                 line = httpcore.SyncBackend().connect_tcp(
                     str(address), port, **{**options, "timeout": _left(self.deadline)}
                 )
-                return _Line(line, self.deadline)
+                return _GuardedStream(line, self.deadline)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                if position == len(judged) - 1:
+                if position == len(checked) - 1:
                     raise
         raise AssertionError("unreachable")
 
 
-class _Line:
+class _GuardedStream:
     """A connection whose every step must end before the deadline: slow answers cannot add up."""
 
     def __init__(self, line: httpcore.NetworkStream, deadline: float) -> None:
@@ -432,9 +437,9 @@ class _Line:
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
-    ) -> _Line:
+    ) -> _GuardedStream:
         """The same line, encrypted; the certificate must be that of the host's name."""
-        return _Line(
+        return _GuardedStream(
             self._line.start_tls(ssl_context, server_hostname, _left(self._deadline)),
             self._deadline,
         )
@@ -448,7 +453,7 @@ class _Line:
         return self._line.get_extra_info(info)
 
 
-def _parsed(found: str, host: str) -> Address:
+def _parse_address(found: str, host: str) -> Address:
     try:
         return ipaddress.ip_address(found)
     except ValueError as error:
@@ -493,7 +498,7 @@ def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequenc
 
 
 @contextmanager
-def _structured(url: str, limits: FetchLimits) -> Iterator[None]:
+def _wrap_errors(url: str, limits: FetchLimits) -> Iterator[None]:
     """Errors of the network as FetchError with a code."""
     import httpcore
 

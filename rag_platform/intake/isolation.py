@@ -1,12 +1,5 @@
-"""Reads files in warm child processes under limits of time and memory; a page that kills its child
-costs that page its layout, no more.
-
-Warm child processes that read files for this one: at most one at work for each core, each ended
-once it failed, hung or grew.
-
-The children live as long as this process and are shared by its documents and threads. A child
-speaks for one engine, so that a file is never read in a process that holds another engine's
-library.
+"""Reads files in sandboxed child processes under limits of time and memory; a page that kills its
+child loses its layout, no more.
 """
 
 from __future__ import annotations
@@ -16,19 +9,15 @@ import contextlib
 import dataclasses
 import functools
 import hashlib
-import json
 import logging
 import os
-import queue
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError
@@ -37,7 +26,8 @@ from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo
 from rag_platform.loaders.pdf.page_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf.pages import PageFacts
-from rag_platform.observability import faults, tracing
+from rag_platform.observability import tracing
+from rag_platform.processes.sandbox import START_SECONDS, ChildLost, SandboxPool
 from rag_platform.registry import traits
 from rag_platform.storage.records import from_json
 
@@ -52,7 +42,7 @@ OnPage = Callable[[int, int], None]
 
 def running() -> list[int]:
     """Process ids of the children that live now, busy or waiting."""
-    return sorted(child.process.pid for child in list(pool().all) if child.alive())
+    return sorted(child.process.pid for child in list(pool().all) if child.is_alive())
 
 
 # --- formats without pages ----------------------------------------------------------------------
@@ -73,7 +63,7 @@ def load_in_child(
     media: list[MediaRef] = []
     summary: ParseSummary | None = None
     task = {"task": "load", "filename": filename, "provider": provider, "options": dict(options)}
-    for message in _asked(path, task, _engine(provider), limits):
+    for message in _ask(path, task, _engine(provider), limits):
         if "text" in message:
             text.append(str(message["text"]))
         elif "blocks" in message:
@@ -91,6 +81,9 @@ def load_in_child(
     return Facts(whole, tuple(blocks), tuple(media), summary)
 
 
+_Reasons = dict[int, str]  # ordinal of a block to why it is not what the file says
+
+
 def verify_in_child(
     path: Path,
     provider: str,
@@ -98,105 +91,88 @@ def verify_in_child(
     facts_text: str,
     blocks: Sequence[Block],
     limits: Limits,
-) -> dict[int, str]:
-    """What the `verify_blocks` of the named loader says of these blocks, asked of children under
-    the limits of `load_in_child`.
+) -> _Reasons:
+    """What the `verify_blocks` of the named loader says of these blocks, run in children under the
+    limits of `load_in_child`.
 
     Blocks with pages go in windows of limits.pdf_window_pages; give all blocks of a page together,
     because a character belongs to the smallest rectangle around it. Raises as `load_in_child` does.
     """
-    return {
-        number: reason
-        for part in _by_windows("verify", path, provider, options, facts_text, blocks, limits)
-        for number, reason in part[0]
-    }
+    task = {"task": "verify", "provider": provider, "options": dict(options)}
+
+    def verify(text: str, group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
+        return _check_blocks(path, task, _engine(provider), text, group, limits)
+
+    return _by_windows(verify, facts_text, blocks, limits)[0]
 
 
 def reread_in_child(
     path: Path, provider: str, facts_text: str, blocks: Sequence[Block], limits: Limits
-) -> tuple[dict[int, str], dict[int, str]]:
-    """(ordinal to reason of the blocks that a second reader reads otherwise than the named loader,
-    of those that it cannot read).
+) -> tuple[_Reasons, _Reasons]:
+    """(reasons of the blocks that a second reader reads otherwise than the named loader, of those
+    that it cannot read).
 
-    As `verify_in_child`; what ends the reading of a whole window leaves its blocks unread.
+    As `verify_in_child`; an error in a window leaves its blocks unread.
     """
-    parts = list(_by_windows("reread", path, provider, {}, facts_text, blocks, limits))
-    return {n: reason for part in parts for n, reason in part[0]}, {
-        n: reason for part in parts for n, reason in part[1]
-    }
+    task = {"task": "reread", "provider": provider}
+    engine = second_readers.ENGINES.get(provider, "other")
 
+    def reread(text: str, group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
+        try:
+            return _check_blocks(path, task, engine, text, group, limits)
+        except DocumentError as error:
+            return {}, {block.ordinal: f"{error.code}: {error.message}" for block in group}
 
-_Reasons = list[tuple[int, str]]
+    return _by_windows(reread, facts_text, blocks, limits)
 
 
 def _by_windows(
-    task: str,
-    path: Path,
-    provider: str,
-    options: Mapping[str, Any],
+    check: Callable[[str, Sequence[Block]], tuple[_Reasons, _Reasons]],
     text: str,
     blocks: Sequence[Block],
     limits: Limits,
-) -> Iterator[tuple[_Reasons, _Reasons]]:
-    """(failures, unread) of each window of pages, and of the blocks without pages."""
+) -> tuple[_Reasons, _Reasons]:
+    """(failures, unread) over the windows of pages and the blocks without pages."""
     windows: dict[int, list[Block]] = {}
     for block in blocks:
-        windows.setdefault(
-            -1 if block.page is None else (block.page - 1) // limits.pdf_window_pages, []
-        ).append(block)
+        number = -1 if block.page is None else (block.page - 1) // limits.pdf_window_pages
+        windows.setdefault(number, []).append(block)
 
     def answer(group: Sequence[Block]) -> tuple[_Reasons, _Reasons]:
-        return _answered(task, path, provider, options, text, group, limits)
+        if group[0].page is None:
+            return check(text, group)
+        # a window of pages needs no more than its own part of a long text
+        start = group[0].start
+        moved = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in group]
+        return check(text[start : group[-1].end], moved)
 
+    failures: _Reasons = {}
+    unread: _Reasons = {}
     with ThreadPoolExecutor(pool().size, thread_name_prefix="verify") as threads:
-        yield from threads.map(answer, windows.values())
-
-
-def _answered(
-    name: str,
-    path: Path,
-    provider: str,
-    options: Mapping[str, Any],
-    facts_text: str,
-    blocks: Sequence[Block],
-    limits: Limits,
-) -> tuple[_Reasons, _Reasons]:
-    text, moved = facts_text, list(blocks)
-    # a window of pages needs no more than its own part of a long text
-    if blocks[0].page is not None:
-        start, text = blocks[0].start, facts_text[blocks[0].start : blocks[-1].end]
-        moved = [
-            dataclasses.replace(block, start=block.start - start, end=block.end - start)
-            for block in blocks
-        ]
-    task = {
-        "task": name,
-        "provider": provider,
-        "options": dict(options),
-        "text": text,
-        "blocks": [dataclasses.asdict(block) for block in moved],
-    }
-    failures: _Reasons = []
-    unread: _Reasons = []
-    engine = (
-        second_readers.ENGINES.get(provider, "other") if name == "reread" else _engine(provider)
-    )
-    try:
-        for message in _asked(path, task, engine, limits):
-            failures += [
-                (int(number), str(reason)) for number, reason in message.get("failures", {}).items()
-            ]
-            unread += [
-                (int(number), str(reason)) for number, reason in message.get("unread", {}).items()
-            ]
-    except DocumentError as error:
-        if name != "reread":
-            raise
-        return [], [(block.ordinal, f"{error.code}: {error.message}") for block in blocks]
+        for wrong, missed in threads.map(answer, windows.values()):
+            failures |= wrong
+            unread |= missed
     return failures, unread
 
 
-def _asked(
+def _check_blocks(
+    path: Path,
+    task: dict[str, Any],
+    engine: str,
+    text: str,
+    blocks: Sequence[Block],
+    limits: Limits,
+) -> tuple[_Reasons, _Reasons]:
+    task = {**task, "text": text, "blocks": [dataclasses.asdict(block) for block in blocks]}
+    failures: _Reasons = {}
+    unread: _Reasons = {}
+    for message in _ask(path, task, engine, limits):
+        failures |= {int(n): str(reason) for n, reason in message.get("failures", {}).items()}
+        unread |= {int(n): str(reason) for n, reason in message.get("unread", {}).items()}
+    return failures, unread
+
+
+def _ask(
     path: Path, task: dict[str, Any], engine: str, limits: Limits
 ) -> Generator[dict[str, Any], None, None]:
     """The messages of a child for one task about a whole file."""
@@ -235,17 +211,17 @@ def _engine(provider: str) -> str:
 
 def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
     if error := message.get("error"):
-        code, said = str(error["code"]), str(error["message"])
+        code, text = str(error["code"]), str(error["message"])
         if error.get("cause"):  # the child has no log of its own
-            log.info("reading failed with %s: %s\n%s", code, said, error["cause"])
+            log.info("reading failed with %s: %s\n%s", code, text, error["cause"])
         if code == "invalid_config":
-            raise ConfigError(said)
+            raise ConfigError(text)
         if code == "out_of_memory":
-            said = (
+            text = (
                 f"reading it needs more than {memory_mb} MB; raise the memory limit in"
                 " settings.yaml, or split the file"
             )
-        raise DocumentError(said, code=code)
+        raise DocumentError(text, code=code)
 
 
 # --- PDFs, over windows of pages ----------------------------------------------------------------
@@ -385,14 +361,14 @@ class _Reading:
         while first < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
             try:
-                first = self._some(first, last, raw)
+                first = self._read(first, last, raw)
             except ChildLost as error:
-                first = self._done_up_to(first, last)
+                first = self._first_missing(first, last)
                 if first < last:
                     self._retry(first, str(error))
                     first += 1
 
-    def _done_up_to(self, first: int, last: int) -> int:
+    def _first_missing(self, first: int, last: int) -> int:
         return next((number for number in range(first, last) if number + 1 not in self.pages), last)
 
     def _retry(self, number: int, reason: str) -> None:
@@ -400,7 +376,7 @@ class _Reading:
             self.failures += 1
             self.warnings.append(f"page {number + 1:d}: {reason}; read again as raw text")
         try:
-            self._some(number, number + 1, True)
+            self._read(number, number + 1, True)
         except ChildLost as error:
             self._keep(
                 PageFacts(
@@ -412,14 +388,14 @@ class _Reading:
                 )
             )
 
-    def _some(self, first: int, last: int, raw: bool) -> int:
+    def _read(self, first: int, last: int, raw: bool) -> int:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
         # a callback that raises must not leave its child at work
         with contextlib.closing(self.ask(task)) as messages:
             for message in messages:
                 if "page" in message:
                     self._keep(page_from_json(message["page"]))
-        return self._done_up_to(first, last)
+        return self._first_missing(first, last)
 
     def _keep(self, page: PageFacts) -> None:
         with self.lock:
@@ -440,9 +416,13 @@ class _Reading:
             "seconds": limits.page_seconds,
         }
         with pool().child(self.engine) as child:
-            for message in child.ask(task, self._patience):
+            needs = ("start", "layout") if self._needs_layout(task) else ("start",)
+            for message in child.ask(task, self._patience, needs):
                 _raise_for(message, limits.pdf_memory_mb)
                 yield message
+
+    def _needs_layout(self, task: dict[str, Any]) -> bool:
+        return task.get("profile") == "layout" and not task["raw"]
 
     def _patience(self) -> float:
         """Seconds the next message may take. Raises DocumentError `timeout` when the file's time is
@@ -459,193 +439,21 @@ class _Reading:
         return min(left, self.limits.page_seconds)
 
 
-# allowed for importing the engine and for loading the models, on a busy machine
-START_SECONDS = 60.0
-_UNHEALTHY = ("timeout", "parser_failed", "out_of_memory")
+# --- the pool of this process -------------------------------------------------------------------
 
 
-class ChildLost(Exception):
-    """A child died, hung or broke the protocol; the message says which."""
-
-    def __init__(self, message: str, *, hung: bool = False) -> None:
-        super().__init__(message)
-        self.hung = hung
-
-
-class Child:
-    """One child process and the thread that reads its messages."""
-
-    def __init__(self, engine: str) -> None:
-        self.engine = engine
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "rag_platform.intake.loader_child", engine],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={
-                **os.environ,
-                "MALLOC_ARENA_MAX": "2",
-                # equal input gives equal output, also where a parser walks through a set
-                "PYTHONHASHSEED": "0",
-                "PYTHONPATH": os.pathsep.join(item for item in sys.path if item),
-                "PYTHONWARNINGS": "ignore",
-            },
-        )
-        self.messages: queue.Queue[str] = queue.Queue()
-        self.worn = False
-        self.ready: set[str] = set()  # start, layout: what it has loaded
-        threading.Thread(target=self._read, name="parsing-child", daemon=True).start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        with contextlib.suppress(ValueError, OSError):
-            for line in self.process.stdout:
-                self.messages.put(line.decode("utf-8", "replace"))
-        self.messages.put("")
-
-    def ask(self, task: dict[str, Any], patience: Callable[[], float]) -> Iterator[dict[str, Any]]:
-        """Each message up to the last one of the task; `patience` is asked before each how long it
-        may take.
-        """
-        assert self.process.stdin is not None
-        try:
-            self.process.stdin.write(json.dumps(task).encode() + b"\n")
-            self.process.stdin.flush()
-        except OSError as error:
-            raise ChildLost("the parsing process had ended") from error
-        needed = (
-            {"start", "layout"}
-            if task.get("profile") == "layout" and not task["raw"]
-            else {"start"}
-        )
-        while True:
-            message = self._next(patience, 0.0 if needed <= self.ready else START_SECONDS)
-            if "ready" in message:
-                self.ready.add(str(message["ready"]))
-                continue
-            if "fault" in message:
-                faults.record(message["fault"])
-                continue
-            if "worn" in message:
-                self.worn = bool(message["worn"])
-                yield message
-                return
-            yield message
-
-    def _next(self, patience: Callable[[], float], extra: float) -> dict[str, Any]:
-        allowed = patience() + extra
-        until = time.monotonic() + allowed
-        while True:
-            patience()  # notices a stop and the end of the file's time
-            try:
-                line = self.messages.get(timeout=max(0.01, min(0.5, until - time.monotonic())))
-                break
-            except queue.Empty:
-                if time.monotonic() >= until:
-                    self.close()
-                    raise ChildLost(f"no answer within {allowed:g} seconds", hung=True) from None
-        if not line:
-            self.process.wait()
-            raise ChildLost(_ending(self.process.returncode))
-        try:
-            message = json.loads(line)
-        except ValueError as error:
-            raise ChildLost("the parsing process wrote nonsense") from error
-        return cast(dict[str, Any], message)
-
-    def alive(self) -> bool:
-        """True while it can take a task."""
-        return self.process.poll() is None
-
-    def close(self) -> None:
-        """End the process now and collect it."""
-        self.process.kill()
-        self.process.wait()
-        for stream in (self.process.stdin, self.process.stdout):
-            if stream is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    stream.close()
-
-
-def _ending(code: int) -> str:
-    if code < 0:
-        return f"the parsing process was ended by signal {-code}"
-    return f"the parsing process ended with code {code}"
-
-
-class Pool:
-    """Children that wait for work. A process that was forked off starts with none."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self.pid = os.getpid()
-        self.free: list[Child] = []
-        self.all: set[Child] = set()
-        self.places = threading.BoundedSemaphore(size)
-        self.lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def child(self, engine: str) -> Iterator[Child]:
-        """A child of that engine for one task; it goes back to wait when the task ended well, and
-        is ended otherwise.
-        """
-        with self.places:
-            child = self._take(engine)
-            healthy = False
-            try:
-                yield child
-                healthy = True
-            except DocumentError as error:
-                healthy = error.code not in _UNHEALTHY
-                raise
-            finally:
-                with self.lock:
-                    if healthy and not child.worn and child.alive():
-                        self.free.append(child)
-                    else:
-                        self._end(child)
-
-    def _take(self, engine: str) -> Child:
-        with self.lock:
-            for child in reversed(self.free):
-                if child.engine == engine:
-                    self.free.remove(child)
-                    if child.alive():
-                        return child
-                    self._end(child)
-            child = Child(engine)
-            self.all.add(child)
-            return child
-
-    def _end(self, child: Child) -> None:
-        self.all.discard(child)
-        child.close()
-
-    def end_waiting(self) -> None:
-        """End the children that wait, to have their memory for something else; the next task starts
-        a new one.
-        """
-        with self.lock:
-            for child in self.free:
-                self._end(child)
-            self.free = []
-
-    def close(self) -> None:
-        """End all children, busy ones too, in the process that started them."""
-        with self.lock:
-            ending, self.all, self.free = list(self.all), set(), []
-        if os.getpid() == self.pid:
-            for child in ending:
-                child.close()
-
-
-def pool() -> Pool:
-    """The pool of this process."""
+def pool() -> SandboxPool:
+    """The pool that all reading of this process shares."""
     return _pool
 
 
-def _fresh_pool() -> Pool:
-    return Pool(max(1, min(4, os.cpu_count() or 1)))
+def new_pool(size: int) -> SandboxPool:
+    """A pool of children that read files."""
+    return SandboxPool("rag_platform.intake.loader_child", size)
+
+
+def _fresh_pool() -> SandboxPool:
+    return new_pool(max(1, min(4, os.cpu_count() or 1)))
 
 
 def _after_fork() -> None:

@@ -1,10 +1,9 @@
 """The child process that reads files: `python -m rag_platform.intake.loader_child ENGINE`, driven
 by `intake.isolation`.
 
-ENGINE is pymupdf, pdfium, or other for the formats without pages. One JSON object a line: tasks
-come in on stdin, messages go out on the original stdout. Nothing is unpickled, so a file that takes
-over this process cannot make its parent run code. Imports stay few, because every start pays for
-them.
+ENGINE is pymupdf, pdfium, or other for the formats without pages. Tasks come in on stdin, messages
+go out on the original stdout, one JSON object a line. Imports stay few, because every start pays
+for them.
 """
 
 from __future__ import annotations
@@ -19,20 +18,21 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
 from rag_platform import telemetry
 from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.intake import second_readers
-from rag_platform.ir import Block, Facts
+from rag_platform.ir import Block
 from rag_platform.loaders.archives import damage
 from rag_platform.loaders.pdf import characters, mupdf
 from rag_platform.loaders.pdf import images as pdf_images
 from rag_platform.loaders.pdf.page_json import page_to_json
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.observability import faults
+from rag_platform.processes.child import JsonLines, take_pipes
 from rag_platform.registry import build
 
 _TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
@@ -40,12 +40,7 @@ _TEXT_PIECE, _RECORDS_PIECE = 1_000_000, 1_000
 
 def main() -> None:
     """Answer tasks until stdin ends."""
-    # Ctrl+C reaches the whole group; the parent decides
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with open(os.devnull, "w", encoding="utf-8") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
+    tasks, replies = take_pipes(quiet=True)
     if hasattr(signal, "SIGALRM"):
         # the kernel ends this process, even inside C code and without a parent
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -57,7 +52,7 @@ def main() -> None:
     baseline = _address_space()
     prepared: set[str] = set()
     _send(replies, {"ready": "start"})
-    for line in sys.stdin:
+    for line in tasks:
         task = json.loads(line)
         if "layout" not in prepared and task.get("profile") == "layout" and not task["raw"]:
             _limit_memory(baseline, -1)
@@ -67,7 +62,7 @@ def main() -> None:
             _send(replies, {"ready": "layout"})
         _limit_memory(baseline, int(task["memory_mb"]))
         with faults.collect() as found:
-            answer = _guarded(task, replies)
+            answer = _answer(task, replies)
         _alarm(0)
         for fault in found:
             _send(replies, {"fault": fault})
@@ -83,12 +78,13 @@ def main() -> None:
         _send(replies, {**answer, "worn": _address_space() - baseline > allowed})
 
 
-def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
+def _answer(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
     """The last message of a task; whatever the parser raises becomes an error of this one
     document.
     """
+    _alarm(float(task["seconds"]))
     try:
-        return _answer(task, replies)
+        return _TASKS[task["task"]](task, replies)
     except (DocumentError, ConfigError, ProviderError) as error:
         cause = (
             "".join(traceback.format_exception(error.__cause__))[-4000:] if error.__cause__ else ""
@@ -106,97 +102,129 @@ def _guarded(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
         }
 
 
-def _answer(task: dict[str, Any], replies: IO[str]) -> dict[str, Any]:
-    path, seconds = Path(task["path"]), float(task["seconds"])
-    _alarm(seconds)
-    if task["task"] == "load":
-        _send_facts(
-            build("loader", task["provider"], task["options"]).load(path, task["filename"]), replies
-        )
-        return {"done": True}
+# --- tasks about a whole file -------------------------------------------------------------------
 
-    if task["task"] in ("verify", "reread"):
-        blocks = [
-            Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])})
-            for item in task["blocks"]
-        ]
-        if task["task"] == "verify":
-            return {
-                "failures": (
-                    build("loader", task["provider"], task["options"]).verify_blocks(
-                        path, task["text"], blocks
-                    )
-                )
-            }
-        failures, unread = second_readers.reread(path, task["provider"], task["text"], blocks)
-        return {"failures": failures, "unread": unread}
 
-    if task["task"] == "picture":
-        return {"picture": _picture(path, Path(task["folder"]), int(task["max_pixels"]))}
-
-    if task["task"] == "ocr":
-        text, confidence = _ocr(task["provider"], json.dumps(task["options"], sort_keys=True)).read(
-            path.read_bytes()
-        )
-        return {"read": {"text": text, "confidence": confidence}}
-
-    if sys.argv[1] == "pdfium":
-        from rag_platform.loaders.pdf import pdfium
-
-        describe, read_images, load_window, page_texts = (
-            pdfium.describe,
-            pdfium.read_images,
-            pdfium.load_window,
-            pdfium.page_texts,
-        )
-    else:
-        describe, read_images, page_texts = mupdf.describe, pdf_images.read_images, mupdf.page_texts
-        profile: mupdf.Profile = "layout" if task.get("profile") == "layout" else "fast"
-        load_window = functools.partial(
-            mupdf.load_window, profile=profile, raw=bool(task.get("raw"))
-        )
-
-    if task["task"] == "describe":
-        return {"info": dataclasses.asdict(describe(path, int(task["max_pages"])))}
-
-    if task["task"] == "images":
-        return _images(read_images(path, task["targets"]), Path(task["folder"]), seconds, replies)
-
-    if task["task"] == "texts":
-        for number, text in page_texts(path, int(task["first"]), int(task["last"])):
-            _send(replies, {"page_text": number, "text": text})
-            _alarm(seconds)
-        return {"done": True}
-
-    def on_page(page: PageFacts) -> None:
-        _send(replies, {"page": page_to_json(page)})
-        _give_back()
-        _alarm(seconds)
-
-    load_window(path, int(task["first"]), int(task["last"]), on_page=on_page)
+def _load(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    """Send the facts in pieces, so that neither side holds them a second time as one line."""
+    loader = build("loader", task["provider"], task["options"])
+    facts = loader.load(Path(task["path"]), task["filename"])
+    for start in range(0, len(facts.text), _TEXT_PIECE):
+        _send(replies, {"text": facts.text[start : start + _TEXT_PIECE]})
+    for name, records in (("blocks", facts.blocks), ("media", facts.media)):
+        for start in range(0, len(records), _RECORDS_PIECE):
+            piece = records[start : start + _RECORDS_PIECE]
+            _send(replies, {name: [dataclasses.asdict(record) for record in piece]})
+    _send(replies, {"summary": dataclasses.asdict(facts.summary)})
     return {"done": True}
 
 
-def _picture(path: Path, folder: Path, max_pixels: int) -> dict[str, Any]:
-    """What `decode_image` says, the files written to the folder; or why the image is missing."""
+def _verify(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    loader = build("loader", task["provider"], task["options"])
+    return {"failures": loader.verify_blocks(Path(task["path"]), task["text"], _blocks(task))}
+
+
+def _reread(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    failures, unread = second_readers.reread(
+        Path(task["path"]), task["provider"], task["text"], _blocks(task)
+    )
+    return {"failures": failures, "unread": unread}
+
+
+def _blocks(task: dict[str, Any]) -> list[Block]:
+    return [
+        Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])}) for item in task["blocks"]
+    ]
+
+
+# --- pages --------------------------------------------------------------------------------------
+
+
+def _engine() -> Any:
+    """The module that reads pages in this process."""
+    if sys.argv[1] == "pdfium":
+        return importlib.import_module("rag_platform.loaders.pdf.pdfium")
+    return mupdf
+
+
+def _describe(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    info = _engine().describe(Path(task["path"]), int(task["max_pages"]))
+    return {"info": dataclasses.asdict(info)}
+
+
+def _page_texts(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    pages = _engine().page_texts(Path(task["path"]), int(task["first"]), int(task["last"]))
+    for number, text in pages:
+        _send(replies, {"page_text": number, "text": text})
+        _alarm(float(task["seconds"]))
+    return {"done": True}
+
+
+def _window(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    def on_page(page: PageFacts) -> None:
+        _send(replies, {"page": page_to_json(page)})
+        _give_back()
+        _alarm(float(task["seconds"]))
+
+    options: dict[str, Any] = {}
+    if sys.argv[1] != "pdfium":
+        profile = "layout" if task.get("profile") == "layout" else "fast"
+        options = {"profile": profile, "raw": bool(task.get("raw"))}
+    _engine().load_window(
+        Path(task["path"]), int(task["first"]), int(task["last"]), on_page=on_page, **options
+    )
+    return {"done": True}
+
+
+# --- images -------------------------------------------------------------------------------------
+
+
+def _images(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    """Write the bytes of each image to a numbered file of the folder; a broken one is reported with
+    its reason.
+    """
+    read_images = _engine().read_images if sys.argv[1] == "pdfium" else pdf_images.read_images
+    for number, (target, found) in enumerate(read_images(Path(task["path"]), task["targets"])):
+        if isinstance(found, str):
+            _send(replies, {"image": target, "reason": found})
+        else:
+            Path(task["folder"], str(number)).write_bytes(found)
+            _send(replies, {"image": target, "file": str(number)})
+        _alarm(float(task["seconds"]))
+    return {"done": True}
+
+
+def _picture(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    """What `decode_image` says of an image, its files written to the folder; or the reason why it
+    is missing.
+    """
     from rag_platform.loaders.image_decoding import Missing, decode_image
 
+    folder = Path(task["folder"])
     try:
-        found = decode_image(path.read_bytes(), max_pixels)
+        found = decode_image(Path(task["path"]).read_bytes(), int(task["max_pixels"]))
     except Missing as error:
-        return {"reason": str(error)}
+        return {"picture": {"reason": str(error)}}
     for name, data in found.variants.items():
         (folder / name).write_bytes(data)
     if found.original is not None:
         (folder / "original").write_bytes(found.original)
     return {
-        "extension": found.extension,
-        "mime": found.mime,
-        "width": found.width,
-        "height": found.height,
-        "variants": sorted(found.variants),
-        "original": found.original is not None,
+        "picture": {
+            "extension": found.extension,
+            "mime": found.mime,
+            "width": found.width,
+            "height": found.height,
+            "variants": sorted(found.variants),
+            "original": found.original is not None,
+        }
     }
+
+
+def _read_text(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    engine = _ocr(task["provider"], json.dumps(task["options"], sort_keys=True))
+    text, confidence = engine.read(Path(task["path"]).read_bytes())
+    return {"read": {"text": text, "confidence": confidence}}
 
 
 @functools.lru_cache(maxsize=1)
@@ -205,44 +233,25 @@ def _ocr(provider: str, options: str) -> Any:
     return build("ocr", provider, json.loads(options))
 
 
-def _send_facts(facts: Facts, replies: IO[str]) -> None:
-    """Facts in pieces, so that neither side holds them a second time as one line."""
-    for start in range(0, len(facts.text), _TEXT_PIECE):
-        _send(replies, {"text": facts.text[start : start + _TEXT_PIECE]})
-    for name, records in (("blocks", facts.blocks), ("media", facts.media)):
-        for start in range(0, len(records), _RECORDS_PIECE):
-            _send(
-                replies,
-                {
-                    name: [
-                        dataclasses.asdict(record)
-                        for record in records[start : start + _RECORDS_PIECE]
-                    ]
-                },
-            )
-    _send(replies, {"summary": dataclasses.asdict(facts.summary)})
+_TASKS: dict[str, Callable[[dict[str, Any], IO[bytes]], dict[str, Any]]] = {
+    "load": _load,
+    "verify": _verify,
+    "reread": _reread,
+    "describe": _describe,
+    "window": _window,
+    "texts": _page_texts,
+    "images": _images,
+    "picture": _picture,
+    "ocr": _read_text,
+}
 
 
-def _images(
-    images: Iterable[tuple[str, bytes | str]], folder: Path, seconds: float, replies: IO[str]
-) -> dict[str, Any]:
-    """Write the bytes of each image to a numbered file of the folder; a broken one is told with its
-    reason.
-    """
-    for number, (target, found) in enumerate(images):
-        if isinstance(found, str):
-            _send(replies, {"image": target, "reason": found})
-        else:
-            (folder / str(number)).write_bytes(found)
-            _send(replies, {"image": target, "file": str(number)})
-        _alarm(seconds)
-    return {"done": True}
+# --- this process -------------------------------------------------------------------------------
 
 
-def _send(replies: IO[str], message: dict[str, Any]) -> None:
+def _send(replies: IO[bytes], message: dict[str, Any]) -> None:
     with contextlib.suppress(BrokenPipeError):
-        replies.write(json.dumps(message, ensure_ascii=True) + "\n")
-        replies.flush()
+        JsonLines().write(message, replies)
 
 
 def _give_back() -> None:

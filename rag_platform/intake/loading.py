@@ -80,26 +80,14 @@ _SUFFIXES = {
 # Names that say what a file is meant to be: its loader tells why it cannot be read, when no loader
 # claims the content.
 _NAMED = {
-    ".pdf": ("pdf", "pdfium"),
-    ".docx": ("docx",),
-    ".docm": ("docx",),
-    ".xlsx": ("xlsx",),
-    ".xlsm": ("xlsx",),
-    ".pptx": ("pptx",),
-    ".pptm": ("pptx",),
-    ".ipynb": ("ipynb",),
-    ".epub": ("epub",),
-    ".eml": ("eml",),
-    ".mhtml": ("mhtml",),
-    ".mht": ("mhtml",),
-    ".csv": ("csv",),
-    ".tsv": ("csv",),
-    ".html": ("html",),
-    ".htm": ("html",),
-    ".md": ("markdown",),
-    ".markdown": ("markdown",),
-    ".txt": ("text",),
-}
+    suffix: tuple(
+        loader for loader, suffixes in _SUFFIXES.items() if suffix in suffixes.split(", ")
+    )
+    for suffix in (
+        ".pdf .docx .docm .xlsx .xlsm .pptx .pptm .ipynb .epub .eml .mhtml .mht .csv .tsv .html"
+        " .htm .md .markdown"
+    ).split()
+} | {".txt": ("text",)}
 _MEANT = {
     ".pdf": "PDF",
     ".docx": "Word document",
@@ -111,21 +99,17 @@ _MEANT = {
     ".epub": "book",
 }
 _OFFICE = (".docx", ".xlsx", ".pptx", ".epub")  # what an archive may be found to be
+_CONVERSIONS = {".doc": "docx", ".odt": "docx", ".rtf": "docx", ".xls": "xlsx", ".ods": "xlsx"}
+_ARCHIVES = (".zip", ".gz", ".tgz", ".tar", ".7z", ".rar")
 _REMEDIES = {
-    ".doc": "save it as .docx or PDF (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".xls": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".xlsb": "save it as .xlsx",
-    ".ods": "save it as .xlsx (LibreOffice: `soffice --headless --convert-to xlsx FILE`)",
     ".ppt": "save it as PDF",
     ".odp": "save it as PDF",
-    ".odt": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".rtf": "save it as .docx (LibreOffice: `soffice --headless --convert-to docx FILE`)",
-    ".zip": "unpack it and ingest the folder",
-    ".gz": "unpack it and ingest the folder",
-    ".tgz": "unpack it and ingest the folder",
-    ".tar": "unpack it and ingest the folder",
-    ".7z": "unpack it and ingest the folder",
-    ".rar": "unpack it and ingest the folder",
+    **dict.fromkeys(_ARCHIVES, "unpack it and ingest the folder"),
+    **{
+        suffix: f"save it as .{kind} (LibreOffice: `soffice --headless --convert-to {kind} FILE`)"
+        for suffix, kind in _CONVERSIONS.items()
+    },
 }
 # options a loader shares with the limits
 _FROM_LIMITS = ("max_cells", "max_archive_ratio", "max_unpacked_bytes")
@@ -135,19 +119,26 @@ def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
     """The content type: magic bytes decide binary types, among texts the suffix decides. `head`
     holds the first 4096 bytes.
 
-    With a path a ZIP is told by all its names, without one by those in its head.
+    With a path the kind of a ZIP follows from all its names, without one from those in its head.
     """
     suffix = PurePath(filename).suffix.lower()
     if not head:
         return "inode/x-empty"
-    if b"%PDF-" in head[:1024]:
+    if head.startswith(_ZIP_MAGIC) and not _is_pdf(head):
+        if path is None:
+            return _sniff_zip(suffix, head)
+        return _ZIPPED.get(zip_kind(path), "application/zip")
+    return _sniff_binary(head) or _sniff_text(suffix, head)
+
+
+def _is_pdf(head: bytes) -> bool:
+    return b"%PDF-" in head[:1024]
+
+
+def _sniff_binary(head: bytes) -> str:
+    """The type of content that is no text, empty for a text."""
+    if _is_pdf(head):
         return "application/pdf"
-    if head.startswith(_ZIP_MAGIC):
-        return (
-            _ZIPPED.get(zip_kind(path), "application/zip")
-            if path is not None
-            else _zipped(suffix, head)
-        )
     if head[:4] == b"RIFF" and head[8:12] == b"WEBP":
         return "image/webp"
     if head[:2] == b"BM" and len(head) > 14 and b"\x00" in head[:14]:
@@ -159,13 +150,17 @@ def sniff(filename: str, head: bytes, path: Path | None = None) -> str:
         return "application/x-tar"
     if b"\x00" in head and not head.startswith((b"\xff\xfe", b"\xfe\xff", b"\x00\x00\xfe\xff")):
         return "application/octet-stream"
+    return ""
+
+
+def _sniff_text(suffix: str, head: bytes) -> str:
     if suffix in _TEXTS:
         return _TEXTS[suffix]
     start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:64].lower()
     return "text/html" if start.startswith((b"<!doctype html", b"<html")) else "text/plain"
 
 
-def _zipped(suffix: str, head: bytes) -> str:
+def _sniff_zip(suffix: str, head: bytes) -> str:
     for part, kind in ((b"word/", ".docx"), (b"xl/", ".xlsx"), (b"ppt/", ".pptx")):
         if part in head:
             return _ZIPPED[kind]
@@ -185,7 +180,7 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     """
     suffix = PurePath(filename).suffix.lower()
     if not head and suffix in _MEANT:
-        raise _empty(filename)
+        raise _empty_file(filename)
     content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
     name = (
         f"{filename}{content}"
@@ -219,7 +214,7 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     )
 
 
-def named_loader(filename: str, strategy: Strategy) -> str:
+def loader_of_name(filename: str, strategy: Strategy) -> str:
     """The loader that a file's name asks for, whatever its content is; empty when the strategy has
     none.
     """
@@ -240,14 +235,14 @@ def load(
     *,
     charset: str = "",
 ) -> Facts:
-    """The facts of a stored file: texts are read in this process, other formats in children under
-    limits; `on_page(done, total)` tells progress, by page where the format has pages. `charset` is
-    the encoding that a server declared.
+    """The facts of a stored file: texts are read in this process, other formats in child processes
+    under limits.
 
-    Raises DocumentError with code and reason when there are none; ConfigError when the strategy no
-    longer names the loader.
+    `on_page(done, total)` is called as pages are read; `charset` is the encoding that a server
+    declared. Raises DocumentError with code and reason; ConfigError when the strategy no longer
+    names the loader.
     """
-    item = _configured(loader_name, strategy)
+    item = _config_of(loader_name, strategy)
     if (size := path.stat().st_size) > limits.max_bytes:
         raise DocumentError(
             f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in"
@@ -255,8 +250,8 @@ def load(
             code="too_large",
         )
     if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
-        raise _empty(filename)
-    options = {**of_encoding(item.provider, charset), **limited_options(item, limits)}
+        raise _empty_file(filename)
+    options = {**charset_option(item.provider, charset), **options_with_limits(item, limits)}
     loader: Loader = registry.build("loader", item.provider, options)
     declared = registry.traits_of(loader)
     if declared.engine:  # a reader of pages
@@ -276,13 +271,13 @@ def load(
     return facts
 
 
-def _empty(filename: str) -> DocumentError:
+def _empty_file(filename: str) -> DocumentError:
     return DocumentError(
         f"{filename} is empty (0 bytes); export it again from its source", code="empty_file"
     )
 
 
-def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
+def options_with_limits(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
     """A loader's options, those that it shares with the limits taken from there unless the strategy
     sets them.
     """
@@ -293,7 +288,7 @@ def limited_options(item: ProviderConfig, limits: Limits) -> dict[str, Any]:
     }
 
 
-def of_encoding(loader_name: str, charset: str) -> dict[str, str]:
+def charset_option(loader_name: str, charset: str) -> dict[str, str]:
     """The loader option that names an encoding; none for a loader of no text, or without a name."""
     return (
         {"charset": charset} if charset and registry.takes("loader", loader_name, "charset") else {}
@@ -314,7 +309,7 @@ def _require_no_other_type(path: Path, filename: str) -> None:
         )
 
 
-def _configured(loader_name: str, strategy: Strategy) -> ProviderConfig:
+def _config_of(loader_name: str, strategy: Strategy) -> ProviderConfig:
     for item in strategy.loading.loaders:
         if item.provider == loader_name:
             return item

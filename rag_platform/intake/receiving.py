@@ -1,8 +1,7 @@
-"""Receiving: what the bytes of files, URLs and contents are, and what has to be done so that a
+"""Stores the bytes of files, URLs and contents, and decides what must be processed so that a
 namespace holds them.
 
-One function, `receive`, spools, hashes, sniffs and decides. It runs in whoever launches a job
-(command line, server, sensor), before the run, so that nothing is started where nothing changed.
+Receiving runs in whoever launches a job, before the run: where nothing changed, nothing is started.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
-from rag_platform.config.settings import Settings, Strategy
+from rag_platform.config.settings import Strategy
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
     DocumentError,
@@ -24,14 +23,15 @@ from rag_platform.errors import (
     IntegrityError,
     disk_full,
 )
-from rag_platform.intake.discovery import Asked, Found, Input, find
+from rag_platform.intake.discovery import Found, Input, SourceOptions, find
 from rag_platform.intake.downloading import download, is_url
-from rag_platform.intake.loading import choose, named_loader, sniff
+from rag_platform.intake.loading import choose, loader_of_name, sniff
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source, now
 from rag_platform.loaders.decoding import codec_of
-from rag_platform.storage.store import Store, sha256_file
+from rag_platform.storage.store import sha256_file
+from rag_platform.workspace import Workspace
 
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _HEAD_BYTES = 4096
@@ -52,9 +52,7 @@ class _Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """What receiving decided, file by file; documents whose file is gone have an item `retired` or
-    `kept`.
-    """
+    """The decisions on all files, and on the documents whose file is gone (`retired`, `kept`)."""
 
     namespace: str
     items: tuple[JobItem, ...]
@@ -62,10 +60,6 @@ class Reception:
     forced: tuple[str, ...]  # those whose stages run again on equal bytes
     retired: tuple[str, ...]  # doc_ids gone from their source
     changed: bool  # documents' tags or metadata differ from what the last release holds
-
-    def count(self, *decisions: str) -> int:
-        """How many files got one of these decisions."""
-        return sum(item.decision in decisions for item in self.items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +81,15 @@ class ReceiveOptions:
 
 
 def receive(
-    inputs: Sequence[Input],
-    namespace: str,
-    *,
-    strategy: Strategy,
-    settings: Settings,
-    store: Store,
-    ledger: Ledger,
-    options: ReceiveOptions,
+    inputs: Sequence[Input], namespace: str, workspace: Workspace, options: ReceiveOptions
 ) -> Reception:
-    """What must be processed so that `namespace` holds the inputs as they are now; their bytes are
-    stored, the ledger knows them.
+    """Store the inputs, record them in the ledger, and return what must be processed.
 
     A string that is a URL is fetched under settings.fetching. With options.sync, documents whose
     file is gone from the folders, or whose page answers 404 or 410, are retired, unless their
-    source keeps such or they are pinned. What a user deleted stays away until its file is named. A
-    file that cannot be received becomes an item with decision `refused` and the reason; the others
-    go on.
+    source keeps them or they are pinned. A document that a user deleted comes back only when its
+    file is named. A file that cannot be received becomes a `refused` item with the reason; the
+    others go on.
 
     Raises InputError for a bad namespace, policy, source name or strategy, before anything is
     stored; BusyError while garbage is collected.
@@ -115,18 +101,19 @@ def receive(
     ):
         if value not in known:
             raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
-    asked = Asked(
+    source_options = SourceOptions(
         options.source, options.include, options.exclude, options.on_gone, options.settle_seconds
     )
-    with store.receiving():
+    strategy, ledger = workspace.strategy, workspace.ledger
+    with workspace.store.receiving():
         books = _Books.read(ledger, namespace, stage_profiles(strategy)["embeddings"])
         finds = find(
             inputs,
             namespace,
-            settings,
+            workspace.settings,
             books.sources.values(),
             list(books.documents.values()),
-            asked,
+            source_options,
         )
         ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
         for source in finds.sources.values():
@@ -136,7 +123,7 @@ def receive(
         for file in finds.found.values():
             document = books.documents.get(file.source_uri)
             try:
-                taken.append(_take(file, document, books, strategy, settings, store, options))
+                taken.append(_take(file, document, books, workspace, options))
             except FetchError as error:
                 if (
                     options.sync
@@ -148,7 +135,7 @@ def receive(
                 else:
                     taken.append(_Taken(_refusal(file, error)))
             except (DocumentError, IntegrityError, OSError) as error:
-                if full := disk_full(error, store.home):
+                if full := disk_full(error, workspace.store.home):
                     raise full from error
                 taken.append(_Taken(_refusal(file, error)))
         ledger.receive(one.records for one in taken if one.records)
@@ -223,42 +210,23 @@ def _take(
     file: Found,
     known: Document | None,
     books: _Books,
-    strategy: Strategy,
-    settings: Settings,
-    store: Store,
+    workspace: Workspace,
     options: ReceiveOptions,
 ) -> _Taken:
-    """The decision about one file; its bytes are stored unless it is ignored. Raises what makes it
+    """Decide about one file and store its bytes unless it is ignored. Raises what makes it
     unreceivable.
     """
+    uri = file.source_uri
     if file.ignored:
-        return _Taken(
-            JobItem(
-                file.source_uri,
-                "",
-                "",
-                "ignored",
-                "skipped",
-                "arriving" if file.arriving else "ignored",
-                file.ignored,
-            )
-        )
+        code = "arriving" if file.arriving else "ignored"
+        return _Taken(JobItem(uri, "", "", "ignored", "skipped", code, file.ignored))
     if known and known.status == "deleted" and not file.explicit:
-        return _Taken(
-            _stays_deleted(
-                file, known.doc_id, "", books.deleted.get(known.doc_id, "an earlier day")
-            )
-        )
+        return _stays_deleted(uri, known.doc_id, "", books.deleted.get(known.doc_id))
     again = known is not None and known.doc_id in books.deleted
-    document, version = _identify(
-        file, None if again else known, strategy, settings, store, options
-    )
+    document, version = _identify(file, None if again else known, workspace, options)
     if version.version_id in books.deleted and not file.explicit:
-        return _Taken(
-            _stays_deleted(
-                file, document.doc_id, version.version_id, books.deleted[version.version_id]
-            )
-        )
+        day = books.deleted[version.version_id]
+        return _stays_deleted(uri, document.doc_id, version.version_id, day)
     earlier = books.versions.get(version.version_id)
     decision = "new" if again else _decide(known, version, earlier, books.profile, options.policy)
     if earlier:
@@ -267,42 +235,34 @@ def _take(
         version = replace(
             version, revision=earlier.revision + (decision == "new_version"), counts=earlier.counts
         )
-    if (
-        decision == "continue"
-        and earlier
-        and not file.explicit
-        and given_up(earlier, books.profile)
-    ):
-        return _Taken(left_alone(earlier), (document, earlier))
+        given_up = decision == "continue" and is_given_up(earlier, books.profile)
+        if given_up and not file.explicit:
+            return _Taken(given_up_item(earlier), (document, earlier))
     reason = ""
     if known and known.pinned and known.live_version != version.version_id:
         reason = (
             f"pinned to {known.live_version}, this newer file is not live; `rag docs live"
             f" {known.doc_id} --unpin` lets go"
         )
+    state = "skipped" if decision == "skip" else "queued"
+    item = JobItem(uri, document.doc_id, version.version_id, decision, state, "", reason)
     if decision != "skip":
-        item = JobItem(
-            file.source_uri, document.doc_id, version.version_id, decision, "queued", "", reason
-        )
         return _Taken(item, (document, version), forced=bool(earlier) and decision == "new_version")
     assert known and earlier
     edited = (document.tags, document.metadata) != (known.tags, known.metadata)
     moved_on = edited or known.wanted_version != version.version_id
-    item = JobItem(
-        file.source_uri, document.doc_id, version.version_id, "skip", "skipped", "", reason
-    )
     return _Taken(item, (document, earlier) if moved_on else None, edited=edited)
 
 
-def given_up(version: Version, profile: str) -> bool:
-    """True for a version that failed so often under this profile that only a person's word tries it
-    again.
+def is_given_up(version: Version, profile: str) -> bool:
+    """True for a version that failed so often under this profile that it is tried again only when
+    somebody asks for it.
     """
     return version.status == "dead" and version.counts.get("failed_profile", profile) == profile
 
 
-def left_alone(version: Version) -> JobItem:
-    """What is told of a version that was given up: why it failed, and how to try it again."""
+def given_up_item(version: Version) -> JobItem:
+    """The item of a version that was given up: why it failed, and how to try it again."""
     remedy = (
         "mend or replace the file"
         if version.code in NEEDS_ANOTHER_FILE
@@ -314,35 +274,25 @@ def left_alone(version: Version) -> JobItem:
     )
 
 
-def _stays_deleted(file: Found, doc_id: str, version_id: str, day: str) -> JobItem:
+def _stays_deleted(source_uri: str, doc_id: str, version_id: str, day: str | None) -> _Taken:
     what = "this version was" if version_id else "it was"
-    return JobItem(
-        file.source_uri,
-        doc_id,
-        version_id,
-        "ignored",
-        "skipped",
-        "deleted",
-        f"{what} deleted on {day}; name the file to add it",
-    )
+    reason = f"{what} deleted on {day or 'an earlier day'}; name the file to add it"
+    return _Taken(JobItem(source_uri, doc_id, version_id, "ignored", "skipped", "deleted", reason))
 
 
 def _leave(document: Document, source: Source) -> JobItem:
-    """What becomes of a document whose file is gone."""
+    """Keep or retire a document whose file is gone."""
     live = document.live_version or ""
-    reason = ""
+    kept = "its file is gone"
     if document.pinned:
-        reason = (
-            f"its file is gone, it is pinned to {live}; `rag docs live {document.doc_id} --unpin`"
-            " lets go"
-        )
+        kept += f", it is pinned to {live}; `rag docs live {document.doc_id} --unpin` lets go"
     elif source.on_gone == "keep":
-        reason = f"its file is gone; source {source.name!r} keeps such documents"
-    if reason:
-        return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", reason)
-    return JobItem(
-        document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
-    )
+        kept += f"; source {source.name!r} keeps such documents"
+    else:
+        return JobItem(
+            document.source_uri, document.doc_id, live, "retired", "done", "", "its file is gone"
+        )
+    return JobItem(document.source_uri, document.doc_id, live, "kept", "skipped", "", kept)
 
 
 def check_namespace(namespace: str) -> None:
@@ -371,15 +321,10 @@ def version_id(namespace: str, doc_id: str, file_sha256: str) -> str:
 
 
 def _identify(
-    file: Found,
-    known: Document | None,
-    strategy: Strategy,
-    settings: Settings,
-    store: Store,
-    options: ReceiveOptions,
+    file: Found, known: Document | None, workspace: Workspace, options: ReceiveOptions
 ) -> tuple[Document, Version]:
     """The document and version records of a file, its bytes stored."""
-    arrived = _arrive(file, known, strategy, settings, store)
+    arrived = _arrive(file, known, workspace)
     doc_id = known.doc_id if known else document_id(file.source.namespace, file.source_uri)
     document = Document(
         namespace=file.source.namespace,
@@ -406,28 +351,21 @@ def _identify(
         size=arrived.size,
         mime=arrived.mime,
         loader=arrived.loader,
-        strategy=strategy.name,
+        strategy=workspace.strategy.name,
         received_at=now(),
     )
     return document, version
 
 
-def _arrive(
-    file: Found, known: Document | None, strategy: Strategy, settings: Settings, store: Store
-) -> _Arrived:
-    """The bytes of a file, a URL or content, stored. Raises DocumentError where no loader claims
+def _arrive(file: Found, known: Document | None, workspace: Workspace) -> _Arrived:
+    """Store the bytes of a file, a URL or content. Raises DocumentError where no loader claims
     them.
     """
-    limits, charset = settings.limits, ""
+    store, limits, charset = workspace.store, workspace.settings.limits, ""
     if is_url(file.source_uri):
-        got = download(file.source_uri, settings, store)
-        filename, file_sha256, size, origin, charset = (
-            got.filename,
-            got.file_sha256,
-            got.size,
-            got.final_url,
-            got.charset,
-        )
+        got = download(file.source_uri, workspace.settings, store)
+        filename, origin, charset = got.filename, got.final_url, got.charset
+        file_sha256, size = got.file_sha256, got.size
         path = store.raw_path(file_sha256)
     elif file.content is not None:
         filename, origin = file.path.name, ""
@@ -439,35 +377,32 @@ def _arrive(
         filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0
     with open(path, "rb") as opened:
         head = opened.read(_HEAD_BYTES)
-    loader = _loader(filename, head, path, strategy)
-    if not file_sha256:  # a file that nobody reads is not copied
-        file_sha256, size = _stored(path, known is not None, settings, store)
+    loader = _choose_loader(filename, head, path, workspace.strategy)
+    if not file_sha256:  # a file that no loader reads is not copied
+        file_sha256, size = _store_file(path, known is not None, workspace)
     mime = sniff(filename, head, path)
     if codec_of(charset) not in ("", "utf-8") and mime.startswith("text/"):
         mime = f"{mime}; charset={charset}"
     return _Arrived(filename, file_sha256, size, mime, loader, origin)
 
 
-def _loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
-    """The loader that claims the file; for content that is not what its name says, the one its name
-    asks for, which tells why it fails.
-
-    Without that a damaged PDF in a folder would pass as a file nobody reads, and never show as a
-    failed partition.
+def _choose_loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
+    """The loader that claims the file, else the one that its name asks for, which then says why the
+    content cannot be read: a damaged PDF must show as failed, not as a file that nobody reads.
     """
     try:
         return choose(filename, head, strategy, path)
     except DocumentError:
-        if named := named_loader(filename, strategy):
-            return named
+        if name := loader_of_name(filename, strategy):
+            return name
         raise
 
 
-def _stored(path: Path, maybe_known: bool, settings: Settings, store: Store) -> tuple[str, int]:
-    """(file_sha256, size) of a file whose bytes now lie under raw/; a file seen before is hashed
-    without being copied again.
+def _store_file(path: Path, maybe_known: bool, workspace: Workspace) -> tuple[str, int]:
+    """(file_sha256, size) of a file whose bytes now lie under raw/; a file that may be there
+    already is hashed before it is copied.
     """
-    limits = settings.limits
+    store, limits = workspace.store, workspace.settings.limits
     size = path.stat().st_size
     if size > limits.max_bytes:
         raise DocumentError(

@@ -1,12 +1,8 @@
-"""The second reader of each format: another engine, or the plainest way there is to the words of a
-file, apart from its loader.
+"""Reads the words of a file a second time, by code that its loader does not share, and compares
+them with its blocks in their order.
 
 PDFs are read by the other engine; pages by `html.parser`; Word files and workbooks from their XML
 by ElementTree; CSV as lines of text.
-
-
-Second readers of formats without pages: the words of a file read the plainest way there is,
-compared with its blocks in their order.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ Reasons = dict[int, str]
 
 
 def missing(loader: str) -> str:
-    """Why there is no second reader of what a loader reads, empty where there is one."""
+    """Why a loader has no second reader, empty where it has one."""
     if loader not in ENGINES:
         return f"there is no second reader for loader {loader!r}"
     if loader == "pdfium" and importlib.util.find_spec("pymupdf") is None:
@@ -87,7 +83,7 @@ def html(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
     parser = _Page()
     parser.feed(decode_page(path.read_bytes()).text)
     parser.close()
-    return _compared(text, blocks, Line.of("".join(parser.parts).split()))
+    return _compare(text, blocks, Line.of("".join(parser.parts).split()))
 
 
 class _Page(HTMLParser):
@@ -126,18 +122,13 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
             )
         ]
         names.sort(key=lambda name: (not name.endswith("/document.xml"), name))
-        said = [
-            said
+        paragraphs = [
+            "".join(_runs(element))
             for name in names
-            for said in _paragraphs(ElementTree.fromstring(package.read(name)))
+            for element in ElementTree.fromstring(package.read(name)).iter()
+            if _local(element) == "p"
         ]
-    return _compared(text, blocks, Line.of(" ".join(said).split()))
-
-
-def _paragraphs(root: ElementTree.Element) -> Iterator[str]:
-    for paragraph in root.iter():
-        if _local(paragraph) == "p":
-            yield "".join(_runs(paragraph))
+    return _compare(text, blocks, Line.of(" ".join(paragraphs).split()))
 
 
 def _runs(element: ElementTree.Element) -> Iterator[str]:
@@ -163,7 +154,7 @@ def xlsx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
         words: list[str] = []
         for name, part in _sheets(package):
             words += [name, *_cell_texts(package.read(part), shared)]
-    return _compared(text, blocks, Line.of(" ".join(words).split()), numbers=False)
+    return _compare(text, blocks, Line.of(" ".join(words).split()), numbers=False)
 
 
 def _strings(package: zipfile.ZipFile) -> list[str]:
@@ -248,7 +239,7 @@ def _local(element: ElementTree.Element) -> str:
 # --- comparing ----------------------------------------------------------------------------------
 
 
-def _compared(
+def _compare(
     text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True
 ) -> tuple[Reasons, Reasons]:
     """The blocks whose words do not stand in the file in their order; each is looked for behind the

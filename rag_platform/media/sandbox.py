@@ -12,8 +12,9 @@ from typing import Any
 
 from rag_platform.config.settings import Limits
 from rag_platform.errors import DocumentError, ProviderError
-from rag_platform.intake.isolation import START_SECONDS, ChildLost, pool
+from rag_platform.intake.isolation import pool
 from rag_platform.loaders.image_decoding import DecodedImage, Missing, looks_like_svg
+from rag_platform.processes.sandbox import START_SECONDS, ChildLost
 
 OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of real memory
 # one image at a time is read, by all cores: two engines side by side would need twice the memory

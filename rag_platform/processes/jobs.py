@@ -1,15 +1,12 @@
-"""Which process does a piece of work, where, and whether it still lives.
-
-A process id means something only on its own machine, since that was started, and in its own pid
-namespace (a container has one of its own).
-
-
-Jobs: writing work in a child process, its state in the ledger, so that it is found again after a
-restart.
+"""Jobs: writing work in a child process of its own, its state in the ledger, so that it is found
+again after a restart.
 
 `launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does.
 States: queued, running, cancelling, then one of done, partly (some documents failed), failed,
 cancelled.
+
+A process id means something only on its own machine, since that was started, and in its own pid
+namespace (a container has one of its own), so a job records all three.
 """
 
 from __future__ import annotations
@@ -48,48 +45,46 @@ from rag_platform.storage.store import Store
 
 @functools.cache
 def here() -> Json:
-    """Where this process counts its ids: `host`, `boot_id` and `pid_namespace`, the last two empty
-    where the system does not tell.
+    """The place in which process ids of this process are valid: `host`, `boot_id`, `pid_namespace`;
+    the last two are empty where the system does not say.
     """
     return {
         "host": platform.node(),
-        "boot_id": _text("/proc/sys/kernel/random/boot_id"),
-        "pid_namespace": _link("/proc/self/ns/pid"),
+        "boot_id": _read_text("/proc/sys/kernel/random/boot_id"),
+        "pid_namespace": _read_link("/proc/self/ns/pid"),
     }
 
 
 def identity(pid: int) -> Json:
-    """`here` and the time at which a process of this place began, in the clock of its kernel; empty
-    where nobody knows.
+    """`here` and the start time of a process of this place by its kernel's clock, empty where it is
+    not known.
     """
-    return {**here(), "started": _started(pid)}
+    return {**here(), "started": _start_time(pid)}
 
 
 def is_here(process: Json) -> bool:
-    """True when a recorded process would be seen from here under its id; one of which no place is
-    known is taken to be.
-    """
+    """True when a recorded process has its id in this place; also when its place is not known."""
     return all(process.get(key, value) == value for key, value in here().items())
 
 
 def alive(pid: int, mark: str, started: str = "") -> bool:
-    """True while a process of this place has the id, began when it is said to, and has the mark in
-    its command: an id is given again.
+    """True while a process of this place has the id, the start time and the mark in its command
+    line: ids are reused.
     """
     if pid == os.getpid():
-        return not started or started == _started(pid)
+        return not started or started == _start_time(pid)
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
     except PermissionError:  # somebody else's
         return False
-    return mark in _command(pid, mark) and (not started or started == _started(pid))
+    return mark in _command(pid, mark) and (not started or started == _start_time(pid))
 
 
 def _command(pid: int, unknown: str) -> str:
-    """The command line of a process, empty when it is dead and only waits to be collected;
-    `unknown` where the system does not tell.
+    """The command line of a process, empty for a zombie; `unknown` where the system does not
+    say.
     """
     if Path("/proc/self/stat").is_file():
         try:
@@ -100,13 +95,13 @@ def _command(pid: int, unknown: str) -> str:
         # for a moment after its start a process has none
         return command or ("" if state in "ZX" else unknown)
     try:
-        asked = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        return subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout
+        ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
+        return subprocess.run(ps, capture_output=True, text=True, timeout=5, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return unknown
 
 
-def _started(pid: int) -> str:
+def _start_time(pid: int) -> str:
     try:
         return _stat(pid)[19]
     except (OSError, IndexError):
@@ -114,7 +109,7 @@ def _started(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str]:
-    """What the kernel tells of a process, from its state on: what comes before may hold spaces."""
+    """The fields of /proc/PID/stat from the state on; those before may hold spaces."""
     return (
         Path(f"/proc/{pid}/stat")
         .read_text(encoding="utf-8", errors="replace")
@@ -123,14 +118,14 @@ def _stat(pid: int) -> list[str]:
     )
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii").strip()
     except OSError:
         return ""
 
 
-def _link(path: str) -> str:
+def _read_link(path: str) -> str:
     try:
         return str(Path(path).readlink())
     except OSError:
@@ -201,14 +196,16 @@ def wait(
             on_progress(job)
         if ended:
             return (
-                job if job.state in FINAL_STATES else _lost(job, process.returncode, ledger, store)
+                job
+                if job.state in FINAL_STATES
+                else _record_lost(job, process.returncode, ledger, store)
             )
         time.sleep(_POLL_SECONDS)
 
 
-def _lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
-    """The job whose process ended without a word in the ledger; with a full disk that word cannot
-    be written here either.
+def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
+    """The job, recorded as failed since its process ended without saying so; on a full disk that
+    cannot be recorded either.
     """
     if job.state == "cancelling":
         return record_cancelled(job.job_id, ledger)
@@ -235,63 +232,56 @@ def again(full: StorageError, job_id: str) -> str:
 
 def _last_words(store: Store, job_id: str, code: int) -> str:
     path = log_path(store, job_id)
-    lines = (
-        path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        if path.is_file()
-        else []
-    )
-    said = next((line for line in reversed(lines) if line.strip()), "nothing")
+    log = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    last = (log.strip().splitlines() or ["nothing"])[-1]
     return (
         f"the job's process ended with code {code} before it finished; last line of its log"
-        f" ({path.name}): {said[:500]}; `rag jobs retry {job_id}` does the rest"
+        f" ({path.name}): {last[:500]}; `rag jobs retry {job_id}` does the rest"
     )
 
 
-def failed_documents(failed: Sequence[JobItem], job_id: str) -> str:
+def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     """The reason of a job of which documents failed: how many, and what helps; no retry reads a
     broken file.
     """
     lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
-    told, other = (
-        f"{len(failed)} documents failed",
-        "mend or replace the file, or raise the limit that it exceeds, then ingest it again",
-    )
+    count, retry = f"{len(failed)} documents failed", f"`rag jobs retry {job_id}` tries"
+    mend = "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
     if not lasting:
-        return f"{told}; `rag jobs retry {job_id}` tries them again"
+        return f"{count}; {retry} them again"
     if lasting == len(failed):
-        return f"{told}, and trying again changes nothing: {other}"
-    return (
-        f"{told}; `rag jobs retry {job_id}` tries {len(failed) - lasting} of them again; of the"
-        f" others {other}"
-    )
+        return f"{count}, and trying again changes nothing: {mend}"
+    return f"{count}; {retry} {len(failed) - lasting} of them again; of the others {mend}"
 
 
 # --- jobs that nobody works on any more ---------------------------------------------------------
 
 
 def of_process(pid: int) -> Json:
-    """The columns of a job that say which process of this place does it, and that it lives."""
+    """The columns of a job that name its process, which lives now."""
     return {"pid": pid, "process": identity(pid), "heartbeat_at": now()}
 
 
 @contextmanager
 def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
-    """While the block runs, the ledger is told `every` so many seconds that the job's process
-    lives.
+    """Record a heartbeat of the job in the ledger `every` so many seconds while the block runs.
 
-    A job that somebody cancelled from another machine or container is told so here: this process is
-    sent SIGTERM, if it takes that for an interrupt.
+    When somebody cancelled the job from another machine or container, this process is sent SIGTERM,
+    if it takes that for an interrupt.
     """
     over = threading.Event()
 
     def beat() -> None:
-        told = 0
+        cancelled = 0
         while not over.wait(every):
-            with suppress(Exception):  # a full disk or a busy ledger: the next beat tells it
+            with suppress(Exception):  # a full disk or a busy ledger: the next beat does it
                 ledger.update_job(job_id, only_from=OPEN_STATES, heartbeat_at=now())
-                told += ledger.job(job_id).state == "cancelling"
+                cancelled += ledger.job(job_id).state == "cancelling"
                 # whoever cancels from here sends the signal, and kills after STOP_SECONDS
-                if told == 2 and signal.getsignal(signal.SIGTERM) is signal.default_int_handler:
+                if (
+                    cancelled == 2
+                    and signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+                ):
                     os.kill(os.getpid(), signal.SIGTERM)
         ledger.close()  # this thread's connection
 
@@ -305,12 +295,11 @@ def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> It
 
 
 def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
-    """Ids of the jobs whose process is gone, or was never started, now in a final state; after a
-    crash nobody else says so.
+    """End the jobs whose process is gone or was never started, and return their ids.
 
-    A job of another machine, container or boot is over when it said nothing for `silent` seconds.
+    A job of another machine, container or boot is over after `silent` seconds without a heartbeat.
     """
-    if ledger.read_only:  # whoever can write says so
+    if ledger.read_only:  # left to whoever can write
         return []
     lost = []
     for job in (job for state in OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)):
@@ -334,9 +323,9 @@ def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
     started.
     """
     if not job.pid:
-        return job.state == "queued" and _age(job.created_at) < LAUNCH_SECONDS
+        return job.state == "queued" and _seconds(job.created_at) < LAUNCH_SECONDS
     if not is_here(job.process):
-        return _age(job.heartbeat_at) < silent
+        return _seconds(job.heartbeat_at) < silent
     # what Dagster's own processes are called is its own business
     return alive(job.pid, "python" if _run_id(job) else job.job_id, job.process.get("started", ""))
 
@@ -348,23 +337,18 @@ def _run_id(job: Job) -> str:
     return str(job.args.get("run_id", ""))
 
 
-def _age(since: str) -> float:
-    """Seconds since a time of the ledger."""
-    return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
-
-
 # --- cancelling ---------------------------------------------------------------------------------
 
 
 def cancel(
     job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS, silent: float = SILENT_SECONDS
 ) -> Job:
-    """The job after it was stopped: documents that are done stay done, queued ones are cancelled,
-    the published release stays.
+    """Stop a job: documents that are done stay done, queued ones are cancelled, the published
+    release stays.
 
     Its process has `seconds` to end its run properly, then it and its children are killed; the next
-    job clears away what was half built. A job of another machine or container is told, and ends at
-    one of its next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
+    job clears away what was half built. A job of another machine or container ends at one of its
+    next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
     """
     end_orphans(ledger, silent)
     if run_id := _run_id(ledger.job(job_id)):
@@ -396,22 +380,20 @@ def _stop(pid: int, job_id: str, seconds: float) -> None:
     """
     with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
-    _gone(pid, job_id, seconds)
+    _wait_until_gone(pid, job_id, seconds)
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(pid, signal.SIGKILL)
-    _gone(pid, job_id, 5.0)
+    _wait_until_gone(pid, job_id, 5.0)
 
 
-def _gone(pid: int, job_id: str, seconds: float) -> None:
+def _wait_until_gone(pid: int, job_id: str, seconds: float) -> None:
     until = time.monotonic() + seconds
     while time.monotonic() < until and alive(pid, job_id):
         time.sleep(0.05)
 
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
-    """A job that was told to stop, in its final state: cancelled, unless it had ended by itself
-    before it noticed.
-    """
+    """Record a job that was stopped as cancelled, unless it had ended by itself before."""
     reason = f"cancelled; `rag jobs retry {job_id}` does the rest"
     if ledger.update_job(
         job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()
@@ -426,11 +408,11 @@ def record_cancelled(job_id: str, ledger: Ledger) -> Job:
 
 
 class Progress:
-    """Writes how far a job is into the ledger, at most five times a second; a stage's first and
-    last word always. Safe to share.
+    """Records how far a job is, at most five times a second, and always the begin and the end of a
+    stage. Threads may share it.
 
     `progress` of the job then holds stage, done, total, message, since and at (when the stage began
-    and what was said last) and `stages`: the same figures of every stage so far.
+    and when it was last recorded) and `stages`: the same figures of every stage so far.
     """
 
     def __init__(self, ledger: Ledger, job_id: str) -> None:
@@ -444,7 +426,7 @@ class Progress:
         with self._lock:
             at = datetime.now(UTC).isoformat(timespec="milliseconds")
             known = self._stages.get(stage)
-            if known is None:  # earlier stages may have been told by others
+            if known is None:  # others may have recorded earlier stages
                 self._stages = {
                     **self._ledger.job(self._job_id).progress.get("stages", {}),
                     **self._stages,
@@ -468,14 +450,18 @@ def rate(stage: Json) -> float | None:
     """What a stage does in a second, from its figures; None before anything was done."""
     if not stage.get("done") or "since" not in stage:
         return None
-    seconds = (
-        datetime.fromisoformat(stage["at"]) - datetime.fromisoformat(stage["since"])
-    ).total_seconds()
+    seconds = _seconds(stage["since"], stage["at"])
     return float(stage["done"]) / seconds if seconds > 0 else None
 
 
+def _seconds(since: str, until: str = "") -> float:
+    """Seconds from one time of the ledger to another one, or to now."""
+    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
+    return (end - datetime.fromisoformat(since)).total_seconds()
+
+
 def pace(each: float) -> str:
-    """A rate in words, per second, minute or hour, so that a slow one is not told as none.
+    """A rate in words, per second, minute or hour, so that a slow one does not read as 0.
 
     >>> pace(12.34), pace(0.04)
     ('12.3 a second', '2.4 a minute')
@@ -490,8 +476,8 @@ def seconds_left(job: Job) -> float | None:
     """About how many seconds a running job still needs before its release: its stages run side by
     side, so the slowest counts.
 
-    Of documents that are still to be read the texts to embed are taken to be as many as of those
-    that were. None where nobody knows.
+    Documents that are still to be read are assumed to have as many texts to embed as those that
+    were. None where it cannot be told.
     """
     if job.state != "running":
         return None
@@ -500,13 +486,13 @@ def seconds_left(job: Job) -> float | None:
         for name, stage in job.progress.get("stages", {}).items()
     }
     read, documents, _ = stages.get("documents", (0, 0, None))
-    if read and (told := stages.get("embeddings")):
-        stages["embeddings"] = (told[0], told[1] * max(1.0, documents / read), told[2])
+    if read and (texts := stages.get("embeddings")):
+        stages["embeddings"] = (texts[0], texts[1] * max(1.0, documents / read), texts[2])
     left = [(total - done) / each for done, total, each in stages.values() if done < total and each]
     return max(left) if left else None
 
 
-# --- telling ------------------------------------------------------------------------------------
+# --- reports ------------------------------------------------------------------------------------
 
 
 def summary(job: Job) -> Json:
@@ -517,16 +503,11 @@ def summary(job: Job) -> Json:
     """
     row: Json = {key: value for key, value in to_json(job).items() if key != "args"}
     each, left = rate(job.progress), seconds_left(job)
-    ended = datetime.fromisoformat(job.ended_at) if job.ended_at else datetime.now(UTC)
     return {
         **row,
         "rate_per_s": None if each is None else round(each, 3),
         "seconds_left": None if left is None else round(left, 1),
-        "seconds": (
-            (ended - datetime.fromisoformat(job.started_at)).total_seconds()
-            if job.started_at
-            else 0.0
-        ),
+        "seconds": _seconds(job.started_at, job.ended_at) if job.started_at else 0.0,
         "retry_of": job.args.get("retry_of", ""),
         "run_id": _run_id(job),
     }
@@ -546,14 +527,12 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
 
 
 def _markdown(data: Json) -> str:
-    about = [
+    title = (
         f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"
-    ]
-    if data["retry_of"]:
-        about.append(f"a retry of {data['retry_of']}")
-    if data["run_id"]:
-        about.append(f"Dagster run {data['run_id']}")
-    lines = ["; ".join(about) + "."]
+    )
+    title += f"; a retry of {data['retry_of']}" if data["retry_of"] else ""
+    title += f"; Dagster run {data['run_id']}" if data["run_id"] else ""
+    lines = [f"{title}."]
     if data["reason"]:
         lines.append(f"Reason: {data['reason']}")
     began = (
@@ -567,31 +546,25 @@ def _markdown(data: Json) -> str:
         f" {data['log']}"
     )
     stages = data["progress"].get("stages", {})
-    lines += [
-        _stage_line(name, stage, name == "embeddings" and texts_to_come(stages))
-        for name, stage in stages.items()
-    ]
+    growing = texts_to_come(stages)
+    lines += [_stage_line(name, s, name == "embeddings" and growing) for name, s in stages.items()]
     if data["seconds_left"] is not None:
-        lines.append(
-            f"About {data['seconds_left']:.0f} s left before the release; now:"
-            f" {data['progress'].get('message', '')}"
-        )
-    if counts := data["counts"]:
-        lines.append(
-            "Documents: " + ", ".join(f"{count} {state}" for state, count in counts.items()) + "."
-        )
-    if figures := {
-        key: value for key, value in data["result"].items() if isinstance(value, (int, float))
-    }:
-        lines.append(
-            "Result: "
-            + ", ".join(f"{value} {key.replace('_', ' ')}" for key, value in figures.items())
-            + "."
-        )
-    wrong = [item for item in data["items"] if item["state"] in ("failed", "dead")]
+        message = data["progress"].get("message", "")
+        lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {message}")
+    if data["counts"]:
+        counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
+        lines.append(f"Documents: {counts}.")
+    figures = [
+        f"{value} {key.replace('_', ' ')}"
+        for key, value in data["result"].items()
+        if isinstance(value, (int, float))
+    ]
+    if figures:
+        lines.append(f"Result: {', '.join(figures)}.")
     lines += [
         f"- {item['state']}: {item['source_uri']}: [{item['code']}] {item['reason']}"
-        for item in wrong
+        for item in data["items"]
+        if item["state"] in ("failed", "dead")
     ]
     return "\n".join(lines)
 

@@ -1,17 +1,13 @@
-"""Run a call beside the caller, within the caller's trace, and stop waiting for it when its time is
-up or nobody wants it any more.
+"""Limits of a question: how long its calls may take, how many searches and calls of a provider run
+at once, what its models cost, and what is given up under load.
 
-Lets as many searches run at once as there are processors, in the order in which they came.
+As many searches run at once as there are processors, in order of arrival. More at once finish
+fewer: eight clients of a 2-core server reached 66 hybrid questions a second all at once and 87 in
+turns, of the word index alone 133 and 215, because their threads take the interpreter's lock and
+the processor's caches from each other.
 
-More of them at once finish fewer: eight clients of a 2-core server reached 66 hybrid questions a
-second all at once and 87 in turns, of the word index alone 133 and 215. Their threads take the
-interpreter's lock and the processor's caches from each other.
-
-What a question may take and what it took: its share of a busy process, calls of outside providers
-at once, usage and cost of models.
-
-What is given up first when many questions run at once is fixed: reranking, then
-half of the pool, then the language model that writes the answer, at last the question itself.
+Under load reranking is given up first, then half of the pool, then the language model that writes
+the answer, at last the question itself.
 """
 
 from __future__ import annotations
@@ -43,9 +39,9 @@ class _Workers:
     """Daemon threads that are kept for the next call; a new one starts only when all of them are
     busy.
 
-    Not a ThreadPoolExecutor: a provider that hangs would there hold up the end of the process, and
-    later queries once the pool is full of such calls. Not a thread for each call: starting one
-    costs more than the call of a fast index.
+    In a ThreadPoolExecutor a provider that hangs would hold up the end of the process, and later
+    queries once the pool is full of such calls. A thread for each call costs more to start than the
+    call of a fast index.
     """
 
     def __init__(self) -> None:
@@ -104,8 +100,8 @@ _caller: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar
 
 @contextmanager
 def cancellable() -> Iterator[threading.Event]:
-    """An event that is set when the block is left, however: work begun inside it, in other threads
-    too, then knows that nobody waits.
+    """An event that is set when the block is left, so that work begun inside it, in other threads
+    too, knows that nobody waits for it.
     """
     event = threading.Event()
     token = _caller.set(event)
@@ -118,9 +114,7 @@ def cancellable() -> Iterator[threading.Event]:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment at which a query must have ended, and the event by which its caller takes it
-    back.
-    """
+    """The moment at which a query must have ended, and the event that cancels it."""
 
     at: float  # of time.monotonic()
     cancelled: threading.Event | None = None
@@ -154,11 +148,10 @@ def wait(
     """The result of the call, or its exception raised.
 
     Raises ProviderError `deadline` after `seconds`, which `setting` of the strategy allows, or at
-    the deadline of the query, and CancelledError when its caller takes it back; the call runs on
-    unheard.
+    the deadline of the query, and CancelledError when that is cancelled; the call itself runs on.
     """
-    asked = deadline.left(seconds) if deadline is not None else seconds
-    ends = time.monotonic() + asked
+    allowed = deadline.left(seconds) if deadline is not None else seconds
+    ends = time.monotonic() + allowed
     polls = deadline is not None and deadline.cancelled is not None
     while True:
         left = max(0.0, ends - time.monotonic())
@@ -172,9 +165,11 @@ def wait(
             if deadline is not None:
                 deadline.check(stage)
             if time.monotonic() >= ends:
-                told = setting if asked == seconds else "retrieval.query_seconds left no more"
+                limit = setting if allowed == seconds else "retrieval.query_seconds left no more"
                 raise ProviderError(
-                    f"{stage} took longer than {asked:.3g} s ({told})", code="deadline", stage=stage
+                    f"{stage} took longer than {allowed:.3g} s ({limit})",
+                    code="deadline",
+                    stage=stage,
                 ) from error
 
 
@@ -190,8 +185,8 @@ def within(
     """The result of `function`, waited for at most `seconds` and no longer than the deadline of the
     query; errors are those of `wait`.
 
-    A `quick` one computes for some milliseconds whatever it is given: the caller runs it itself,
-    for handing it on costs one of them.
+    A `quick` function takes some milliseconds at most: the caller runs it itself, since handing it
+    to a thread costs one of them.
     """
     if deadline is not None:
         deadline.check(stage)
@@ -205,7 +200,7 @@ def within(
 
 
 class Turns:
-    """So many places, given in order of arrival."""
+    """A number of places, given in order of arrival."""
 
     def __init__(self, places: int) -> None:
         self.places = places
@@ -213,19 +208,23 @@ class Turns:
         self._waiting: deque[threading.Lock] = deque()
         self._lock = threading.Lock()
 
+    def is_crowded(self, threads: int) -> bool:
+        """True when so many threads are more than there are places."""
+        return threads > self.places
+
     @contextmanager
-    def taken(self, seconds: float) -> Iterator[bool]:
+    def take(self, seconds: float) -> Iterator[bool]:
         """A place for the length of the block; after waiting `seconds` for one the block runs
         without (False).
         """
-        held = self._take(seconds)
+        held = self._acquire(seconds)
         try:
             yield held
         finally:
             if held:
-                self._give_back()
+                self._release()
 
-    def _take(self, seconds: float) -> bool:
+    def _acquire(self, seconds: float) -> bool:
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -241,7 +240,7 @@ class Turns:
                 return False
         return True  # the place came at the last moment
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         with self._lock:
             if self._waiting:
                 self._waiting.popleft().release()  # the place goes to the one who waited longest
@@ -311,7 +310,7 @@ _budget: contextvars.ContextVar[Budget | None] = contextvars.ContextVar("rag_bud
 
 @contextmanager
 def spending(budget: Budget) -> Iterator[Budget]:
-    """The budget of all that runs inside the block, in threads of `deadlines.start` too."""
+    """The budget of all that runs inside the block, in threads of `start` too."""
     token = _budget.set(budget)
     try:
         yield budget
@@ -323,7 +322,7 @@ def spending(budget: Budget) -> Iterator[Budget]:
 
 
 class Gate:
-    """Lets so many calls of one provider run at once; the others wait, no longer than their
+    """Limits how many calls of one provider run at once; the others wait, at most as long as their
     question may take.
     """
 
@@ -333,7 +332,7 @@ class Gate:
         self._free = threading.BoundedSemaphore(calls)
 
     @contextmanager
-    def entered(self) -> Iterator[None]:
+    def enter(self) -> Iterator[None]:
         """Holds one of the places. Raises ProviderError `provider_busy` when none was free in
         time.
         """
@@ -378,7 +377,7 @@ class Metered:
                 messages, mode=mode, max_tokens=max_tokens, json_schema=json_schema, **more
             )
 
-        with self.gate.entered():
+        with self.gate.enter():
             if budget is not None:
                 budget.deadline.check("the call of a language model")
             completion = call() if budget is None else budget.ask(call)
@@ -431,20 +430,16 @@ class Load:
                     code="overloaded",
                     retryable=True,
                 )
-            yield shed(running, self._settings)
+            yield parts_to_skip(running, self._settings)
         finally:
             with self._lock:
                 self._running -= 1
 
 
-def shed(running: int, settings: LoadSettings) -> tuple[str, ...]:
+def parts_to_skip(running: int, settings: LoadSettings) -> tuple[str, ...]:
     """What is given up with so many questions running: `rerank`, `pool`, `model`, each only after
     those before it.
     """
-    order = (
-        (RERANK, settings.skip_rerank_at),
-        (POOL, settings.smaller_pool_at),
-        (MODEL, settings.extractive_at),
-    )
-    reached = max((n for n, (_, at) in enumerate(order, 1) if running >= at), default=0)
-    return tuple(name for name, _ in order[:reached])
+    order = (RERANK, POOL, MODEL)
+    limits = (settings.skip_rerank_at, settings.smaller_pool_at, settings.extractive_at)
+    return order[: max((n for n, at in enumerate(limits, 1) if running >= at), default=0)]

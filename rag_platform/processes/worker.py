@@ -1,9 +1,5 @@
-"""A child process that answers over its pipes, one question after the other: spawned, never forked,
-so that engines cannot hang.
-
-The child is a fresh interpreter that talks pickles. `multiprocessing` is not used because its
-children import the parent's main module again, which costs seconds under an orchestrator and fails
-for a script read from standard input.
+"""Child processes of our own code that answer one question after the other, and a pool of them
+for work of many small pieces.
 """
 
 from __future__ import annotations
@@ -11,11 +7,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import pickle
 import queue
-import signal
-import subprocess
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +17,7 @@ from typing import Any, TypeVar
 
 from rag_platform.ir import Json
 from rag_platform.observability import faults
+from rag_platform.processes.child import ChildProcess, Pickle, take_pipes
 
 TaskT = TypeVar("TaskT")
 AnswerT = TypeVar("AnswerT")
@@ -38,37 +31,27 @@ class ChildDied(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
-    """An answer with the unexpected errors that the child, which has no log of its own, met on the
-    way.
-    """
+class _WithFaults:
+    """An answer, and the unexpected errors that the child, which has no log of its own, met."""
 
     answer: object
     faults: list[Json]
 
 
-class Child:
-    """A running child process: the `main` of a module, which calls `serve`."""
+class Child(ChildProcess):
+    """A child that runs the `main` of a module, which calls `serve`."""
 
     def __init__(self, module: str, first: object) -> None:
-        paths = [os.path.abspath(entry) for entry in sys.path if entry]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"from {module} import main; main()"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-        )
+        super().__init__(["-c", f"from {module} import main; main()"], Pickle())
         self._sending = threading.Lock()
-        self._read = threading.Event()  # the answer to the last question
+        self._read = threading.Event()  # set once the answer to the last question was read
         self._read.set()
         self._send(first)
 
     def _send(self, message: object) -> None:
-        assert self.process.stdin is not None
         # a child that is dead is noticed when its answer is read
         with contextlib.suppress(OSError, ValueError):
-            pickle.dump(message, self.process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-            self.process.stdin.flush()
+            self.send(message)
 
     def ask(self, message: object) -> Any:
         """Its answer; an exception that it answered with is raised. Raises ChildDied.
@@ -76,20 +59,19 @@ class Child:
         Several threads may ask: the child then has its next question at once, and each thread reads
         its answer in turn.
         """
-        assert self.process.stdout is not None
         read = threading.Event()
         with self._sending:
             self._send(message)
             before, self._read = self._read, read
         before.wait()
         try:
-            answer = pickle.load(self.process.stdout)
-        except (EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+            answer = self.receive()
+        except (EOFError, OSError, ValueError) as error:
             self.close()
             raise ChildDied(f"died with exit status {self.process.returncode}") from error
         finally:
             read.set()
-        if isinstance(answer, _Told):
+        if isinstance(answer, _WithFaults):
             for fault in answer.faults:
                 faults.record(fault)
             answer = answer.answer
@@ -97,23 +79,13 @@ class Child:
             raise answer
         return answer
 
-    def close(self) -> None:
-        """End the child at once; whatever it was doing is lost."""
-        self.process.kill()
-        self.process.wait()
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                # what was still buffered for the dead child cannot be flushed
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
 
 class Workers:
     """Child processes that call functions of ours, one for each core; each starts with its first
-    task, and `close` ends all of them.
+    task.
 
-    A function is named to the children by its module, so it must be one of a module's top level.
-    Where a child dies over a task, or there is one core alone, the task is done in this process.
+    A function must be one of a module's top level. Where a child dies over a task, or there is only
+    one core, the task is done in this process.
     """
 
     def __init__(self, count: int = 0) -> None:
@@ -165,7 +137,7 @@ class Workers:
             if self._closed:
                 raise ChildDied("was ended")
             child = self._children[slot]
-            if child is None or child.process.poll() is not None:
+            if child is None or not child.is_alive():
                 child = self._children[slot] = Child(__name__, None)
             return child
 
@@ -186,8 +158,8 @@ class Workers:
         self.close()
 
 
-def shared_out(items: Sequence[TaskT], size: int = 32) -> list[Sequence[TaskT]]:
-    """The items in shares of `size`, each a task for `Workers`."""
+def split_into_tasks(items: Sequence[TaskT], size: int = 32) -> list[Sequence[TaskT]]:
+    """The items in slices of `size`, each a task for `Workers`."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
@@ -200,25 +172,17 @@ def serve(start: Callable[[Any], Callable[[Any], object]]) -> None:
     """In the child: answer until the parent closes the pipe or is gone.
 
     `start` makes of the first message, which is not answered, the function that answers the others;
-    what it raises is the answer, too.
+    an exception that it raises is the answer, too.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
-    source, target = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what an engine prints must not mix with the answers
-    try:
-        answer = start(pickle.load(source))
+    questions, answers = take_pipes()
+    codec = Pickle()
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        answer = start(codec.read(questions))
         while True:
-            message = pickle.load(source)
+            message = codec.read(questions)
             with faults.collect() as found:
                 with faults.Attempt(start.__module__) as attempt:
                     answered = answer(message)
                 if attempt.error is not None:
                     answered = attempt.error
-            pickle.dump(
-                _Told(answered, found) if found else answered,
-                target,
-                protocol=pickle.HIGHEST_PROTOCOL,
-            )
-            target.flush()
-    except (EOFError, BrokenPipeError):
-        return
+            codec.write(_WithFaults(answered, found) if found else answered, answers)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rag_platform.ir import LexicalRow
-from rag_platform.processes.worker import Workers, shared_out
+from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
@@ -79,7 +79,7 @@ class Analysis:
 
     def rows(self, rows: Iterable[LexicalRow]) -> list[IndexedRow]:
         """What is indexed of each row; many are cut in child processes."""
-        tasks = [(self, share) for share in shared_out(list(rows), _SHARE)]
+        tasks = [(self, share) for share in split_into_tasks(list(rows), _SHARE)]
         with Workers() as workers:
             return [row for share in workers.map(_analyse_rows, tasks) for row in share]
 

@@ -29,7 +29,7 @@ from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, EmbedderInfo, Json, Version
 from rag_platform.normalisation.edits import canonical
-from rag_platform.processes.worker import Workers, shared_out
+from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
 from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
@@ -281,7 +281,9 @@ class _Build:
         """The stage outputs of every changed version; `self.outputs` gets their fingerprints."""
         found: dict[str, deltas.VersionRows] = {}
         self.outputs: dict[str, str] = {}
-        tasks = [(self.store, self.profiles, share) for share in shared_out(self.delta.changed)]
+        tasks = [
+            (self.store, self.profiles, share) for share in split_into_tasks(self.delta.changed)
+        ]
         for answers in self.workers.map(_load, tasks):
             for rows, output in answers:
                 found[rows.version.version_id], self.outputs[rows.version.version_id] = rows, output

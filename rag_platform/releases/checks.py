@@ -18,7 +18,7 @@ from rag_platform.indexes import dense, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
-from rag_platform.processes.worker import Workers, shared_out
+from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.manifest import CheckResult
 from rag_platform.storage.store import Store, files_below, sha256_file
@@ -232,7 +232,7 @@ class Candidate:
         chunks = edited = 0
         tasks = [
             (self.directory / CATALOG, self.store, self.strategy, self.profiles, share)
-            for share in shared_out(self.to_prove)
+            for share in split_into_tasks(self.to_prove)
         ]
         for found, checked, changed in workers.map(_prove, tasks):
             failures += found

@@ -167,7 +167,7 @@ class Models:
     def limit_calls(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context that waits for a place where the provider is on another machine."""
         return (
-            self._gate(f"{kind} {config.provider!r}", config).entered()
+            self._gate(f"{kind} {config.provider!r}", config).enter()
             if built.traits.remote
             else nullcontext()
         )

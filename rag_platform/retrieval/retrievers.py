@@ -180,7 +180,7 @@ def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k
     # while an embedder on another machine works, a search would hold its place for nothing
     remote = traits("embedder", s.strategy.embedding.provider).remote
     turn = s.deadline.left(TURN_SHARE * config.stage_seconds)
-    with nullcontext(False) if remote else limits.searches.taken(turn):
+    with nullcontext(False) if remote else limits.searches.take(turn):
         while wanted:
             calls = {name: partial(search.run, name) for name in wanted}
             outcomes |= _run_at_once(s, calls, ends)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rag_platform.config.user_patterns import Found, compiled, matches
+from rag_platform.config.user_patterns import Found, compile_pattern, matches
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Section
 from rag_platform.sectioners.sections import Heading, MarkdownHeadings
@@ -95,7 +95,7 @@ class RuleBased:
                 raise ConfigError(
                     f"a rule needs `pattern`, and may have `level` 1 to 6: {dict(rule)}"
                 )
-            compiled(rule["pattern"])
+            compile_pattern(rule["pattern"])
         if not (self.template or self.patterns or self.separators):
             raise ConfigError("rule_based needs a template, patterns or separators")
         self._structure()

@@ -23,6 +23,7 @@ from rag_platform.definitions import defs
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import StageOutcome
 from rag_platform.releases.checks import document_checks
+from rag_platform.workspace import Workspace
 
 pytestmark = pytest.mark.integration
 
@@ -55,7 +56,7 @@ def received(
         }
         keys = list(
             receive(
-                [folder], namespace, options=ReceiveOptions(source=namespace), **parts
+                [folder], namespace, Workspace(**parts), ReceiveOptions(source=namespace)
             ).to_process
         )
         instance.add_dynamic_partitions(document_versions.name or "", keys)
@@ -312,7 +313,7 @@ def test_pages_are_checked_document_by_document(
     }
     keys = list(
         receive(
-            [two_pages, tmp_path / "note.md"], "default", options=ReceiveOptions(), **parts
+            [two_pages, tmp_path / "note.md"], "default", Workspace(**parts), ReceiveOptions()
         ).to_process
     )
     instance.add_dynamic_partitions(document_versions.name or "", keys)

@@ -27,8 +27,8 @@ except KeyboardInterrupt:
 """
 SUPERVISOR = f"""
 import sys
-from rag_platform.assets.instance import supervised
-sys.exit(supervised([sys.executable, "-c", {PARENT!r}], seconds=20))
+from rag_platform.assets.instance import run_supervised
+sys.exit(run_supervised([sys.executable, "-c", {PARENT!r}], seconds=20))
 """
 
 

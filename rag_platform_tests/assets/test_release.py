@@ -29,6 +29,7 @@ from rag_platform.releases.publishing import (
     publish_candidate,
     roll_back,
 )
+from rag_platform.workspace import Workspace
 
 pytestmark = pytest.mark.integration
 
@@ -63,8 +64,8 @@ def take(shelf: Any, parts: dict[str, Any], tmp_path: Path) -> Callable[..., lis
         folder.mkdir(exist_ok=True)
         for name, text in texts.items():
             (folder / f"{name}.md").write_text(text, encoding="utf-8")
-        keys = receive([folder], "default", options=ReceiveOptions(), **parts).to_process
-        ingest_versions([shelf.ledger.version(key) for key in keys], **parts)
+        keys = receive([folder], "default", Workspace(**parts), ReceiveOptions()).to_process
+        ingest_versions([shelf.ledger.version(key) for key in keys], Workspace(**parts))
         return list(keys)
 
     return bring

@@ -28,6 +28,7 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 pytestmark = pytest.mark.integration
 
@@ -97,7 +98,7 @@ class Library:
         }
         keys = list(
             receive(
-                [folder], namespace, options=ReceiveOptions(source=namespace), **parts
+                [folder], namespace, Workspace(**parts), ReceiveOptions(source=namespace)
             ).to_process
         )
         ledger.close()

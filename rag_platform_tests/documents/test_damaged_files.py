@@ -18,6 +18,7 @@ from rag_platform.intake import isolation
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 CLASS_NAME = re.compile(r"\b\w*(?:Error|Exception|BadZipFile)\b|\bNone\b|Traceback")
 
@@ -86,8 +87,10 @@ def test_damaged_files_fail_with_one_reason_in_plain_words(
     for name, (data, _) in DAMAGED.items():
         (folder / name).write_bytes(data)
     (folder / "sound.png").write_bytes(PNG)
-    reception = receive([folder], "lib", options=ReceiveOptions(), **parts)
-    totals = ingest_versions([ledger.version(item) for item in reception.to_process], **parts)
+    reception = receive([folder], "lib", Workspace(**parts), ReceiveOptions())
+    totals = ingest_versions(
+        [ledger.version(item) for item in reception.to_process], Workspace(**parts)
+    )
     reasons = {
         source_uri.split("/")[-1]: (code, reason) for source_uri, code, reason in totals.failures
     }

@@ -19,6 +19,7 @@ from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, MediaLink
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, read_records
+from rag_platform.workspace import Workspace
 from rag_platform_tests.loaders.markup.test_books import book
 from rag_platform_tests.loaders.markup.test_mail import mail
 from rag_platform_tests.loaders.markup.test_notebooks import BOOK
@@ -54,8 +55,10 @@ def test_each_format_lands_with_chunks_that_are_proved(settings: Settings, tmp_p
     )
     store, ledger = Store(settings.home), Ledger(Store(settings.home).ledger_path)
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
-    reception = receive([folder], "lib", options=ReceiveOptions(), **parts)
-    totals = ingest_versions([ledger.version(item) for item in reception.to_process], **parts)
+    reception = receive([folder], "lib", Workspace(**parts), ReceiveOptions())
+    totals = ingest_versions(
+        [ledger.version(item) for item in reception.to_process], Workspace(**parts)
+    )
     assert (totals.documents, totals.failures) == (5, [])
     profiles = stage_profiles(strategy)
     shown = {}

@@ -35,6 +35,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.checks import document_checks, is_severe
 from rag_platform.storage.store import Store, read_records
+from rag_platform.workspace import Workspace
 
 
 @pytest.mark.parametrize(
@@ -107,11 +108,8 @@ def work(
     reception = receive(
         [source],
         "default",
-        strategy=tiny,
-        settings=settings,
-        store=store,
-        ledger=ledger,
-        options=ReceiveOptions(),
+        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
+        ReceiveOptions(),
     )
     work = VersionBuild(ledger.version(reception.to_process[0]), tiny, settings, store, source)
     for stage in list(STAGES)[:5]:
@@ -226,11 +224,8 @@ def test_noise_and_front_matter_of_a_text_are_listed_by_line(
     reception = receive(
         [source],
         "default",
-        strategy=strategy,
-        settings=settings,
-        store=store,
-        ledger=ledger,
-        options=ReceiveOptions(),
+        Workspace(strategy=strategy, settings=settings, store=store, ledger=ledger),
+        ReceiveOptions(),
     )
     work = VersionBuild(ledger.version(reception.to_process[0]), strategy, settings, store, source)
     outcomes = {stage: build_stage(stage, work) for stage in list(STAGES)[:5]}

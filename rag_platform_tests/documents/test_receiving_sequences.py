@@ -23,6 +23,7 @@ from rag_platform.intake.receiving import (
 )
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 from rag_platform_tests.conftest import THOROUGH
 
 NAMES = ("a.md", "b.md")
@@ -94,11 +95,10 @@ class Receptions(RuleBasedStateMachine):
         return receive(
             [path],
             "lib",
-            strategy=STRATEGY,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-            options=ReceiveOptions(sync=sync),
+            Workspace(
+                strategy=STRATEGY, settings=self.settings, store=self.store, ledger=self.ledger
+            ),
+            ReceiveOptions(sync=sync),
         )
 
     def version(self, name: str, text: str) -> str:

@@ -13,6 +13,7 @@ from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, Writes
+from rag_platform.workspace import Workspace
 
 TEXT = (
     "---\n"
@@ -42,11 +43,8 @@ def work(
     reception = receive(
         [source.parent],
         "default",
-        strategy=tiny,
-        settings=settings,
-        store=store,
-        ledger=ledger,
-        options=ReceiveOptions(),
+        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
+        ReceiveOptions(),
     )
     return VersionBuild(
         ledger.version(reception.to_process[0]), tiny, settings, store, source, source.parent

@@ -16,7 +16,8 @@ from rag_platform.drafts.lifecycle import Drafts, Opened, no_longer_live
 from rag_platform.drafts.reports import list_data, preview_data, show_data
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.indexes.delta import load_version
-from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.publishing import (
@@ -27,6 +28,7 @@ from rag_platform.releases.publishing import (
 )
 from rag_platform.releases.release_store import current
 from rag_platform.releases.verification import verify_release
+from rag_platform.workspace import Workspace
 
 GUIDE = """\
 # Guide
@@ -52,7 +54,12 @@ class Case:
         self.path.write_text(GUIDE, encoding="utf-8")
         shelf.ingest(self.path)
         (self.doc_id,) = [document.doc_id for document in shelf.ledger.documents("default")]
-        self.drafts = Drafts("default", shelf.settings, strategy, shelf.store, shelf.ledger)
+        self.drafts = Drafts(
+            "default",
+            Workspace(
+                settings=shelf.settings, strategy=strategy, store=shelf.store, ledger=shelf.ledger
+            ),
+        )
 
     def chunk(self, words: str) -> str:
         """The id of the draft's chunk that holds these words."""
@@ -71,12 +78,12 @@ class Case:
         operations = opened.edited.operations if drafted is None else drafted
         parts = {
             "settings": self.shelf.settings,
-            "strategy": self.drafts.strategy,
+            "strategy": self.drafts.workspace.strategy,
             "store": self.shelf.store,
             "ledger": self.shelf.ledger,
         }
         totals = ingest_versions(
-            [opened.version], drafted={opened.version.version_id: operations}, **parts
+            [opened.version], Workspace(**parts), drafted={opened.version.version_id: operations}
         )
         assert totals.failures == []
         manifest, checks = build_candidate("default", **parts)
@@ -340,8 +347,8 @@ def test_edits_follow_a_change_of_config(case: Case) -> None:
             "ledger": case.shelf.ledger,
         }
         with pytest.raises(ReleaseError, match="rebuild"):
-            Drafts("default", **parts).open(case.doc_id)
-        totals = ingest_versions([case.shelf.ledger.live("default")[0][1]], **parts)
+            Drafts("default", Workspace(**parts)).open(case.doc_id)
+        totals = ingest_versions([case.shelf.ledger.live("default")[0][1]], Workspace(**parts))
         return totals, case.shelf.ledger.live("default")[0][1].edition
 
     totals, second = rebuilt()
@@ -362,12 +369,12 @@ def test_a_draft_that_cannot_be_embedded_leaves_what_is_published(case: Case) ->
     opened.work.path("views").parent.write_text("in the way")
     parts = {
         "settings": case.shelf.settings,
-        "strategy": case.drafts.strategy,
+        "strategy": case.drafts.workspace.strategy,
         "store": case.shelf.store,
         "ledger": case.shelf.ledger,
     }
     drafted = {opened.version.version_id: opened.edited.operations}
-    totals = ingest_versions([opened.version], drafted=drafted, **parts)
+    totals = ingest_versions([opened.version], Workspace(**parts), drafted=drafted)
     assert len(totals.failures) == 1
     version = case.shelf.ledger.live("default")[0][1]
     assert (version.status, version.edition, case.row().state) == ("ready", "", "open")
@@ -396,7 +403,10 @@ def test_two_drafts_at_once_wait_for_each_other(
 def test_splits_and_merges_of_a_pdf_are_quotes(shelf: Any, tiny: Strategy) -> None:
     shelf.ingest(REPOSITORY / "data" / "samples" / "datasheet.pdf")
     document, version = shelf.ledger.live("default")[0]
-    drafts = Drafts("default", shelf.settings, tiny, shelf.store, shelf.ledger)
+    drafts = Drafts(
+        "default",
+        Workspace(settings=shelf.settings, strategy=tiny, store=shelf.store, ledger=shelf.ledger),
+    )
     chunks = drafts.open(document.doc_id).base.chunks
     longest = max(chunks, key=lambda chunk: chunk.text_len)
     drafts.add(
@@ -410,7 +420,9 @@ def test_splits_and_merges_of_a_pdf_are_quotes(shelf: Any, tiny: Strategy) -> No
         "store": shelf.store,
         "ledger": shelf.ledger,
     }
-    ingest_versions([version], drafted={version.version_id: opened.edited.operations}, **parts)
+    ingest_versions(
+        [version], Workspace(**parts), drafted={version.version_id: opened.edited.operations}
+    )
     _, checks = build_candidate("default", **parts)
     assert all(check.passed for check in checks), checks
     made = [

@@ -13,7 +13,7 @@ from rag_platform.chunkers.chunks import cut
 from rag_platform.chunkers.recursive import ParentChild, Recursive
 from rag_platform.chunkers.source_locations import Places
 from rag_platform.config.settings import CleaningConfig, Strategy
-from rag_platform.drafts.operations import OPERATIONS, Base, Edited, apply, extended
+from rag_platform.drafts.operations import OPERATIONS, Base, Edited, apply, extend
 from rag_platform.errors import InputError
 from rag_platform.ir import MediaLink, Version
 from rag_platform.loaders.markdown import MarkdownLoader
@@ -117,7 +117,7 @@ def does(base: Base, *operations: dict[str, Any]) -> Edited:
 
 def refusal(base: Base, operation: dict[str, Any], edited: Edited | None = None) -> InputError:
     with pytest.raises(InputError) as caught:
-        extended(base, edited or apply(base, []), operation)
+        extend(base, edited or apply(base, []), operation)
     return caught.value
 
 
@@ -158,7 +158,7 @@ def test_edited_text_keeps_its_place_and_names_its_origin(base: Base) -> None:
     assert [i for i in ids(edited) if i != chunk.chunk_id] == [
         c.chunk_id for c in base.chunks if c.chunk_id != origin
     ]
-    again = extended(
+    again = extend(
         base, edited, {"op": "edit_text", "chunk_id": chunk.chunk_id, "text": own.chunk_text}
     )
     assert again.chunks == list(base.chunks)  # the file's own words again: a quote, with its own id
@@ -178,7 +178,7 @@ def test_a_split_gives_quotes_with_their_own_places(base: Base) -> None:
     assert first.edited_from == second.edited_from == ()
     assert TEXT.encode()[second.byte_start : second.byte_end] == b"on port 8080."
     assert second.line_start == second.line_end == 3
-    merged = extended(base, edited, {"op": "merge_with_next", "chunk_id": first.chunk_id})
+    merged = extend(base, edited, {"op": "merge_with_next", "chunk_id": first.chunk_id})
     assert merged.chunks == list(base.chunks)
     assert merged.operations[-1]["next"] == second.chunk_id
 
@@ -216,7 +216,7 @@ def test_merging_what_overlaps_repeats_nothing(tmp_path: Path) -> None:
     halves = does(
         base, {"op": "split_at", "chunk_id": first.chunk_id, "offset": first.text_len - 4}
     )
-    merged = extended(
+    merged = extend(
         base, halves, {"op": "merge_with_next", "chunk_id": halves.chunks[1].chunk_id}
     ).chunks[1]
     assert merged.edited_from == () and (merged.norm_start, merged.norm_end) == (
@@ -229,7 +229,7 @@ def test_merging_what_overlaps_repeats_nothing(tmp_path: Path) -> None:
 def test_a_merge_joins_what_was_edited(base: Base) -> None:
     first, second = base.chunks[0].chunk_id, base.chunks[1].chunk_id
     edited = does(base, {"op": "edit_text", "chunk_id": second, "text": "New."})
-    chunk = extended(base, edited, {"op": "merge_with_next", "chunk_id": first}).chunks[0]
+    chunk = extend(base, edited, {"op": "merge_with_next", "chunk_id": first}).chunks[0]
     assert chunk.chunk_text == base.chunks[0].chunk_text + "\n\nNew." and chunk.edited_from == (
         first,
         second,
@@ -239,13 +239,13 @@ def test_a_merge_joins_what_was_edited(base: Base) -> None:
 def test_an_edited_part_of_a_merged_chunk_comes_from_what_it_holds(base: Base) -> None:
     first, second = base.chunks[0], base.chunks[1]
     edited = does(base, {"op": "merge_with_next", "chunk_id": first.chunk_id})
-    edited = extended(
+    edited = extend(
         base, edited, {"op": "split_at", "chunk_id": edited.chunks[0].chunk_id, "offset": 9}
     )
-    edited = extended(
+    edited = extend(
         base, edited, {"op": "edit_text", "chunk_id": edited.chunks[0].chunk_id, "text": "# Doors"}
     )
-    edited = extended(
+    edited = extend(
         base,
         edited,
         {"op": "edit_text", "chunk_id": edited.chunks[1].chunk_id, "text": "It is slow."},
@@ -259,7 +259,7 @@ def test_an_edited_part_of_a_merged_chunk_comes_from_what_it_holds(base: Base) -
 def test_halves_of_an_edited_chunk_come_from_the_same_origin(base: Base) -> None:
     origin = base.chunks[0].chunk_id
     edited = does(base, {"op": "edit_text", "chunk_id": origin, "text": "One two. Three four."})
-    halves = extended(
+    halves = extend(
         base, edited, {"op": "split_at", "chunk_id": edited.chunks[0].chunk_id, "offset": 9}
     ).chunks[:2]
     assert [(c.chunk_text, c.edited_from) for c in halves] == [
@@ -274,9 +274,7 @@ def test_moves_change_the_order_alone(base: Base) -> None:
     assert ids(edited) == [order[-1], *order[:-1]]
     assert [c.chunk_index for c in edited.chunks] == list(range(len(order)))
     assert (
-        ids(
-            extended(base, edited, {"op": "move_after", "chunk_id": order[-1], "target": order[-2]})
-        )
+        ids(extend(base, edited, {"op": "move_after", "chunk_id": order[-1], "target": order[-2]}))
         == order
     )
 
@@ -290,7 +288,7 @@ def test_disabled_chunks_stay_in_the_draft(base: Base) -> None:
         refusal(base, {"op": "merge_with_next", "chunk_id": base.chunks[0].chunk_id}, edited).code
         == "disabled_chunk"
     )
-    assert extended(base, edited, {"op": "enable", "chunk_id": gone}).chunks == list(base.chunks)
+    assert extend(base, edited, {"op": "enable", "chunk_id": gone}).chunks == list(base.chunks)
 
 
 def test_equal_texts_of_a_section_get_ids_of_their_own(base: Base) -> None:
@@ -449,7 +447,7 @@ def test_invariants_hold_after_any_operations(
         }
         before = edited
         try:
-            edited = extended(base, edited, operation)
+            edited = extend(base, edited, operation)
         except InputError:
             continue
         assert apply(base, edited.operations[:-1]).pieces == before.pieces  # undone

@@ -13,12 +13,14 @@ import pytest
 
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.ingestion import version_workers
-from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 DOCUMENTS = 40  # besides the damaged one
 
@@ -55,7 +57,7 @@ def ingest(folder: Path, home: Path, settings: Settings, strategy: Strategy) -> 
         "store": store,
         "ledger": ledger,
     }
-    received = receive([folder], "default", options=ReceiveOptions(), **parts)
+    received = receive([folder], "default", Workspace(**parts), ReceiveOptions())
     versions: list[Version] = [ledger.version(name) for name in received.to_process]
     damaged = next(version for version in versions if version.filename == "note-005.md")
     store.raw_path(damaged.file_sha256).write_bytes(b"damaged")
@@ -67,11 +69,15 @@ def ingest(folder: Path, home: Path, settings: Settings, strategy: Strategy) -> 
     ):
         totals = ingest_versions(
             versions,
-            on_outcome=lambda v, o: outcomes.append(
-                (v.filename, o.stage, o.sha256, int(o.counts.get("chunk_count", 0)), o.reused)
+            Workspace(**parts),
+            hooks=Hooks(
+                on_outcome=lambda v, o: outcomes.append(
+                    (v.filename, o.stage, o.sha256, int(o.counts.get("chunk_count", 0)), o.reused)
+                ),
+                on_failure=lambda v, stage, code, reason: failures.append(
+                    (v.filename, stage, code)
+                ),
             ),
-            on_failure=lambda v, stage, code, reason: failures.append((v.filename, stage, code)),
-            **parts,
         )
     lines = [
         json.loads(line)
@@ -156,10 +162,12 @@ def test_only_many_documents_that_need_no_model_go_apart(tiny: Strategy) -> None
         loader="markdown",
         strategy="tiny",
     )
-    assert version_workers.may_go(tiny, [note] * 128) and not version_workers.may_go(
-        tiny, [note] * 127
-    )
+    assert version_workers.are_worthwhile(
+        tiny, [note] * 128
+    ) and not version_workers.are_worthwhile(tiny, [note] * 127)
     keybert = tiny.views.model_copy(
         update={"keyphrases": tiny.views.keyphrases.model_copy(update={"method": "keybert"})}
     )
-    assert not version_workers.may_go(tiny.model_copy(update={"views": keybert}), [note] * 128)
+    assert not version_workers.are_worthwhile(
+        tiny.model_copy(update={"views": keybert}), [note] * 128
+    )

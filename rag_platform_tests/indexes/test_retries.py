@@ -16,12 +16,15 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import EmbeddingConfig, LoadingConfig, Strategy
 from rag_platform.errors import DocumentError, FetchError, ProviderError, StorageError
 from rag_platform.indexes import embedding
-from rag_platform.ingestion.batches import ingest_versions, stale_versions, transient
+from rag_platform.ingestion.batches import ingest_versions, stale_versions
+from rag_platform.ingestion.committing import is_transient
+from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.isolation import pool
-from rag_platform.intake.receiving import ReceiveOptions, given_up, left_alone, receive
+from rag_platform.intake.receiving import ReceiveOptions, given_up_item, is_given_up, receive
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing
+from rag_platform.workspace import Workspace
 
 LOADER = '''
 import os
@@ -112,17 +115,19 @@ class Try:
     def receive(self, **texts: str) -> list[str]:
         for name, text in texts.items():
             (self.docs / f"{name}.txt").write_text(text, encoding="utf-8")
-        self.reception = receive([self.docs], "default", options=ReceiveOptions(), **self.parts)
+        self.reception = receive([self.docs], "default", Workspace(**self.parts), ReceiveOptions())
         return list(self.reception.to_process)
 
     def run(self, version_ids: Sequence[str]) -> Any:
         return ingest_versions(
             [self.ledger.version(version_id) for version_id in version_ids],
-            **self.parts,
-            on_failure=lambda version, stage, code, reason: self.failed.append(
-                (version.filename, code)
+            Workspace(**self.parts),
+            hooks=Hooks(
+                on_failure=lambda version, stage, code, reason: self.failed.append(
+                    (version.filename, code)
+                ),
+                on_progress=lambda stage, done, total, message: self.said.append(message),
             ),
-            on_progress=lambda stage, done, total, message: self.said.append(message),
         )
 
     def attempts(self) -> dict[str, int]:
@@ -159,7 +164,7 @@ def moody(shelf: Any, tiny: Strategy, tmp_path: Path, monkeypatch: pytest.Monkey
     ids=lambda value: repr(value)[:30],
 )
 def test_what_may_pass(error: Exception, passes: bool) -> None:
-    assert transient(error) is passes
+    assert is_transient(error) is passes
 
 
 def test_a_document_whose_reader_is_killed_is_read_again(moody: Try) -> None:
@@ -257,7 +262,7 @@ def test_what_failed_in_three_runs_is_left_alone_until_something_changes(
     assert moody.ledger.version(version_id).status == "dead"
 
     # a person names the file
-    named = receive([moody.docs / "bad.txt"], "default", options=ReceiveOptions(), **moody.parts)
+    named = receive([moody.docs / "bad.txt"], "default", Workspace(**moody.parts), ReceiveOptions())
     assert named.to_process == (version_id,)
     moody.run([version_id])
     assert moody.ledger.version(version_id).status == "dead" and moody.receive() == []
@@ -297,5 +302,5 @@ def test_a_live_version_that_a_new_config_cannot_read_is_told_and_not_tried(mood
         )
     version = moody.ledger.version(version_id)
     assert [v.version_id for v in stale_versions(moody.ledger, "default", "new")] == [version_id]
-    assert given_up(version, "new") and not given_up(version, "newer")
-    assert (left_alone(version).state, left_alone(version).doc_id) == ("dead", version.doc_id)
+    assert is_given_up(version, "new") and not is_given_up(version, "newer")
+    assert (given_up_item(version).state, given_up_item(version).doc_id) == ("dead", version.doc_id)

@@ -12,13 +12,15 @@ import pytest
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import LoadingConfig, Settings, Strategy
-from rag_platform.ingestion import batches
+from rag_platform.ingestion import embedding_batches
 from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.isolation import pool
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 
 @pytest.fixture
@@ -35,11 +37,8 @@ def versions(
     received = receive(
         [folder],
         "default",
-        strategy=tiny,
-        settings=settings,
-        store=store,
-        ledger=ledger,
-        options=ReceiveOptions(),
+        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
+        ReceiveOptions(),
     )
     return [ledger.version(version_id) for version_id in received.to_process]
 
@@ -52,18 +51,20 @@ def test_small_batches_come_to_the_same_as_one(
     ledger: Ledger,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(batches, "_FIRST_BATCH", 1)
-    monkeypatch.setattr(batches, "_BATCH_TEXTS", 2)
+    monkeypatch.setattr(embedding_batches, "FIRST_BATCH", 1)
+    monkeypatch.setattr(embedding_batches, "BATCH_TEXTS", 2)
     store.raw_path(versions[5].file_sha256).write_bytes(b"damaged")
     seen: list[tuple[str, str]] = []
     failed: list[tuple[str, str, str]] = []
     parts = {"settings": settings, "strategy": tiny, "store": store, "ledger": ledger}
     totals = ingest_versions(
         versions,
-        **parts,
-        on_outcome=lambda version, outcome: seen.append((version.version_id, outcome.stage)),
-        on_failure=lambda version, stage, code, reason: failed.append(
-            (version.version_id, stage, code)
+        Workspace(**parts),
+        hooks=Hooks(
+            on_outcome=lambda version, outcome: seen.append((version.version_id, outcome.stage)),
+            on_failure=lambda version, stage, code, reason: failed.append(
+                (version.version_id, stage, code)
+            ),
         ),
     )
     good = [version for version in versions if version != versions[5]]
@@ -87,10 +88,12 @@ def test_what_exists_is_reused_and_nothing_is_embedded(
     versions: list[Version], settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
 ) -> None:
     parts = {"settings": settings, "strategy": tiny, "store": store, "ledger": ledger}
-    ingest_versions(versions, **parts)
+    ingest_versions(versions, Workspace(**parts))
     reused: list[bool] = []
     totals = ingest_versions(
-        versions, **parts, on_outcome=lambda version, outcome: reused.append(outcome.reused)
+        versions,
+        Workspace(**parts),
+        hooks=Hooks(on_outcome=lambda version, outcome: reused.append(outcome.reused)),
     )
     assert (totals.documents, totals.embeddings_computed) == (12, 0)
     assert len(reused) == 12 * 7 and all(reused)
@@ -103,7 +106,9 @@ def test_an_embedder_that_cannot_be_built_stops_the_run_and_keeps_the_stages(
         update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 1}})}
     )
     with pytest.raises(Exception, match="dim"):
-        ingest_versions(versions, settings=settings, strategy=broken, store=store, ledger=ledger)
+        ingest_versions(
+            versions, Workspace(settings=settings, strategy=broken, store=store, ledger=ledger)
+        )
     assert ledger.live("default") == []
 
 
@@ -162,9 +167,9 @@ def test_two_documents_are_read_at_once(
     loader = ProviderConfig(provider="meeting_loader:Meeting", options={"folder": str(meeting)})
     strategy = tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))})
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
-    received = receive([docs], "default", options=ReceiveOptions(), **parts)
+    received = receive([docs], "default", Workspace(**parts), ReceiveOptions())
     totals = ingest_versions(
-        [ledger.version(version_id) for version_id in received.to_process], **parts
+        [ledger.version(version_id) for version_id in received.to_process], Workspace(**parts)
     )
     pool().close()
     assert (totals.failures, totals.documents) == ([], 2)

@@ -12,6 +12,7 @@ import pytest
 from rag_platform.ingestion.job_start import _inputs, _undone, ingest_data
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.schema import Job, JobItem, Source
+from rag_platform.workspace import DataRoot
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe dock holds 12 trucks.\n"
@@ -112,12 +113,14 @@ def test_where_refused_files_are_read_from(ledger: Any, tmp_path: Path) -> None:
     ]
 
 
-def test_the_payload_counts_what_landed_and_what_did_not(store: Any, ledger: Any) -> None:
+def test_the_payload_counts_what_landed_and_what_did_not(
+    settings: Any, store: Any, ledger: Any
+) -> None:
     states = {"a": "done", "b": "failed", "c": "dead", "d": "queued", "e": "cancelled"}
     job = ledger.add_job(
         "ingest", "default", {}, [item(name, state) for name, state in states.items()]
     )
-    data = ingest_data(job, store=store, ledger=ledger, seconds=2.0)
+    data = ingest_data(job, DataRoot(settings=settings, store=store, ledger=ledger), 2.0)
     assert (data["new"], data["failed"], data["unprocessed"]) == (1, 2, 2)
     assert [one["doc_id"] for one in data["documents"]] == ["a"] and len(data["failures"]) == 2
     assert "1 new, 2 failed, 2 unprocessed" in data["markdown"]

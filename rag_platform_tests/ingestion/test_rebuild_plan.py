@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from rag_platform.ingestion.batches import text_bytes
-from rag_platform.ingestion.rebuild_plan import StagePlan, expected_seconds, plan
+from rag_platform.ingestion.rebuild_plan import StagePlan, estimate_embedding, plan
 from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.workspace import DataRoot, Workspace
 
 pytestmark = pytest.mark.integration
 
@@ -290,8 +291,13 @@ def test_bytes_whose_vectors_are_known_take_no_time(shelf: Any, tiny: Any, tmp_p
     )
     shelf.ingest(tmp_path / "a.md")
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    taken = receive([tmp_path / "a.md"], "other", strategy=tiny, options=ReceiveOptions(), **parts)
-    assert len(taken.to_process) == 1 and expected_seconds(taken.to_process, **parts)["tiny"] == 0.0
+    taken = receive(
+        [tmp_path / "a.md"], "other", Workspace(strategy=tiny, **parts), ReceiveOptions()
+    )
+    assert (
+        len(taken.to_process) == 1
+        and estimate_embedding(taken.to_process, DataRoot(**parts))["tiny"] == 0.0
+    )
     version = shelf.ledger.version(taken.to_process[0])
     assert text_bytes(version) == version.size == 52_008
     assert text_bytes(replace(version, mime="application/pdf", counts={})) == 1_560
@@ -310,10 +316,10 @@ def test_counts_of_documents_that_share_texts(shelf: Any, tiny: Any, tmp_path: P
         update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 32}})}
     )
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
-    found = plan("default", strategy=other, **parts)
+    found = plan("default", Workspace(strategy=other, **parts))
     assert (found.embeddings, found.documents, found.release) == (2, 3, "full")
     assert (
         found.stages[-1] == StagePlan("embeddings", found.stages[-1].profile, 0, 3)
         and found.seconds > 0
     )
-    assert plan("default", strategy=tiny, **parts).empty
+    assert plan("default", Workspace(strategy=tiny, **parts)).empty

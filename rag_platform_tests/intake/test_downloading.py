@@ -14,13 +14,15 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.errors import InputError
-from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
-from rag_platform.intake.discovery import Content, synced_inputs
-from rag_platform.intake.downloading import named
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import IngestionTotals
+from rag_platform.intake.discovery import Content, inputs_to_sync
+from rag_platform.intake.downloading import name_with_suffix
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Chunk
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, read_records
+from rag_platform.workspace import Workspace
 
 PAGE = (
     b"<!doctype html><title>Ports - Manual</title><h1>Ports</h1><p>The gateway listens on port"
@@ -46,11 +48,11 @@ class Library:
         self.store: Store = self.parts["store"]
 
     def receive(self, *inputs: Path | str | Content, **options: Any) -> Reception:
-        return receive(inputs, "lib", options=ReceiveOptions(**options), **self.parts)
+        return receive(inputs, "lib", Workspace(**self.parts), ReceiveOptions(**options))
 
     def ingest(self, reception: Reception) -> IngestionTotals:
         return ingest_versions(
-            [self.ledger.version(item) for item in reception.to_process], **self.parts
+            [self.ledger.version(item) for item in reception.to_process], Workspace(**self.parts)
         )
 
     def complete(self, reception: Reception) -> None:
@@ -140,7 +142,7 @@ def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(
     library.complete(library.receive(*urls, source="manual"))
     site.serve("/a", PAGE, 410)
     site.serve("/b", PAGE, 403)
-    known = synced_inputs(library.ledger, "lib", "manual")
+    known = inputs_to_sync(library.ledger, "lib", "manual")
     assert sorted(map(str, known)) == urls
     without = library.receive(*known)
     assert ([item.code for item in without.items if item.code], without.retired) == (
@@ -151,9 +153,9 @@ def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(
     # forbidden is a failure, gone is not
     assert [item.source_uri for item in reception.items if item.code] == [urls[1]]
     assert [d.source_uri for d in library.ledger.documents("lib", status="retired")] == [urls[0]]
-    assert len(synced_inputs(library.ledger, "lib")) == 2
+    assert len(inputs_to_sync(library.ledger, "lib")) == 2
     with pytest.raises(InputError, match="no source 'other' to sync"):
-        synced_inputs(library.ledger, "lib", "other")
+        inputs_to_sync(library.ledger, "lib", "other")
 
 
 def test_the_address_after_redirects_is_where_relative_links_start(
@@ -229,7 +231,7 @@ def test_content_is_a_document_of_the_source_inline(library: Library) -> None:
 def test_the_name_of_a_download_tells_its_type(
     filename: str, declared: str, head: bytes, name: str
 ) -> None:
-    assert named(filename, declared, head) == name
+    assert name_with_suffix(filename, declared, head) == name
 
 
 POLISH = (

@@ -17,7 +17,7 @@ import pytest
 
 from rag_platform.config.settings import FetchLimits
 from rag_platform.errors import FetchError
-from rag_platform.intake.fetching import checked_url, download, fetch, refusal
+from rag_platform.intake.fetching import check_url, download, fetch, refusal
 
 
 def code_of(url: str, limits: FetchLimits, **options: object) -> str:
@@ -145,7 +145,7 @@ def test_a_password_is_not_repeated_in_the_message() -> None:
 
 def test_an_international_name_is_asked_for_in_ascii() -> None:
     assert (
-        checked_url("http://bücher.example/ä?q=ö#part", FetchLimits()).raw_host
+        check_url("http://bücher.example/ä?q=ö#part", FetchLimits()).raw_host
         == b"xn--bcher-kva.example"
     )
 

@@ -25,7 +25,7 @@ from rag_platform.config.settings import (
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import isolation
 from rag_platform.intake import isolation as child_pool
-from rag_platform.intake.loading import choose, limited_options, load, named_loader, sniff
+from rag_platform.intake.loading import choose, load, loader_of_name, options_with_limits, sniff
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -154,7 +154,7 @@ def test_a_format_that_only_other_strategies_read_names_its_loader(strategy):
 
 
 def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy):
-    assert [named_loader(name, strategy) for name in ("a.PDF", "a.docm", "a.tsv", "a.xyz")] == [
+    assert [loader_of_name(name, strategy) for name in ("a.PDF", "a.docm", "a.tsv", "a.xyz")] == [
         "pdf",
         "docx",
         "csv",
@@ -163,23 +163,23 @@ def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy):
     only = strategy.model_copy(
         update={"loading": LoadingConfig(loaders=(ProviderConfig(provider="text"),))}
     )
-    assert named_loader("a.pdf", only) == ""
+    assert loader_of_name("a.pdf", only) == ""
 
 
 def test_limits_are_options_of_the_loaders_that_know_them():
     limits = Limits(max_cells=7, max_archive_ratio=3.0)
-    assert limited_options(ProviderConfig(provider="csv"), limits) == {"max_cells": 7}
-    assert limited_options(ProviderConfig(provider="docx"), limits) == {
+    assert options_with_limits(ProviderConfig(provider="csv"), limits) == {"max_cells": 7}
+    assert options_with_limits(ProviderConfig(provider="docx"), limits) == {
         "max_archive_ratio": 3.0,
         "max_unpacked_bytes": 1024**3,
     }
     assert (
-        limited_options(ProviderConfig(provider="xlsx", options={"max_cells": 9}), limits)[
+        options_with_limits(ProviderConfig(provider="xlsx", options={"max_cells": 9}), limits)[
             "max_cells"
         ]
         == 9
     )
-    assert limited_options(ProviderConfig(provider="text"), limits) == {}
+    assert options_with_limits(ProviderConfig(provider="text"), limits) == {}
 
 
 def test_an_empty_pdf_is_called_empty(strategy):

@@ -13,6 +13,7 @@ from rag_platform.errors import InputError
 from rag_platform.intake.receiving import ReceiveOptions, Reception, document_id, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 
 @pytest.fixture
@@ -40,11 +41,10 @@ class Library:
         return receive(
             paths or (self.folder,),
             namespace,
-            strategy=self.strategy,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-            options=ReceiveOptions(**options),
+            Workspace(
+                strategy=self.strategy, settings=self.settings, store=self.store, ledger=self.ledger
+            ),
+            ReceiveOptions(**options),
         )  # type: ignore[arg-type]
 
     def complete(self, reception: Reception) -> None:

@@ -30,6 +30,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.media.image_reading import counts_of, read_images, warnings_of
 from rag_platform.media.store import keep
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 from rag_platform_tests.chat_server import chat_server, said
 
 FAKE = ProviderConfig(provider="rag_platform_tests.fake_ocr:SizeOcr")
@@ -184,11 +185,8 @@ def test_on_or_off_the_facts_sections_and_chunks_are_the_same(
     reception = receive(
         [docs / "a.md"],
         "default",
-        strategy=tiny,
-        settings=settings,
-        store=store,
-        ledger=ledger,
-        options=ReceiveOptions(),
+        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
+        ReceiveOptions(),
     )
     version = ledger.version(reception.to_process[0])
     answer = said(

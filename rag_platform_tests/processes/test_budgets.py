@@ -15,7 +15,7 @@ from rag_platform.ir import QueryRequest
 from rag_platform.observability import trace_reader
 from rag_platform.processes import limits as budgets
 from rag_platform.processes import limits as deadlines
-from rag_platform.processes.limits import Budget, Deadline, Gate, Load, shed
+from rag_platform.processes.limits import Budget, Deadline, Gate, Load, parts_to_skip
 from rag_platform.protocols import Completion, Message
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -96,7 +96,7 @@ def test_the_calls_of_a_provider_are_limited() -> None:
     gate, most, running, lock = Gate("the model", 2), [0], [0], threading.Lock()
 
     def call() -> None:
-        with gate.entered():
+        with gate.enter():
             with lock:
                 running[0] += 1
                 most[0] = max(most[0], running[0])
@@ -116,14 +116,14 @@ def test_a_call_waits_for_a_place_no_longer_than_its_question_may() -> None:
     gate = Gate("the model", 1)
     budget = Budget(Deadline.after(0.05))
     with (
-        gate.entered(),
+        gate.enter(),
         budgets.spending(budget),
         pytest.raises(ProviderError, match="1 calls running") as raised,
-        gate.entered(),
+        gate.enter(),
     ):
         pass
     assert (raised.value.code, raised.value.retryable) == ("provider_busy", True)
-    with gate.entered():
+    with gate.enter():
         pass
 
 
@@ -242,13 +242,13 @@ def test_the_answer_is_heard_as_it_comes(publish: Any, vary: Any, library: Libra
 
 def test_what_is_given_up_comes_in_a_fixed_order() -> None:
     limits = LoadSettings(skip_rerank_at=2, smaller_pool_at=3, extractive_at=4)
-    assert [shed(running, limits) for running in (1, 2, 3, 4)] == [
+    assert [parts_to_skip(running, limits) for running in (1, 2, 3, 4)] == [
         (),
         ("rerank",),
         ("rerank", "pool"),
         ("rerank", "pool", "model"),
     ]
-    assert shed(4, LoadSettings(skip_rerank_at=9, smaller_pool_at=8, extractive_at=4)) == (
+    assert parts_to_skip(4, LoadSettings(skip_rerank_at=9, smaller_pool_at=8, extractive_at=4)) == (
         "rerank",
         "pool",
         "model",

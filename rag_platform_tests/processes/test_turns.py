@@ -14,7 +14,7 @@ def test_places_are_given_in_order_of_arrival_and_never_more_than_there_are() ->
 
     def work(number: int) -> None:
         nonlocal running, most
-        with turns.taken(5) as held:
+        with turns.take(5) as held:
             assert held
             with lock:
                 running += 1
@@ -24,7 +24,7 @@ def test_places_are_given_in_order_of_arrival_and_never_more_than_there_are() ->
             with lock:
                 running -= 1
 
-    with turns.taken(5):
+    with turns.take(5):
         threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
         for arrived, thread in enumerate(threads, 1):
             thread.start()
@@ -37,9 +37,9 @@ def test_places_are_given_in_order_of_arrival_and_never_more_than_there_are() ->
 
 def test_who_waited_long_enough_goes_without_a_place_and_leaves_none_behind() -> None:
     turns = Turns(1)
-    with turns.taken(5):
+    with turns.take(5):
         started = time.monotonic()
-        with turns.taken(0.05) as held:
+        with turns.take(0.05) as held:
             assert not held and time.monotonic() - started >= 0.05
-    with turns.taken(0) as held:
+    with turns.take(0) as held:
         assert held

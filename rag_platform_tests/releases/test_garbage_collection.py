@@ -25,6 +25,7 @@ from rag_platform.releases.publishing import build_candidate, pin_release, publi
 from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import write_json
+from rag_platform.workspace import Workspace
 from rag_platform_tests.partitions import Keys
 from rag_platform_tests.release_checks import failed_checks
 
@@ -225,7 +226,8 @@ def test_outputs_of_another_config_go_when_no_kept_release_was_built_with_them(
             "store": bench.store,
         }
         ingest_versions(
-            [version for _, version in bench.ledger.live("default")], ledger=bench.ledger, **parts
+            [version for _, version in bench.ledger.live("default")],
+            Workspace(ledger=bench.ledger, **parts),
         )
         manifest, _ = build_candidate("default", ledger=bench.ledger, **parts)
         publish_candidate(

@@ -18,6 +18,7 @@ from rag_platform.ledger.schema import Draft
 from rag_platform.releases import garbage_collection
 from rag_platform.releases.deletion import Proof, prove, record_deletion
 from rag_platform.releases.garbage_collection import collect
+from rag_platform.workspace import Workspace
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Shelf
 from rag_platform_tests.partitions import Keys
@@ -59,8 +60,8 @@ def take(shelf: Shelf, *inputs: Any) -> None:
         "store": shelf.store,
         "ledger": shelf.ledger,
     }
-    keys = receive(inputs, "default", options=ReceiveOptions(), **parts).to_process
-    totals = ingest_versions([shelf.ledger.version(key) for key in keys], **parts)
+    keys = receive(inputs, "default", Workspace(**parts), ReceiveOptions()).to_process
+    totals = ingest_versions([shelf.ledger.version(key) for key in keys], Workspace(**parts))
     assert not totals.failures
 
 

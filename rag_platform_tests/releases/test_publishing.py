@@ -28,6 +28,7 @@ from rag_platform.releases.publishing import (
     publish_candidate,
     roll_back,
 )
+from rag_platform.workspace import Workspace
 
 pytestmark = pytest.mark.integration
 
@@ -274,7 +275,7 @@ def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
     take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     parts = {"settings": shelf.settings, "strategy": tiny, **rest}
     [again] = receive(
-        [tmp_path / "docs"], "default", options=ReceiveOptions(policy="new_version"), **parts
+        [tmp_path / "docs"], "default", Workspace(**parts), ReceiveOptions(policy="new_version")
     ).to_process
     shelf.ledger.fail(again, "timeout", "the reader took too long")
     manifest, checks = build_candidate("default", **parts)

@@ -9,8 +9,10 @@ import pytest
 
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import NotFoundError
+from rag_platform.ingestion.request import Hooks
 from rag_platform.ir import Document, Json
 from rag_platform.releases.version_history import difference, history
+from rag_platform.workspace import Workspace
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n\n## Rules\n\nNo trucks.\n"
 LATER = GATE.replace("05:30", "06:45") + "\n## Night\n\nClosed.\n"
@@ -154,11 +156,13 @@ def test_a_moved_file_computes_nothing_and_keeps_no_place(shelf: Any, docs: Path
     path.rename(docs / "door.md")
     reused: dict[str, bool] = {}
     given = {"settings": shelf.settings, **parts(shelf)}
-    reception = receive([docs], "default", options=ReceiveOptions(sync=True), **given)
+    reception = receive([docs], "default", Workspace(**given), ReceiveOptions(sync=True))
     totals = ingest_versions(
         [shelf.ledger.version(item) for item in reception.to_process],
-        on_outcome=lambda version, outcome: reused.update({outcome.stage: outcome.reused}),
-        **given,
+        Workspace(**given),
+        hooks=Hooks(
+            on_outcome=lambda version, outcome: reused.update({outcome.stage: outcome.reused})
+        ),
     )
     assert (
         totals.embeddings_computed,

@@ -1,0 +1,148 @@
+"""Collects versions into batches and embeds them in threads of their own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from rag_platform.config.profiles import text_norm_profile_id
+from rag_platform.config.settings import CleaningConfig
+from rag_platform.indexes.embedding import EmbeddingPool, EmbeddingReport, embed_texts
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun
+from rag_platform.normalisation.edits import canonical
+from rag_platform.observability import tracing
+
+BATCH_TEXTS = 512
+FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
+_BATCHES_AT_ONCE = 2  # no process waits for the slowest one of its batch
+
+
+@dataclass
+class Batch:
+    """Versions that are embedded together; `report` is set once their embedding began."""
+
+    runs: list[VersionRun] = field(default_factory=list)
+    hashes: set[str] = field(default_factory=set)  # of the texts that it looks up or embeds
+    started: float = 0.0
+    report: Future[EmbeddingReport] | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of texts."""
+        return sum(len(run.work.views) for run in self.runs)
+
+    def texts(self, cleaning: CleaningConfig) -> dict[str, str]:
+        """content_hash to the canonical text it is the hash of: the cache is keyed by exactly what
+        is embedded.
+        """
+        views = (view for run in self.runs for view in run.work.views if view.dense_text.strip())
+        return {view.content_hash: canonical(view.dense_text, cleaning) for view in views}
+
+
+class BatchEmbedder:
+    """Embeds batches that grow from FIRST_BATCH to BATCH_TEXTS texts, two at a time."""
+
+    def __init__(self, request: Request, totals: IngestionTotals) -> None:
+        self._request, self._totals = request, totals
+        self._batch = Batch()
+        self._embedding: deque[Batch] = deque()
+        self._largest = FIRST_BATCH
+        self._embedded_texts, self._to_embed, self._lock = 0, 0, threading.Lock()
+        embedding = request.workspace.strategy.embedding
+        self._cache = EmbeddingCache(request.workspace.store.embeddings_path)
+        self._pool = EmbeddingPool(embedding.provider, embedding.options)
+        self._threads = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
+
+    @property
+    def size(self) -> int:
+        """Number of texts that wait or are being embedded."""
+        return self._batch.size + sum(batch.size for batch in self._embedding)
+
+    def add(self, run: VersionRun) -> None:
+        """Put a version into the next batch."""
+        self._batch.runs.append(run)
+
+    def embed(self, ahead: int, *, last: bool = False) -> Iterator[tuple[Batch, EmbeddingReport]]:
+        """Start a batch that is full, and yield those that are embedded; with `last` all, in order.
+
+        `ahead` is about how many bytes of text are still to come, for which processes are started.
+        """
+        if self._batch.runs and (last or self._batch.size >= self._largest):
+            self._start(0 if last else max(0, ahead))
+        while self._embedding:
+            report = self._embedding[0].report
+            assert report is not None
+            if not (last or report.done() or len(self._embedding) > _BATCHES_AT_ONCE):
+                return
+            yield self._embedding.popleft(), report.result()
+
+    def close(self) -> None:
+        """End the child processes at once, and forget what was not begun."""
+        self._pool.close()
+        self._threads.shutdown(cancel_futures=True)
+        self._cache.close()
+
+    def _start(self, expected: int) -> None:
+        batch, self._batch = self._batch, Batch()
+        batch.started = time.perf_counter()
+        strategy = self._request.workspace.strategy
+        texts = batch.texts(strategy.cleaning) if strategy.builds_dense else {}
+        # what another batch embeds at this moment is not computed twice
+        batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))
+        self._totals.embeddings_reused += len(texts) - len(batch.hashes)
+        missing = {key: text for key, text in texts.items() if key in batch.hashes}
+        batch.report = self._threads.submit(tracing.carry(self._embed), missing, expected)
+        self._embedding.append(batch)
+        self._largest = min(2 * self._largest, BATCH_TEXTS)
+
+    def _embed(self, texts: Mapping[str, str], expected: int) -> EmbeddingReport:
+        workspace = self._request.workspace
+        strategy = workspace.strategy
+        with tracing.span(
+            "stage.embedding",
+            provider_type="embedder",
+            provider_id=strategy.embedding.provider if strategy.builds_dense else "none",
+            profile_id=self._request.profiles["embeddings"],
+        ) as span:
+            report = EmbeddingReport()
+            if strategy.builds_dense:
+                report = embed_texts(
+                    texts,
+                    strategy.embedding,
+                    self._cache,
+                    text_norm_profile=text_norm_profile_id(strategy.cleaning),
+                    processes=workspace.settings.embedding_processes,
+                    pool=self._pool,
+                    expected=expected,
+                    on_progress=self._batch_progress(),
+                )
+            span.set(**report.figures())
+            batch = {
+                "batches": report.calls,
+                "hit": report.hits,
+                "miss": report.misses,
+                "failed": list(report.failed)[:50],
+            }
+            tracing.event("ingest.embedding_batch", batch)
+        return report
+
+    def _batch_progress(self) -> Callable[[int, int], None]:
+        """Adds the progress of one batch to that of all, of which two may be under way."""
+        known = 0
+
+        def on_progress(done: int, total: int) -> None:
+            nonlocal known
+            with self._lock:
+                self._to_embed += total if known == 0 else 0
+                self._embedded_texts += done - known
+                known = done
+                self._request.hooks.on_progress(
+                    "embeddings", self._embedded_texts, self._to_embed, "embedding"
+                )
+
+        return on_progress

@@ -1,0 +1,125 @@
+"""Begins the builds of versions ahead of their turn, so that every core has work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from rag_platform.documents.versions import VersionBuild, read_facts, read_in_child
+from rag_platform.errors import DocumentError
+from rag_platform.ingestion import version_workers
+from rag_platform.ingestion.request import Request, VersionRun
+from rag_platform.intake.isolation import pool
+from rag_platform.ir import Version
+from rag_platform.observability import tracing
+from rag_platform.processes.worker import Workers
+
+
+class Reader:
+    """Has the facts of the next versions read, or whole versions built, by child processes.
+
+    `announce` is called with what is being read; it may come from any thread.
+    """
+
+    def __init__(
+        self, versions: Sequence[Version], request: Request, announce: Callable[[str], None]
+    ) -> None:
+        self._versions, self._request, self._announce = versions, request, announce
+        self._runs: dict[int, VersionRun] = {}  # those begun ahead
+        self._roots: dict[str, dict[str, str]] = {}
+        self._closed = threading.Event()
+        workspace = request.workspace
+        self._workers = Workers(workspace.settings.embedding_processes)
+        self._plan: bytes | None = None  # for child processes, where they are worth their start
+        if self._workers.count > 1 and version_workers.are_worthwhile(workspace.strategy, versions):
+            self._plan = version_workers.Plan(
+                workspace.store,
+                workspace.settings,
+                workspace.strategy,
+                request.profiles,
+                request.stages,
+            ).pack()
+        self._threads = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
+
+    def begin(self, number: int) -> VersionRun:
+        """The run of one version; those of the next ones are begun where that is safe and of
+        use.
+        """
+        ahead = 2 * self._workers.count + 1 if "facts" in self._request.stages else 0
+        for later in range(number, min(number + ahead, len(self._versions))):
+            version = self._versions[later]
+            if later in self._runs or any(
+                version.file_sha256 == run.version.file_sha256 for run in self._runs.values()
+            ):
+                continue
+            if self._plan is not None and self._is_built_apart(version):
+                run = self._runs[later] = self._start(version)
+                work = run.work
+                task = version_workers.Task(
+                    self._plan,
+                    version,
+                    work.origin,
+                    work.root,
+                    work.force,
+                    work.base_url,
+                    tracing.link(),
+                )
+                work.built = self._workers.submit(version_workers.build_apart, task)
+            elif later <= number + pool().size and self._is_read_ahead(version):
+                run = self._runs[later] = self._start(version)
+                run.work.reading = self._threads.submit(tracing.carry(read_facts), run.work)
+        return self._runs.pop(number, None) or self._start(self._versions[number])
+
+    def close(self) -> None:
+        """End what is being read at its next page, and what is being built at once."""
+        self._closed.set()
+        self._workers.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def _is_built_apart(self, version: Version) -> bool:
+        return not self._request.is_edited(version) and not read_in_child(version)
+
+    def _is_read_ahead(self, version: Version) -> bool:
+        facts = self._request.workspace.store.facts_dir(version, self._request.profiles["facts"])
+        known = (facts / "summary.json").is_file()
+        return read_in_child(version) and (not known or version.version_id in self._request.forced)
+
+    def _start(self, version: Version) -> VersionRun:
+        workspace = self._request.workspace
+        ledger = workspace.ledger
+        document = ledger.document(version.namespace, version.doc_id)
+        if version.namespace not in self._roots:
+            self._roots[version.namespace] = {
+                source.name: source.root for source in ledger.sources(version.namespace)
+            }
+        root = self._roots[version.namespace].get(document.source)
+        on_web = document.origin.startswith(("http:", "https:"))
+
+        def announce(what: str) -> None:
+            if self._closed.is_set():
+                raise DocumentError(
+                    "the run was ended before the document was read; ingest it again",
+                    code="cancelled",
+                )
+            self._announce(f"{version.source_uri}: {what}")
+
+        work = VersionBuild(
+            version,
+            workspace.strategy,
+            workspace.settings,
+            workspace.store,
+            Path(document.origin) if document.origin and not on_web else None,
+            Path(root) if root else None,
+            version.version_id in self._request.forced,
+            lambda page, pages: announce(f"page {page} of {pages}"),
+            lambda doing, image, images: announce(f"{doing} image {image} of {images}"),
+            deferred=True,
+            base_url=document.origin if on_web else "",
+        )
+        work.profiles = self._request.profiles
+        live = document.live_version
+        return VersionRun(
+            work, None if live in (None, version.version_id) else ledger.version(live)
+        )

@@ -1,0 +1,87 @@
+"""What an ingestion is asked for, what it reports, and a version on its way through it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from rag_platform.config.profiles import stage_profiles
+from rag_platform.documents.versions import VersionBuild
+from rag_platform.drafts.editions import Edition
+from rag_platform.ir import Json, StageOutcome, Version
+from rag_platform.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """What an ingestion calls as it goes on, all but `on_progress` from the thread that runs it."""
+
+    on_outcome: Callable[[Version, StageOutcome], None] = lambda version, outcome: None
+    # (version, stage, code, reason) of a version that failed for good
+    on_failure: Callable[[Version, str, str, str], None] = lambda version, stage, code, reason: None
+    # versions all of whose outcomes were reported, before the ledger calls them ready
+    on_embedded: Callable[[Sequence[Version]], None] = lambda versions: None
+    # (stage, done, total, message)
+    on_progress: Callable[[str, int, int, str], None] = lambda stage, done, total, message: None
+
+
+@dataclass(frozen=True)
+class Request:
+    """The versions to ingest, where, and how; the fields are those of `ingest_versions`."""
+
+    versions: Sequence[Version]
+    workspace: Workspace
+    forced: Collection[str]
+    drafted: Mapping[str, Sequence[Json]]
+    stages: Sequence[str]
+    hooks: Hooks
+
+    @cached_property
+    def profiles(self) -> dict[str, str]:
+        """Stage to profile."""
+        return stage_profiles(self.workspace.strategy)
+
+    @cached_property
+    def _documents_with_drafts(self) -> set[str]:
+        namespaces = {version.namespace for version in self.versions}
+        return {d.doc_id for name in namespaces for d in self.workspace.ledger.drafts(name)}
+
+    def is_edited(self, version: Version) -> bool:
+        """True for a version of a document whose chunks are or were edited by hand."""
+        return bool(
+            version.edition
+            or version.version_id in self.drafted
+            or version.doc_id in self._documents_with_drafts
+        )
+
+
+@dataclass
+class IngestionTotals:
+    """The result of an ingestion; `failures` holds (source_uri, code, reason)."""
+
+    documents: int = 0
+    chunks: int = 0
+    embeddings_computed: int = 0
+    embeddings_reused: int = 0
+    failures: list[tuple[str, str, str]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def warn(self, version: Version, warnings: Sequence[str]) -> None:
+        """Add the warnings about a version."""
+        self.warnings += [f"{version.source_uri}: {warning}" for warning in warnings]
+
+
+@dataclass(eq=False)
+class VersionRun:
+    """A version on its way through the stages."""
+
+    work: VersionBuild
+    replaced: Version | None  # what was live when the build began
+    edition: Edition | None = None
+    drift: Json = field(default_factory=dict)  # how this build differs from the one before
+
+    @property
+    def version(self) -> Version:
+        """The version."""
+        return self.work.version

@@ -1,0 +1,63 @@
+"""What work over a data root needs, as one object instead of four parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import Settings, Strategy, load_strategy
+from rag_platform.errors import NotFoundError
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store, keep_config
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataRoot:
+    """The settings, the store and the ledger of one data root."""
+
+    settings: Settings
+    store: Store
+    ledger: Ledger
+
+    @classmethod
+    def open(cls, settings: Settings) -> DataRoot:
+        """The data root at `settings.home`; its ledger is created where it is missing."""
+        store = Store(settings.home)
+        return DataRoot(settings=settings, store=store, ledger=Ledger(store.ledger_path))
+
+    def bound_strategy(self, namespace: str) -> str:
+        """The name of the strategy that a namespace is bound to. Raises NotFoundError
+        `unknown_namespace`.
+        """
+        name = self.ledger.namespaces().get(namespace)
+        if name is None:
+            raise NotFoundError(
+                f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it",
+                code="unknown_namespace",
+            )
+        return name
+
+    def workspace(self, namespace: str, strategy: str | None = None) -> Workspace:
+        """The workspace of a namespace: with the named strategy, else with the one it is bound to,
+        else with the default one. Raises what `load_strategy` raises.
+        """
+        name = strategy or self.ledger.namespaces().get(namespace)
+        return Workspace(
+            settings=self.settings,
+            store=self.store,
+            ledger=self.ledger,
+            strategy=load_strategy(self.settings, name, ingestion=True),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workspace(DataRoot):
+    """A data root and the strategy by which documents are ingested there."""
+
+    strategy: Strategy
+
+    def keep_config(self) -> str:
+        """The strategy's id, under which its configuration is kept from now on."""
+        config_id = strategy_config_id(self.strategy)
+        keep_config(self.store, config_id, self.strategy.model_dump(mode="json"))
+        return config_id
