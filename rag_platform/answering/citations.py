@@ -1,4 +1,4 @@
-"""Citations: an answerer's text is checked against the evidence, and what stands in place of an
+"""Citations: checks an answerer's text against the evidence, and lists passages where there is no
 answer.
 
 A mark [n] outside of code points at evidence[n-1]. The rules do not depend on a model's good will:
@@ -113,7 +113,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
         agreement, reason = _check_claim(claim, evidence)
         if agreement is not None:
             agreements.append(agreement)
-        elif not any(map(str.isalnum, claim.text)):  # what stands between two marks
+        elif not any(map(str.isalnum, claim.text)):  # punctuation between two marks
             continue
         if reason:
             unsupported.append(Unsupported(claim.text, reason))
@@ -229,7 +229,7 @@ class _Claim:
 
 def _find_claims(text: str) -> list[_Claim]:
     """The claims of an answer in order. Marks at the beginning of one, or alone in a paragraph,
-    belong to what stands before them.
+    belong to the claim before them.
     """
     found: list[_Claim] = []
     for unit in units(text):

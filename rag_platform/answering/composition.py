@@ -47,7 +47,7 @@ def compose(
     deadline: Deadline,
     span: tracing.Span,
 ) -> Answer:
-    """The answer made of the context, by the strategy's answerer or what stands in for it."""
+    """The answer from the context, by the strategy's answerer or its fallbacks."""
     composer = _Composer(found[0], sum(item.legs for item in found), hits, context)
     written, degraded = _ask_answerer(q, composer, deadline, span)
     if degraded:

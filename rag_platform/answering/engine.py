@@ -6,8 +6,8 @@ evaluation alike.
 
 Each stage is a span `stage.<name>`. A stage that fails falls back, and says so in `flags`,
 `warnings` and the trace. Only a wrong argument, a missing release, a hard filter that cannot run
-and a caller who no longer waits end a question. One deadline holds for all of it
-(`retrieval.query_seconds`).
+and a caller who no longer waits end a question. `retrieval.query_seconds` is the deadline of all
+stages together.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ def _answer(q: Question) -> QueryResult:
 
 
 def _strategy(q: Question, lease: Lease | None) -> Strategy:
-    """The strategy of the one namespace; of several the one asked for or the default one, whose
-    time limit holds for all.
+    """The strategy of the only namespace; for several the requested or the default one, which gives
+    the time limit.
     """
     if lease is not None:
         return q.library.query_strategy(lease, q.request.strategy)
@@ -320,8 +320,8 @@ def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
         return None
 
     def vectors(hits: Sequence[Hit]) -> Vectors:
-        known = dense.keep_embedded(hit.chunk_id for hit in hits)
-        rows = dict(zip(known, dense.vectors_of(known), strict=True))
+        held = dense.held(hit.chunk_id for hit in hits)
+        rows = dict(zip(held, dense.vectors_of(held), strict=True))
         return np.stack([rows.get(hit.chunk_id, np.zeros(dense.dim, np.float32)) for hit in hits])
 
     return vectors

@@ -166,9 +166,7 @@ def _weigh_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) ->
 
 
 def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[frozenset[str]], float]:
-    """A function that gives the weight of the words found among some terms; many units hold the
-    same ones.
-    """
+    """A cached function that gives the weight of the words found among some terms."""
     pairs = list(zip(words, weights, strict=True))
 
     @cache

@@ -18,7 +18,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Completion, Message, Written
 from rag_platform.traits import Traits
 
-SENTINEL = "NOT_IN_PASSAGES"  # what the prompt asks for where the passages do not hold the answer
+SENTINEL = "NOT_IN_PASSAGES"  # what the prompt asks for where the passages have no answer
 _OVERFLOW = re.compile(
     r"context[ _](?:length|window|size)|maximum context|too (?:long|many tokens|large)|exceed\w*"
     r" .{0,40}(?:tokens|context)",

@@ -2,8 +2,7 @@
 numbers and identifiers.
 
 A sentence is supported when all its numbers and identifiers and at least half of its words, by
-weight, stand in the passages. Where it is in another language than they are, only numbers and
-identifiers count.
+weight, are in the passages. Where the languages differ, only numbers and identifiers count.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the stages of one question share: who asks what of which library, the releases it reads, and
-what went wrong so far.
+"""What the stages of one question share: the request, the library, the releases it reads, and what
+went wrong so far.
 """
 
 from __future__ import annotations

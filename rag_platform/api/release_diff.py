@@ -27,7 +27,7 @@ class DocumentChange:
     doc_id: str
     source_uri: str
     change: str  # added | removed | changed
-    before: str  # version_id, empty where the release does not hold the document
+    before: str  # version_id, empty where the document is not in the release
     after: str
     chunks_added: int
     chunks_removed: int

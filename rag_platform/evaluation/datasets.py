@@ -28,7 +28,7 @@ class RetrievalSet:
     """A set in the layout of BEIR (Thakur et al., NeurIPS 2021): `qrels[query_id][passage_id]` is
     the grade, 0 for a known miss.
 
-    `queries` holds only what has a grade above 0: a question that nothing answers cannot be scored.
+    `queries` are only those with a grade above 0: a question that nothing answers has no score.
     """
 
     name: str
@@ -38,7 +38,7 @@ class RetrievalSet:
 
 
 def is_retrieval_set(folder: Path) -> bool:
-    """True for a folder that holds the three files of a set."""
+    """True for a folder with the three files of a set."""
     return all(_file(folder, name).is_file() for name in FILES)
 
 
@@ -141,8 +141,7 @@ def write_documents(data: RetrievalSet, folder: Path) -> dict[str, str]:
     """Write each text as a Markdown file under its title; file name to passage_id. A text that is
     empty becomes no file.
 
-    A title that the text repeats as its own beginning stands once, as in a document that people
-    write.
+    A title that the text begins with is not written twice.
     """
     folder.mkdir(parents=True, exist_ok=True)
     named: dict[str, str] = {}
@@ -168,7 +167,7 @@ _PAGE_FILES = ("questions.jsonl", "qrels_pages.tsv")
 
 @dataclass(frozen=True, slots=True)
 class PageSet:
-    """Questions about PDF files and the pages that hold their evidence, as `name#pN`, N from 1;
+    """Questions about PDF files and the pages with their evidence, as `name#pN`, N from 1;
     `name` is a file's without its suffix.
     """
 

@@ -145,7 +145,7 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
     }
     place = (fault["trace_id"], fault["type"], _PLACE.findall(fault["exception"])[-1:])
     if fault["trace_id"] and _recent.count(place):
-        return  # a batch that is halved until the bad text stands alone fails many times over
+        return  # a batch that is halved until only the bad text is left fails many times
     _recent.append(place)
     logs_dir, collecting = _find_logs_dir() or logs_dir, _collecting.get()
     if logs_dir is None and collecting is not None:

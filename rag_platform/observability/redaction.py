@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 ERASED = "[deleted]"
-# Keys whose values may quote a document, whatever line they stand in.
+# Keys whose values may quote a document, in any line.
 TEXT_KEYS = frozenset(
     "text title section section_path heading warnings failed reason message exception preview"
     " caption snippet quote citations details error query_norm words".split()
@@ -244,7 +244,7 @@ def _erase_line(line: bytes, path: Path) -> bytes:
         )
     try:
         value = json.loads(line)
-    except ValueError:  # a torn line, of which nothing but its words is left
+    except ValueError:  # a torn line, which is nothing but words
         return _pad(b"", len(line)) if line.strip() else line
     if not isinstance(value, dict):
         return line

@@ -30,7 +30,7 @@ def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) 
     latency_ms, namespace, stages, error.
 
     A trace without its last line is `running` while its process lives, else `unfinished`. An absent
-    folder holds no traces.
+    folder has no traces.
     """
     found: dict[str, Json] = {}
     day = ""
@@ -203,7 +203,7 @@ def _files(logs_dir: Path) -> list[tuple[Path, str, int]]:
 
 
 def _lines(path: Path, needle: bytes = b"") -> Iterator[bytes]:
-    """The complete lines that hold `needle`; a last line without its newline is still being
+    """The complete lines that contain `needle`; a last line without its newline is still being
     written.
     """
     data = path.read_bytes()

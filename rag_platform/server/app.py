@@ -167,7 +167,7 @@ def document_text(library: Library, doc_id: str) -> str:
 
 
 def chunk_text(library: Library, chunk_id: str) -> str:
-    """A chunk's text under a line saying where it stands; ids are unique over all namespaces.
+    """A chunk's text under a line with its place; ids are unique over all namespaces.
     Raises NotFoundError.
     """
     for namespace in library.namespaces():
