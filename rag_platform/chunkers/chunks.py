@@ -71,10 +71,8 @@ def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
         return BeyondWindow(0)
     seen = tokens_seen(strategy)
     lengths = [chunk.token_count for chunk in chunks if chunk.chunk_type != "parent"]
-    count, cut_short = (
-        sum(length > window for length in lengths),
-        sum(seen is not None and length > seen for length in lengths),
-    )
+    count = sum(length > window for length in lengths)
+    cut_short = sum(seen is not None and length > seen for length in lengths)
     if not cut_short:
         return BeyondWindow(count)
     said = (

@@ -76,10 +76,8 @@ def compare(before: Build, after: Build, against: str) -> Drift:
     >>> compare(one, Build("text", "f1", "s1", "aa", 2, "c2", "cc", 7), "v").kind
     'length'
     """
-    sections_moved, chunks_moved = (
-        before.section_hash != after.section_hash,
-        before.chunk_hash != after.chunk_hash,
-    )
+    sections_moved = before.section_hash != after.section_hash
+    chunks_moved = before.chunk_hash != after.chunk_hash
     kind: Kind = "structure" if sections_moved else "length" if chunks_moved else "none"
     if before.md_sha256 != after.md_sha256:
         kind = "content"

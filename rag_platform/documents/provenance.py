@@ -88,7 +88,7 @@ def verify_version(
     reasons: dict[str, str] = {}
     for chunk in chunks:
         problem = (
-            _edited_problem(found, chunk, origins, bad_blocks)
+            _origin_problem(found, chunk, origins, bad_blocks)
             if chunk.edited_from
             else _problem(found, chunk, bad_blocks)
         )
@@ -150,10 +150,8 @@ def _read(
         raise _UnprovedError(
             f"facts_missing: no facts with profile {facts_profile}; run the stage `facts`"
         )
-    edits_path, profile = (
-        store.version_path(version, "edits", profiles["sections"]),
-        profiles["sections"],
-    )
+    edits_path = store.version_path(version, "edits", profiles["sections"])
+    profile = profiles["sections"]
     if not edits_path.is_file():
         raise _UnprovedError(
             f"edits_missing: no edits with profile {profile}; run the stage `sections`"
@@ -372,7 +370,7 @@ def _origins(
     )
 
 
-def _edited_problem(
+def _origin_problem(
     found: _Stored, chunk: Chunk, origins: Mapping[str, Chunk], bad_blocks: Mapping[int, str]
 ) -> str:
     """Why the chunks that an edited one came from are not proved, or an empty string."""
@@ -386,10 +384,8 @@ def _edited_problem(
     for origin in known:
         if reason := _problem(found, origin, bad_blocks):
             return f"{reason} (of {origin.chunk_id}, which it was edited from)"
-    start, end = (
-        min(origin.norm_start for origin in known),
-        max(origin.norm_end for origin in known),
-    )
+    start = min(origin.norm_start for origin in known)
+    end = max(origin.norm_end for origin in known)
     if not start <= chunk.norm_start <= chunk.norm_end <= end:
         return (
             f"origin_span: it claims characters {chunk.norm_start}-{chunk.norm_end}, what it was"

@@ -482,10 +482,8 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
     """Where a block's bytes differ: `bytes=12:-2,40:1` (offset: raw minus encoded length) or ""."""
-    first, last = (
-        bisect_right(text_map.odd_chars, start - 1),
-        bisect_right(text_map.odd_chars, end - 1),
-    )
+    first = bisect_right(text_map.odd_chars, start - 1)
+    last = bisect_right(text_map.odd_chars, end - 1)
     pairs = [
         f"{text_map.odd_chars[i] - start}:{text_map.odd_sums[i + 1] - text_map.odd_sums[i]}"
         for i in range(first, last)

@@ -86,10 +86,8 @@ class MarkdownLoader:
             blocks = [locate(block, bytes_of, starts) for block in blocks]
             warnings += notes
         except (RecursionError, _TooDeepError) as error:
-            blocks, media = (
-                paragraph_blocks(text, bytes_of, head.end, ordinal=1 if head.end else 0),
-                [],
-            )
+            blocks = paragraph_blocks(text, bytes_of, head.end, ordinal=1 if head.end else 0)
+            media = []
             warnings.append(
                 f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs"
             )

@@ -129,10 +129,8 @@ def compare_words(said: Line, readings: Sequence[Line], elsewhere: Line | None =
 
 def _find_torn(said: Line, reading: Line, at: int) -> Likeness:
     """The cuts between fragments of words; a reader that sets no spaces shows nothing."""
-    own, other = (
-        said.inner_starts(0, len(said.letters)),
-        reading.inner_starts(at, at + len(said.letters)),
-    )
+    own = said.inner_starts(0, len(said.letters))
+    other = reading.inner_starts(at, at + len(said.letters))
     if not (cuts := sorted(own - other)):
         return Likeness(len(said.starts))
     lengths = {

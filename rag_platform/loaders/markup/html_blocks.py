@@ -144,7 +144,7 @@ class Page:
         run, first, last = Inline(), 0, 0
         number = 0
 
-        def ended() -> Iterator[Piece]:
+        def end_run() -> Iterator[Piece]:
             if text := run.text():
                 whole = "block" not in self._kinds_below.get(element, ())
                 yield Piece(
@@ -162,7 +162,7 @@ class Page:
                 and not is_skipped(node)
                 and (node.tag in BLOCKS or "block" in self._kinds_below.get(node, ()))
             ):
-                yield from ended()
+                yield from end_run()
                 run, first = Inline(), 0
                 yield from self._block(node, depth + 1)
                 continue
@@ -170,7 +170,7 @@ class Page:
             run.add(node)
             if run.size > before:
                 first, last = first or number, number
-        yield from ended()
+        yield from end_run()
 
     def _block(self, element: _Element, depth: int) -> Iterator[Piece]:
         tag, below = str(element.tag), self._kinds_below.get(element, set())

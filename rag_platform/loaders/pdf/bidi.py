@@ -358,10 +358,8 @@ def _brackets(typed: Sequence[tuple[_Sign, bool]]) -> dict[int, str]:
     for at in places:
         before = typed[at - 1][0].text if at else " "
         behind = typed[at + 1][0].text if at + 1 < len(typed) else " "
-        opens, closes = (
-            before.isspace() or before in _OPENING,
-            behind.isspace() or behind in _CLOSING,
-        )
+        opens = before.isspace() or before in _OPENING
+        closes = behind.isspace() or behind in _CLOSING
         if opens != closes:
             named = typed[at][0].text
             told[at] = named if (named in _OPENING) == opens else _MIRRORED[named]

@@ -73,10 +73,8 @@ def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]]
         if held:
             piece = run._replace(chars=run.chars[start : at + 1])
             found += [(_half_line(piece), item) for item in (piece, *held)]
-            near, scripts = (
-                [s for s in near if s not in held],
-                [s for s in scripts if s not in held],
-            )
+            near = [s for s in near if s not in held]
+            scripts = [s for s in scripts if s not in held]
             start = at + 1
     rest = run._replace(chars=run.chars[start:]) if start else run
     return ([*found, (_half_line(rest), rest)] if rest.text.strip() else found), scripts
@@ -133,10 +131,8 @@ def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> in
         top - max(run.box[3] for run in above) < reach
         and min(run.box[1] for run in below) - bottom < reach
     )
-    left, right = (
-        min(run.box[0] for run in (*above, *below)),
-        max(run.box[2] for run in (*above, *below)),
-    )
+    left = min(run.box[0] for run in (*above, *below))
+    right = max(run.box[2] for run in (*above, *below))
     beside = min(max(run.box[0] - right, left - run.box[2]) for run in line) < reach
     return places.pop() if close and beside and len(places) == 1 else None
 
@@ -501,11 +497,9 @@ def line_text(line: Sequence[Run]) -> str:
         )
         if text and not text[-1].isspace() and not piece[:1].isspace() and apart:
             text += " "
-        text, right, initial = (
-            text + piece,
-            box[2],
-            run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0,
-        )
+        text = text + piece
+        right = box[2]
+        initial = run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0
     return re.sub(r"[ \n\r]+", " ", text).strip()
 
 

@@ -73,11 +73,9 @@ def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, lis
 def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
     """True when a paragraph goes on: its last line is full, the next close, equal, aligned."""
     last, first = _line_of(above[-1], above[-20:]), _line_of(below[0], below[:20])
-    box, here, size = (
-        union([run.box for run in last]),
-        union([run.box for run in first]),
-        above[-1].size,
-    )
+    box = union([run.box for run in last])
+    here = union([run.box for run in first])
+    size = above[-1].size
     if round(size) != round(below[0].size) or any(
         run.mono or not run.horizontal for run in (above[-1], below[0])
     ):
@@ -127,11 +125,9 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
     style: object = None  # of the last piece; equal styles go on
     for line in lines:
         text = " ".join(run.text.strip() for run in line)
-        size, bold, mono = (
-            max(run.size for run in line),
-            all(run.bold for run in line),
-            all(run.mono for run in line),
-        )
+        size = max(run.size for run in line)
+        bold = all(run.bold for run in line)
+        mono = all(run.mono for run in line)
         large = size > 1.1 * body or (bold and size > 0.95 * body)
         if large and len(text) < 160 and not _has_cells(line):
             label = "section-header"

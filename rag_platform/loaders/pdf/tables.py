@@ -172,10 +172,8 @@ def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) ->
                 tried.add(round(2 * place))
                 split = [gap for other in lines if (gap := _gap_at(other, place))]
                 crossed = sum(any(a < place < b for a, b, said in other if said) for other in lines)
-                low, high = (
-                    max((a for a, _ in split), default=0.0),
-                    min((b for _, b in split), default=0.0),
-                )
+                low = max((a for a, _ in split), default=0.0)
+                high = min((b for _, b in split), default=0.0)
                 enough = (
                     len(split) >= max(3, 0.5 * len(lines))
                     and crossed <= 0.1 * len(lines)
