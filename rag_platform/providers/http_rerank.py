@@ -79,10 +79,9 @@ class HttpReranker:
             self.NAME, self.model or "rerank", self.url, self.retries, self.backoff_ms
         )
         ends = time.monotonic() + self.timeout_ms / 1000
-        headers = self._headers()
         with (
             record_call(self.NAME, self.model) as record,
-            httpx.Client(trust_env=False, headers=headers) as client,
+            httpx.Client(trust_env=False, headers=self._headers()) as client,
         ):
             reply, record["retries"] = ask(
                 endpoint, lambda: self._post(client, body, ends), ends=ends

@@ -122,7 +122,7 @@ def test_one_that_waits_gets_it_when_it_is_free(path: Path) -> None:
 def test_a_killed_process_leaves_no_lock(path: Path) -> None:
     code = (
         "import sys, time; from pathlib import Path; from rag_platform.storage.locks import"
-        " locked\n"
+        " hold_lock\n"
         "with hold_lock(Path(sys.argv[1]), 'job', 'it is written', wait=0): print('in',"
         " flush=True); time.sleep(600)"
     )
