@@ -22,8 +22,8 @@ from rag_platform.text.segmentation import (
     Chinese,
     dictionary_terms,
     is_identifier,
-    normalized,
     terms,
+    to_nfkc,
 )
 
 CHUNK = Chunk("c", "s", "d", "v", 0, "text", "f", 0, 4, 0, 4, "Guide / Part")
@@ -278,4 +278,4 @@ def test_a_latin_word_within_a_chinese_question_counts_as_a_name() -> None:
 
 @given(st.text() | st.text(alphabet="a，：；！？（）ﬁ\u0301\u0338e　…％中"))
 def test_normalized_is_nfkc(text: str) -> None:
-    assert normalized(text) == unicodedata.normalize("NFKC", text)
+    assert to_nfkc(text) == unicodedata.normalize("NFKC", text)
