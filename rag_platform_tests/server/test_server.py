@@ -78,10 +78,10 @@ def test_chinese_query_with_a_filter(read_only_shelf: Any) -> None:
 
 
 def test_words_are_loaded_before_the_first_question(read_only_shelf: Any) -> None:
-    segmentation._dictionary.cache_clear()
+    segmentation.chinese_dictionary.cache_clear()
     library = read_only_shelf.library()
     warm(library)
-    assert segmentation._dictionary.cache_info().currsize == 1  # the shelf holds Chinese documents
+    assert segmentation.chinese_dictionary.cache_info().currsize == 1  # the shelf holds Chinese documents
     library.close()
 
 
