@@ -81,7 +81,9 @@ def test_words_are_loaded_before_the_first_question(read_only_shelf: Any) -> Non
     segmentation.chinese_dictionary.cache_clear()
     library = read_only_shelf.library()
     warm(library)
-    assert segmentation.chinese_dictionary.cache_info().currsize == 1  # the shelf holds Chinese documents
+    assert (
+        segmentation.chinese_dictionary.cache_info().currsize == 1
+    )  # the shelf holds Chinese documents
     library.close()
 
 
