@@ -28,31 +28,6 @@ from rag_platform.query.constants import MAX_INFERRED_DAYS, MAX_RULED_CHARS
 from rag_platform.text.scripts import HAN
 
 Condition = tuple[str, object]  # a field and what it must be
-_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-_NUMBERS = {word: number for number, word in enumerate("零一二三四五六七八九十")} | {"两": 2}
-_NUMBERS |= {
-    word: number
-    for number, word in enumerate(
-        "one two three four five six seven eight nine ten".split(), start=1
-    )
-}
-_DAYS = {"day": 1, "天": 1, "日": 1, "week": 7, "周": 7, "星期": 7, "礼拜": 7}
-_DAYS |= {"month": 30, "月": 30, "year": 365, "年": 365}
-_DATE_OPERATORS = {
-    word: operator
-    for operator, words in (
-        ("$gte", "以来 以后 起 since"),
-        ("$gt", "之后 后 after"),
-        ("$lt", "以前 之前 前 before"),
-        ("$lte", "until"),
-    )
-    for word in words.split()
-}
-_ABOVE = frozenset((">", "大于", "高于", "超过", "above", "over")) | {
-    f"{word} than" for word in ("greater", "higher", "more", "better")
-}
-
-
 _KINDS = (("content_type", "content_types"), ("media_type", "media_types"))
 _PIECE = re.compile(r"<([A-Z_]+)>")
 
@@ -148,6 +123,12 @@ def _table() -> dict[str, Any]:
     text = Path(__file__).with_name("filter_rules.yaml").read_text(encoding="utf-8")
     table: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     return table
+
+
+@functools.cache
+def _words(section: str) -> dict[str, Any]:
+    """Word to what it stands for, of a section that lists words by their meaning."""
+    return {word: meaning for meaning, words in _table()[section].items() for word in words}
 
 
 @functools.cache
@@ -270,13 +251,13 @@ def _read_name(reading: _Reading) -> Condition | None:
 def _read_quality(reading: _Reading) -> Condition | None:
     match = reading.match
     value = float(match["value"]) / (100 if match["percent"] else 1)
-    operator = "$gt" if match["operator"].lower() in _ABOVE else "$gte"
+    operator = _words("score_operators").get(match["operator"].lower(), "$gte")
     return ("quality_score", {operator: round(value, 6)}) if 0 <= value <= 1 else None
 
 
 def _read_period(reading: _Reading) -> Condition | None:
     count = (reading.match["count"] or "one").lower()
-    unit = _DAYS[reading.match["unit"].lower().removesuffix("s").removeprefix("个")]
+    unit = _words("days")[reading.match["unit"].lower().removesuffix("s").removeprefix("个")]
     days = unit // 2 if count == "半" else _number(count) * unit
     if not 0 < days <= min(MAX_INFERRED_DAYS, reading.today.toordinal() - 1):
         return None
@@ -287,10 +268,11 @@ def _number(word: str) -> int:
     """The value of digits or of a number word up to 99; 0 for any other word."""
     if word.isdecimal():
         return int(word)
+    numbers = _words("numbers")
     tens, ten, ones = word.partition("十")
     if not ten:
-        return _NUMBERS.get(word, 0)
-    return 10 * _NUMBERS.get(tens or "一", 0) + _NUMBERS.get(ones or "零", 0)
+        return int(numbers.get(word, 0))
+    return 10 * int(numbers.get(tens or "一", 0)) + int(numbers.get(ones, 0))
 
 
 def _read_date(reading: _Reading) -> Condition | None:
@@ -298,14 +280,14 @@ def _read_date(reading: _Reading) -> Condition | None:
     parts = reading.match.groupdict()
     month = parts.get("month") or ""
     if month and not month.isdecimal():
-        month = str(_MONTHS.index(month[:3].lower()) + 1)
+        month = str(_table()["months"].index(month[:3].lower()) + 1)
     pieces = [parts["year"], *(f"{int(part):02}" for part in (month, parts.get("day")) if part)]
     try:
         date(*map(int, (*pieces, "1", "1")[:3]))
     except ValueError:
         return None
     day = "-".join(pieces)
-    operator = _DATE_OPERATORS.get((parts.get("bound") or "").lower())
+    operator = _words("date_operators").get((parts.get("bound") or "").lower())
     return "doc_date", {operator: day} if operator else day
 
 
