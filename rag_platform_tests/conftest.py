@@ -5,6 +5,7 @@ needs no model.
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import os
 import shutil
@@ -61,6 +62,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # An ingest of one document waits for some 350 syncs of the disk: where memory has room, tests keep
 # their data there.
 MEMORY = Path("/dev/shm")
+# Otherwise each of the hundreds of child processes would compile the whole program.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
@@ -92,6 +96,14 @@ fusion:
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGM8ISfHwMDAxMDAwMDAAAANBAEIfXHKZgAAAABJRU5ErkJggg=="
 )
+
+
+def needs(package: str, extra: str) -> pytest.MarkDecorator:
+    """Skips where the extra is not installed. The package, slow to import, is only looked for."""
+    return pytest.mark.skipif(
+        importlib.util.find_spec(package) is None,
+        reason=f"needs the extra `{extra}`: pip install 'rag-platform[{extra}]'",
+    )
 
 
 def write_config(folder: Path, **strategies: str) -> Path:
