@@ -543,27 +543,32 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "sentence_transformers",
         reason="needs the extra `models`: pip install 'rag-platform[models]'",
     )
-    import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertModel
 
     folder = tmp_path_factory.mktemp("models")
-    letters = [*map(chr, range(33, 127)), *"员工每年有十五天带薪假网关端口监听。，？"]
-    vocabulary = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *letters,
-        *(f"##{letter}" for letter in letters),
-    ]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(
-        folder / "bert"
+    bert = save_bert(folder / "bert", BertModel, "员工每年有十五天带薪假网关端口监听。，？")
+    SentenceTransformer(modules=[Transformer(str(bert)), Pooling(32, "mean")], device="cpu").save(
+        str(folder / "tiny-bert")
     )
+    return folder / "tiny-bert"
+
+
+def save_bert(folder: Path, kind: Any, letters: str, **config: int) -> Path:
+    """The folder with a BERT of 32 numbers and 64 tokens: ASCII and the letters as vocabulary,
+    seeded weights; `kind` is a class of transformers.
+    """
+    import torch
+    from transformers import BertConfig, BertTokenizerFast
+
+    known = [*map(chr, range(33, 127)), *letters]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = [*special, *known, *(f"##{letter}" for letter in known)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
     torch.manual_seed(0)
     shape = {
         "hidden_size": 32,
@@ -572,11 +577,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "intermediate_size": 64,
         "max_position_embeddings": 64,
     }
-    BertModel(BertConfig(vocab_size=len(vocabulary), **shape)).save_pretrained(folder / "bert")
-    SentenceTransformer(
-        modules=[Transformer(str(folder / "bert")), Pooling(32, "mean")], device="cpu"
-    ).save(str(folder / "tiny-bert"))
-    return folder / "tiny-bert"
+    kind(BertConfig(vocab_size=len(vocabulary), **shape, **config)).save_pretrained(folder)
+    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
