@@ -5,6 +5,7 @@ needs no model.
 from __future__ import annotations
 
 import base64
+import importlib.util
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -62,6 +63,9 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 # An ingest of one document waits for some 350 syncs of the disk: where memory has room, tests keep
 # their data there.
 MEMORY = Path("/dev/shm")
+# Otherwise each of the hundreds of child processes would compile the whole program.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
@@ -93,6 +97,14 @@ fusion:
 PICTURE = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAIAAAACCAIAAAD91JpzAAAAFklEQVR4nGM8ISfHwMDAxMDAwMDAAAANBAEIfXHKZgAAAABJRU5ErkJggg=="
 )
+
+
+def needs(package: str, extra: str) -> pytest.MarkDecorator:
+    """Skips where the extra is not installed. The package, slow to import, is only looked for."""
+    return pytest.mark.skipif(
+        importlib.util.find_spec(package) is None,
+        reason=f"needs the extra `{extra}`: pip install 'rag-platform[{extra}]'",
+    )
 
 
 def write_config(folder: Path, **strategies: str) -> Path:
@@ -324,6 +336,14 @@ class Desk:
         for name, text in texts.items():
             (self.docs / f"{name}.md").write_text(text, encoding="utf-8")
 
+    def publish(self, *paths: Path, namespace: str = "default", tags: tuple[str, ...] = ()) -> str:
+        """The release_id published of `docs`, or of the paths: what a test begins with that is not
+        about ingestion. `rag ingest` takes ten times the processor time, most of it Dagster's.
+        """
+        with self.ledger() as ledger:
+            shelf = Shelf(self.settings, self.store, ledger)
+            return shelf.ingest(*(paths or (self.docs,)), namespace=namespace, tags=tags)
+
     def rag(self, *args: object) -> Answer:
         """The answer of `rag ARGS --json` in a child process."""
         ended = self.start(*args)
@@ -360,6 +380,8 @@ def _run_here(job: Job, settings: Settings, store: Store) -> Any:
 @contextmanager
 def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
     """A desk in `folder`, its environment in force until the end of the block."""
+    from dagster._core.execution import compute_logs
+
     (folder / "docs").mkdir(parents=True)
     (folder / "home").mkdir()
     with pytest.MonkeyPatch.context() as patch:
@@ -368,6 +390,9 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
         patch.setenv("DAGSTER_HOME", str(folder / "home" / "dagster"))
         for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
             patch.delenv(name, raising=False)
+        # what a run prints is kept in its file; to copy it to the terminal as well, Dagster starts
+        # four processes a run
+        patch.setattr(compute_logs, "tail_to_stream", lambda path, stream: nullcontext())
         yield Desk(folder)
 
 
@@ -523,27 +548,32 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "sentence_transformers",
         reason="needs the extra `models`: pip install 'rag-platform[models]'",
     )
-    import torch
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Transformer
     from sentence_transformers.sentence_transformer.modules import Pooling
-    from transformers import BertConfig, BertModel, BertTokenizerFast
+    from transformers import BertModel
 
     folder = tmp_path_factory.mktemp("models")
-    letters = [*map(chr, range(33, 127)), *"员工每年有十五天带薪假网关端口监听。，？"]
-    vocabulary = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *letters,
-        *(f"##{letter}" for letter in letters),
-    ]
-    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(
-        folder / "bert"
+    bert = save_bert(folder / "bert", BertModel, "员工每年有十五天带薪假网关端口监听。，？")
+    SentenceTransformer(modules=[Transformer(str(bert)), Pooling(32, "mean")], device="cpu").save(
+        str(folder / "tiny-bert")
     )
+    return folder / "tiny-bert"
+
+
+def save_bert(folder: Path, kind: Any, letters: str, **config: int) -> Path:
+    """The folder with a BERT of 32 numbers and 64 tokens: ASCII and the letters as vocabulary,
+    seeded weights; `kind` is a class of transformers.
+    """
+    import torch
+    from transformers import BertConfig, BertTokenizerFast
+
+    known = [*map(chr, range(33, 127)), *letters]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = [*special, *known, *(f"##{letter}" for letter in known)]
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
+    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
     torch.manual_seed(0)
     shape = {
         "hidden_size": 32,
@@ -552,11 +582,8 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "intermediate_size": 64,
         "max_position_embeddings": 64,
     }
-    BertModel(BertConfig(vocab_size=len(vocabulary), **shape)).save_pretrained(folder / "bert")
-    SentenceTransformer(
-        modules=[Transformer(str(folder / "bert")), Pooling(32, "mean")], device="cpu"
-    ).save(str(folder / "tiny-bert"))
-    return folder / "tiny-bert"
+    kind(BertConfig(vocab_size=len(vocabulary), **shape, **config)).save_pretrained(folder)
+    return folder
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

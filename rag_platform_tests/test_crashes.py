@@ -22,8 +22,10 @@ GATE = "# Gate\n\nThe north gate opens at 05:30.\n"
 DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"
 
 
-def wait_for(condition: Callable[[], Any], process: Any, seconds: float = 60) -> Any:
-    """What the condition gave when it first held; asked every millisecond, as long as the process
+def wait_for(
+    condition: Callable[[], Any], process: Any, every: float = 0.001, seconds: float = 60
+) -> Any:
+    """What the condition gave when it first held; asked again and again as long as the process
     lives.
     """
     end = time.monotonic() + seconds
@@ -31,7 +33,7 @@ def wait_for(condition: Callable[[], Any], process: Any, seconds: float = 60) ->
         if found := condition():
             return found
         assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
+        time.sleep(every)
     raise AssertionError(f"did not happen within {seconds} s")
 
 
@@ -59,10 +61,10 @@ def open_runs(job_id: str) -> list[str]:
 
 def test_killed_while_the_release_is_built(desk: Any) -> None:
     desk.write(gate=GATE)
-    first = desk.call("ingest", desk.docs).data["release_id"]
+    first = desk.publish()
     desk.write(dock=DOCK)
     process = desk.start("ingest", desk.docs)
-    job = wait_for(lambda: running_job(desk), process)
+    job = wait_for(lambda: running_job(desk), process, every=0.05)
     wait_for(lambda: unfinished_releases(desk), process)
     os.killpg(job.pid, signal.SIGKILL)
     said, _ = process.communicate(timeout=30)
@@ -93,7 +95,7 @@ def test_power_cut_during_ingestion(desk: Any) -> None:
             **{f"rack{number}": f"# Rack {number}\n\nRack {number} carries {number * 100} kg.\n"}
         )
     process = desk.start("ingest", desk.docs)
-    job = wait_for(lambda: running_job(desk), process)
+    job = wait_for(lambda: running_job(desk), process, every=0.05)
     chunks = (desk.store.home / "versions").glob
     wait_for(lambda: len(list(chunks("default/*/*/chunks/*.parquet"))) >= 3, process)
     process.kill()
@@ -122,10 +124,10 @@ def test_killed_between_the_candidate_and_its_publication(desk: Any) -> None:
     gone.
     """
     desk.write(gate=GATE)
-    first = desk.call("ingest", desk.docs).data["release_id"]
+    first = desk.publish()
     desk.write(dock=DOCK)
     process = desk.start("ingest", desk.docs)
-    job = wait_for(lambda: running_job(desk), process)
+    job = wait_for(lambda: running_job(desk), process, every=0.05)
     with desk.ledger() as ledger:
         candidate = wait_for(
             lambda: next(

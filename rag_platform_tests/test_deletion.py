@@ -102,7 +102,7 @@ def test_from_the_command_to_the_last_byte(desk: Any) -> None:
 
 def test_gc_is_a_job(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
-    desk.call("ingest", desk.docs)
+    desk.publish()
     (desk.store.home / "media" / ("ab" * 32)).mkdir(parents=True)
     planned = desk.call("gc", "--plan").data
     assert planned["removed"] == {"media": {"count": 1, "bytes": 0}}
@@ -115,7 +115,7 @@ def test_gc_is_a_job(desk: Any) -> None:
 
 def test_gc_says_who_is_in_the_way(desk: Any, elsewhere: Any) -> None:
     desk.write(dock=DOCK)
-    desk.call("ingest", desk.docs)
+    desk.publish()
     with elsewhere(desk.store.writer("default", "ingest job_1")):
         busy = desk.call("gc")
     assert busy.exit_code == 1 and "ingest job_1" in busy.error["message"]
@@ -178,7 +178,7 @@ def releases_left(desk: Any) -> set[str]:
 
 def test_being_told_that_it_was_deleted_leaves_no_word_of_it(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
-    desk.call("ingest", desk.docs)
+    desk.publish()
     assert SECRET in str(desk.call("query", f"When does the {SECRET} open?").data["results"])
     (desk.store.home / "ledger.sqlite.before-2.bak").write_bytes(SECRET.encode())
     doc_id = desk.call("docs", "delete", "gate.md", "--mode", "hard", "--yes").data["doc_id"]
@@ -202,7 +202,7 @@ def test_being_told_that_it_was_deleted_leaves_no_word_of_it(desk: Any) -> None:
 
 def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
-    desk.call("ingest", desk.docs)
+    desk.publish()
     library = Library(desk.settings, desk.store, hidden_by_ledger(desk.store))
     assert answer(library, QueryRequest("dock", mode="sparse")).hits
     desk.call("docs", "delete", "gate.md", "--yes")

@@ -62,7 +62,7 @@ def test_a_forged_citation_of_an_answer_is_not_proved(desk: Any) -> None:
             "The south dock holds twelve trucks.\n"
         )
     )
-    desk.call("ingest", desk.docs)
+    desk.publish()
     citations = desk.call("query", "How many trucks does the south dock hold?").data["citations"]
     assert citations
     chunk_ids = [citation["chunk_id"] for citation in citations]

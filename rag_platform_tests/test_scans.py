@@ -18,10 +18,9 @@ from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, read_json
-from rag_platform_tests.conftest import TINY, Shelf, write_config
+from rag_platform_tests.conftest import TINY, Shelf, needs, write_config
 
-pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
-pytestmark = [pytest.mark.e2e, pytest.mark.integration]
+pytestmark = [pytest.mark.e2e, pytest.mark.integration, needs("rapidocr", "ocr")]
 
 OFF = TINY + "media: {page_pixels: 1000000}  # small pages are read sooner\n"
 ON = (

@@ -141,25 +141,21 @@ def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
     ], found["left"]
 
 
+DOORS = (
+    "rag_platform.cli.main rag_platform.server.app rag_platform.definitions"
+    " rag_platform.assets.launch rag_platform.assets.instance rag_platform.intake.loader_child"
+    " rag_platform.indexes.embedding rag_platform.server.worker_pool"
+    " rag_platform.loaders.pdf.mupdf"
+).split()
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize(
-    "module",
-    [
-        "rag_platform.cli.main",
-        "rag_platform.server.app",
-        "rag_platform.definitions",
-        "rag_platform.assets.launch",
-        "rag_platform.assets.instance",
-        "rag_platform.intake.loader_child",
-        "rag_platform.indexes.embedding",
-        "rag_platform.server.worker_pool",
-        "rag_platform.loaders.pdf.mupdf",
-    ],
-)
-def test_every_door_switches_it_off_whatever_the_environment_says(module: str) -> None:
+@pytest.mark.parametrize("modules", [["rag_platform"], DOORS], ids=["package", "doors"])
+def test_every_door_switches_it_off_whatever_the_environment_says(modules: list[str]) -> None:
+    """The package alone does it, before any module of it is loaded, and no door undoes it."""
     code = textwrap.dedent(f"""
         import json, os, sys
-        import {module}
+        import {", ".join(modules)}
         json.dump({{name: os.environ.get(name) for name in {sorted(SWITCHES)!r}}}, sys.stdout)
     """)
     environment = {

@@ -131,8 +131,8 @@ def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) 
 
 @pytest.mark.integration
 def test_a_document_whose_newest_version_failed_says_so(desk: Any) -> None:
-    (desk.docs / "dock.md").write_text(DOCK, encoding="utf-8")
-    desk.call("ingest", desk.docs)
+    desk.write(dock=DOCK)
+    desk.publish()
     (desk.docs / "dock.md").write_bytes(b"")
     assert desk.call("ingest", desk.docs, "--sync").exit_code in (1, 3)
     (document,) = desk.call("docs", "list").data["groups"][0]["documents"]

@@ -14,15 +14,13 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.errors import InputError
-from rag_platform.ingestion.batches import ingest_versions
-from rag_platform.ingestion.request import IngestionTotals
-from rag_platform.intake.discovery import Content, inputs_to_sync
-from rag_platform.intake.downloading import name_with_suffix
-from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
+from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
+from rag_platform.intake.discovery import Content, synced_inputs
+from rag_platform.intake.downloading import named
+from rag_platform.intake.receiving import Reception
 from rag_platform.ir import Chunk
-from rag_platform.ledger.ledger import Ledger
-from rag_platform.storage.store import Store, read_records
-from rag_platform.workspace import Workspace
+from rag_platform.storage.store import read_records
+from rag_platform_tests.receiver import Receiver
 
 PAGE = (
     b"<!doctype html><title>Ports - Manual</title><h1>Ports</h1><p>The gateway listens on port"
@@ -30,38 +28,22 @@ PAGE = (
 )
 
 
-class Library:
+class Library(Receiver):
     """A data root that may fetch from one site."""
 
     def __init__(self, settings: Settings, strategy: Strategy, site: Any) -> None:
         loaders = strategy.loading.model_validate(
             {"loaders": [{"provider": name} for name in ("pdf", "html", "markdown", "text")]}
         )
-        self.strategy = strategy.model_copy(update={"loading": loaders})
-        self.parts: dict[str, Any] = {
-            "settings": settings.model_copy(update={"fetching": site.limits}),
-            "strategy": self.strategy,
-            "store": Store(settings.home),
-            "ledger": Ledger(Store(settings.home).ledger_path),
-        }
-        self.ledger: Ledger = self.parts["ledger"]
-        self.store: Store = self.parts["store"]
-
-    def receive(self, *inputs: Path | str | Content, **options: Any) -> Reception:
-        return receive(inputs, "lib", Workspace(**self.parts), ReceiveOptions(**options))
+        super().__init__(
+            settings.model_copy(update={"fetching": site.limits}),
+            strategy.model_copy(update={"loading": loaders}),
+        )
 
     def ingest(self, reception: Reception) -> IngestionTotals:
         return ingest_versions(
             [self.ledger.version(item) for item in reception.to_process], Workspace(**self.parts)
         )
-
-    def complete(self, reception: Reception) -> None:
-        for version_id in reception.to_process:
-            self.ledger.complete(
-                version_id,
-                title="t",
-                counts={"profile": stage_profiles(self.strategy)["embeddings"]},
-            )
 
 
 @pytest.fixture
@@ -183,8 +165,8 @@ def test_a_list_of_urls_takes_no_name_of_another_kind(
 
 
 def test_a_download_above_the_limit_of_documents_is_refused(library: Library, site: Any) -> None:
-    settings = library.parts["settings"]
-    library.parts["settings"] = settings.model_copy(
+    settings = library.settings
+    library.settings = settings.model_copy(
         update={"limits": settings.limits.model_copy(update={"max_bytes": 50})}
     )
     assert outcomes(library.receive(site.serve("/page", PAGE))) == [("refused", "too_large")]

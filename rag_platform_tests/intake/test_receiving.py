@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.errors import InputError
-from rag_platform.intake.receiving import ReceiveOptions, Reception, document_id, receive
-from rag_platform.ledger.ledger import Ledger
-from rag_platform.storage.store import Store
-from rag_platform.workspace import Workspace
+from rag_platform.intake.receiving import Reception, document_id
+from rag_platform_tests.receiver import Receiver
 
 
 @pytest.fixture
 def library(settings: Settings, tiny: Strategy, tmp_path: Path) -> Library:
-    return Library(settings, tiny, tmp_path)
+    return Library(settings, tiny, tmp_path / "docs")
 
 
-class Library:
-    """A data root and a folder of documents, with the calls the tests repeat."""
+class Library(Receiver):
+    """A data root and a folder of documents."""
 
-    def __init__(self, settings: Settings, strategy: Strategy, tmp_path: Path) -> None:
-        self.settings, self.strategy = settings, strategy
-        self.store = Store(settings.home)
-        self.ledger = Ledger(self.store.ledger_path)
-        self.folder = tmp_path / "docs"
+    def __init__(self, settings: Settings, strategy: Strategy, folder: Path) -> None:
+        super().__init__(settings, strategy)
+        self.folder = folder
         self.folder.mkdir()
 
     def write(self, name: str, content: str | bytes) -> Path:
@@ -37,23 +33,8 @@ class Library:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
         return path
 
-    def receive(self, *paths: Path, namespace: str = "lib", **options: object) -> Reception:
-        return receive(
-            paths or (self.folder,),
-            namespace,
-            Workspace(
-                strategy=self.strategy, settings=self.settings, store=self.store, ledger=self.ledger
-            ),
-            ReceiveOptions(**options),
-        )  # type: ignore[arg-type]
-
-    def complete(self, reception: Reception) -> None:
-        for version_id in reception.to_process:
-            self.ledger.complete(
-                version_id,
-                title="t",
-                counts={"profile": stage_profiles(self.strategy)["embeddings"]},
-            )
+    def receive(self, *paths: Path, **options: Any) -> Reception:
+        return super().receive(*(paths or (self.folder,)), **options)
 
 
 def decisions(reception: Reception) -> dict[str, str]:

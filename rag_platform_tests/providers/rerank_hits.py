@@ -7,6 +7,7 @@ from pathlib import Path
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
+from rag_platform_tests.conftest import save_bert
 
 
 def question(text: str = "What is the upload limit?") -> QueryIR:
@@ -23,34 +24,7 @@ def hits_of(*texts: str) -> list[Hit]:
 
 
 def tiny_cross_encoder(folder: Path, labels: int = 1) -> Path:
-    """A BERT of 32 numbers that classifies pairs; letters are its vocabulary, its weights are
-    seeded.
-    """
-    import torch
-    from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+    """The folder with a tiny BERT that classifies pairs."""
+    from transformers import BertForSequenceClassification
 
-    letters = [*map(chr, range(33, 127)), *"上传限制是多少？"]
-    vocabulary = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *letters,
-        *(f"##{letter}" for letter in letters),
-    ]
-    folder.mkdir()
-    (folder / "vocab.txt").write_text("\n".join(vocabulary), encoding="utf-8")
-    BertTokenizerFast(vocab=str(folder / "vocab.txt"), model_max_length=64).save_pretrained(folder)
-    torch.manual_seed(0)
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "max_position_embeddings": 64,
-    }
-    BertForSequenceClassification(
-        BertConfig(vocab_size=len(vocabulary), num_labels=labels, **shape)
-    ).save_pretrained(folder)
-    return folder
+    return save_bert(folder, BertForSequenceClassification, "上传限制是多少？", num_labels=labels)

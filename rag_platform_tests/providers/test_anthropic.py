@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-pytest.importorskip("anthropic", reason="the extra `anthropic` is not installed")
-
 from rag_platform.errors import ProviderError
 from rag_platform.protocols import Message, Picture
 from rag_platform.providers.anthropic import Anthropic
 from rag_platform.registry import build
 from rag_platform_tests.chat_server import Reply, chat_server, message, message_streamed
+from rag_platform_tests.conftest import needs
+
+pytestmark = needs("anthropic", "anthropic")
 
 ASK = (Message("system", "Be short."), Message("user", "What is it?"))
 

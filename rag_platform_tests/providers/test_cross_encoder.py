@@ -11,12 +11,11 @@ from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Reranker
 from rag_platform.registry import build
-from rag_platform.retrieval.reranking import apply_reranker
+from rag_platform.retrieval.reranking import reranked
+from rag_platform_tests.conftest import needs
 from rag_platform_tests.providers.rerank_hits import hits_of, question, tiny_cross_encoder
 
-pytest.importorskip(
-    "sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'"
-)
+pytestmark = needs("sentence_transformers", "models")
 
 
 @pytest.fixture(scope="module")

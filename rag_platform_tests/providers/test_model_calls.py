@@ -4,7 +4,6 @@ record, also one that fails.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from rag_platform_tests.chat_server import (
     said,
     streamed,
 )
+from rag_platform_tests.conftest import needs
 from rag_platform_tests.embeddings_server import embedded, embeddings_server
 from rag_platform_tests.providers.rerank_hits import hits_of, question
 
@@ -38,10 +38,7 @@ PROTOCOLS: list[Any] = [
     pytest.param(
         ("anthropic", message, message_streamed),
         id="anthropic",
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec("anthropic") is None,
-            reason="the extra `anthropic` is not installed",
-        ),
+        marks=needs("anthropic", "anthropic"),
     ),
 ]
 

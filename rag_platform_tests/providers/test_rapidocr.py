@@ -10,8 +10,9 @@ from PIL import Image, ImageDraw, ImageFont
 
 from rag_platform.errors import ProviderError
 from rag_platform.providers.rapidocr import Line, RapidOcr, printed_lines
+from rag_platform_tests.conftest import needs
 
-pytest.importorskip("rapidocr", reason="needs the extra `ocr`")
+pytestmark = needs("rapidocr", "ocr")
 
 
 def page(*lines: str, turned: int = 0, size: tuple[int, int] = (420, 380)) -> bytes:

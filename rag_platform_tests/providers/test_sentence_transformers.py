@@ -22,10 +22,9 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, QueryRequest
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build
+from rag_platform_tests.conftest import needs
 
-pytest.importorskip(
-    "sentence_transformers", reason="needs the extra `models`: pip install 'rag-platform[models]'"
-)
+pytestmark = needs("sentence_transformers", "models")
 
 GUIDE = """\
 # Gateway

@@ -89,8 +89,8 @@ def test_what_is_outside_is_not_found(read_only_shelf: Any) -> None:
 @pytest.mark.integration
 def test_the_command_line_takes_names_of_documents(desk: Any) -> None:
     desk.write(gate="# Gate\n\nThe gate opens at five.\n", dock="# Dock\n\nThe dock has a gate.\n")
-    assert desk.call("ingest", desk.docs / "gate.md", "--tag", "ops").exit_code == 0
-    assert desk.call("ingest", desk.docs / "dock.md").exit_code == 0
+    desk.publish(desk.docs / "gate.md", tags=("ops",))
+    desk.publish(desk.docs / "dock.md")
 
     def files(*options: str) -> list[str]:
         data = desk.call("query", "gate", *options).data

@@ -290,9 +290,9 @@ def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
 def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> None:
     """Whatever is tried in vain leaves the release that one goes back to where it was."""
     desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    first = desk.call("ingest", desk.docs).data["release_id"]
+    first = desk.publish()
     desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
-    second = desk.call("ingest", desk.docs).data["release_id"]
+    second = desk.publish()
     (desk.docs / "broken.pdf").write_bytes(
         b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n"
     )
@@ -312,9 +312,9 @@ def test_a_release_that_is_built_whole_without_a_difference_takes_the_place_of_i
     desk: Any,
 ) -> None:
     desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    first = desk.call("ingest", desk.docs).data["release_id"]
+    first = desk.publish()
     desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
-    second = desk.call("ingest", desk.docs).data["release_id"]
+    second = desk.publish()
     for _ in range(2):
         third = desk.call("rebuild", "--full").data["release_id"]
         assert third not in (first, second)
@@ -332,7 +332,7 @@ def test_what_readers_do_not_see_alike_is_a_difference(desk: Any) -> None:
     desk.write(
         gate="# Gate\n\nThe gate opens at 05:30.\n", dock="# Dock\n\nThe dock holds 12 trucks.\n"
     )
-    desk.call("ingest", desk.docs)
+    desk.publish()
     doc_id = next(
         d["doc_id"]
         for d in desk.call("docs", "list").data["groups"][0]["documents"]

@@ -30,7 +30,7 @@ def short(desk: Any, place: int) -> str:
 def two_versions(desk: Any) -> None:
     for hour in ("05:30", "06:45"):
         desk.write(gate=GATE.replace("05:30", hour))
-        desk.call("ingest", desk.docs)
+        desk.publish()
 
 
 @pytest.mark.usefixtures("two_versions")
@@ -106,7 +106,7 @@ def test_what_was_deleted_cannot_be_pinned(desk: Any) -> None:
 
 def test_what_a_document_carries_is_edited_and_stays(desk: Any) -> None:
     desk.write(gate=GATE)
-    desk.call("ingest", desk.docs)
+    desk.publish()
     edited = desk.call(
         "docs",
         "edit",

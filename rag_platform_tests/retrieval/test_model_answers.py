@@ -4,7 +4,6 @@ citations, traces, usage, memory.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import threading
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from rag_platform_tests.chat_server import (
     said,
     streamed,
 )
+from rag_platform_tests.conftest import needs
 
 GUIDE = [
     ("Limits", "The maximum upload size is 50 MB."),
@@ -43,10 +43,7 @@ PROTOCOLS: list[Any] = [
     pytest.param(
         ("anthropic", message, message_streamed),
         id="anthropic",
-        marks=pytest.mark.skipif(
-            importlib.util.find_spec("anthropic") is None,
-            reason="the extra `anthropic` is not installed",
-        ),
+        marks=needs("anthropic", "anthropic"),
     ),
 ]
 
