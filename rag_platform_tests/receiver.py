@@ -11,6 +11,7 @@ from rag_platform.intake.discovery import Content
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
+from rag_platform.workspace import Workspace
 
 
 class Receiver:
@@ -22,20 +23,17 @@ class Receiver:
         self.ledger = Ledger(self.store.ledger_path)
 
     @property
-    def parts(self) -> dict[str, Any]:
-        """The arguments that ingestion takes."""
-        return {
-            "settings": self.settings,
-            "strategy": self.strategy,
-            "store": self.store,
-            "ledger": self.ledger,
-        }
+    def workspace(self) -> Workspace:
+        """What ingestion takes."""
+        return Workspace(
+            settings=self.settings, strategy=self.strategy, store=self.store, ledger=self.ledger
+        )
 
     def receive(
         self, *inputs: Path | str | Content, namespace: str = "lib", **options: Any
     ) -> Reception:
         """What became of the inputs; the options are those of ReceiveOptions."""
-        return receive(inputs, namespace, options=ReceiveOptions(**options), **self.parts)
+        return receive(inputs, namespace, self.workspace, ReceiveOptions(**options))
 
     def complete(self, reception: Reception) -> None:
         """Record every version as ingested under the strategy."""

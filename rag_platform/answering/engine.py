@@ -320,7 +320,7 @@ def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
         return None
 
     def vectors(hits: Sequence[Hit]) -> Vectors:
-        held = dense.held(hit.chunk_id for hit in hits)
+        held = dense.keep_embedded(hit.chunk_id for hit in hits)
         rows = dict(zip(held, dense.vectors_of(held), strict=True))
         return np.stack([rows.get(hit.chunk_id, np.zeros(dense.dim, np.float32)) for hit in hits])
 

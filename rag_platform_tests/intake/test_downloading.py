@@ -14,9 +14,10 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.errors import InputError
-from rag_platform.ingestion.batches import IngestionTotals, ingest_versions
-from rag_platform.intake.discovery import Content, synced_inputs
-from rag_platform.intake.downloading import named
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.request import IngestionTotals
+from rag_platform.intake.discovery import Content, inputs_to_sync
+from rag_platform.intake.downloading import name_with_suffix
 from rag_platform.intake.receiving import Reception
 from rag_platform.ir import Chunk
 from rag_platform.storage.store import read_records
@@ -42,7 +43,7 @@ class Library(Receiver):
 
     def ingest(self, reception: Reception) -> IngestionTotals:
         return ingest_versions(
-            [self.ledger.version(item) for item in reception.to_process], Workspace(**self.parts)
+            [self.ledger.version(item) for item in reception.to_process], self.workspace
         )
 
 

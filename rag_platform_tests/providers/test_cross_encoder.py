@@ -11,7 +11,7 @@ from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Reranker
 from rag_platform.registry import build
-from rag_platform.retrieval.reranking import reranked
+from rag_platform.retrieval.reranking import apply_reranker
 from rag_platform_tests.conftest import needs
 from rag_platform_tests.providers.rerank_hits import hits_of, question, tiny_cross_encoder
 
