@@ -83,9 +83,9 @@ PROVIDERS: dict[str, dict[str, str]] = {
     "reranker": {
         "none": "rag_platform.retrieval.reranking:NoReranking",
         "features": "rag_platform.retrieval.lexical_reranker:Features",
-        "cross_encoder": "rag_platform.providers.cross_encoder:CrossEncoderReranker",
-        "http": "rag_platform.providers.http_rerank:HttpReranker",
-        "llm": "rag_platform.providers.llm_rerank:LlmReranker",
+        "cross_encoder": "rag_platform.providers.rerankers.cross_encoder:CrossEncoderReranker",
+        "http": "rag_platform.providers.rerankers.http_rerank:HttpReranker",
+        "llm": "rag_platform.providers.rerankers.llm_rerank:LlmReranker",
     },
     "answerer": {
         "extractive": "rag_platform.answering.extractive:Extractive",

@@ -14,7 +14,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM
-from rag_platform.providers.rerank_texts import passage
+from rag_platform.providers.rerankers.rerank_texts import passage
 from rag_platform.registry import build
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
