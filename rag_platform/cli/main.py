@@ -12,7 +12,7 @@ import json
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli import documents, maintenance, reading, writing
+from rag_platform.cli import documents, evaluation, maintenance, reading, writing
 from rag_platform.cli import drafts as cli_drafts
 from rag_platform.cli import releases as cli_releases
 from rag_platform.cli.output import Context, answers
@@ -43,6 +43,7 @@ for command in (
     reading.verify,
     reading.status,
     reading.trace,
+    evaluation.evaluation,
 ):
     main.add_command(command)
 
