@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option, progress_bar
 from rag_platform.config.settings import load_strategy
+from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
+
+if TYPE_CHECKING:
+    from rag_platform.evaluation.cases import Dataset, EvalCase
+    from rag_platform.evaluation.results import CaseResult, EvalRun
+    from rag_platform.evaluation.runs import RunOptions
 
 
 @click.group(name="eval")
@@ -51,10 +58,8 @@ def run(
 ) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
     from rag_platform.evaluation import libraries, reports
-    from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import RunOptions, evaluate, without_caches
+    from rag_platform.evaluation.runs import RunOptions
     from rag_platform.evaluation.sources import open_dataset
-    from rag_platform.retrieval.library import Library
 
     dataset = open_dataset(name, context.settings)
     own = dataset.load_documents is not None and namespace is None
@@ -76,26 +81,8 @@ def run(
         release_id=release_id,
         reuse=not no_reuse,
     )
-    from rag_platform.api.documents import hidden_by_ledger
-
-    library = Library(
-        without_caches(context.settings), context.store, hidden=hidden_by_ledger(context.store)
-    )
-    store = ResultStore(context.store.home)
-    try:
-        with progress_bar(context.json_output) as advance:
-            found = evaluate(
-                library,
-                dataset,
-                options,
-                store,
-                on_progress=lambda done, total: advance("asking", done, total),
-            )
-        markdown = reports.run_markdown(found)
-    finally:
-        library.close()
-        store.close()
-    return envelopes.envelope({"markdown": markdown, "run": to_json(found)}, "")
+    found, _ = _evaluate(context, dataset, options)
+    return envelopes.envelope({"markdown": reports.run_markdown(found), "run": to_json(found)}, "")
 
 
 @evaluation.command("list")
@@ -176,8 +163,165 @@ def datasets(context: Context) -> Json:
 
 
 def _store(context: Context) -> Any:
-    from contextlib import closing
-
     from rag_platform.evaluation.results import ResultStore
 
     return closing(ResultStore(context.store.home, create=False))
+
+
+class _QuestionOrCommand(click.Group):
+    """`rag expect QUESTION` beside `rag expect list`: what is no command is a question."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["add", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_QuestionOrCommand)
+def expect() -> None:
+    """Pin what a question must find: `rag expect "which port?" --file ports.md`."""
+
+
+@expect.command("add", hidden=True)
+@click.argument("question", required=False)
+@click.option("--file", default="", metavar="FILE", help="The document, by the end of its path.")
+@click.option("--section", default="", metavar="HEADING", help="The section of the text.")
+@click.option("--text", default="", help="Words that a hit must hold.")
+@click.option("--refuse", is_flag=True, help="The library must say that it does not know.")
+@click.option("--trace", "trace_id", metavar="ID", help="Take the question of a trace.")
+@namespace_option
+@answers()
+def expect_add(
+    context: Context,
+    question: str | None,
+    file: str,
+    section: str,
+    text: str,
+    refuse: bool,
+    trace_id: str | None,
+    namespace: str | None,
+) -> Json:
+    """Pin what a question must find, or that it must be refused."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.expectations import add_expectation, expectation
+    from rag_platform.observability.trace_reader import show as read_trace
+
+    if bool(question) == bool(trace_id):
+        raise InputError("name a question, or a trace with --trace ID", code="usage")
+    if trace_id:
+        request = read_trace(context.store.logs_dir, trace_id).get("attrs", {}).get("request", {})
+        question = str(request.get("text") or "")
+        namespace = namespace or request.get("namespace")
+    case = expectation(question or "", file=file, section=section, text=text, refuse=refuse)
+    space = context.namespace(namespace)
+    new = add_expectation(context.store, space, case)
+    said = "pinned" if new else "was pinned already"
+    return envelopes.envelope(
+        {
+            "markdown": f"{case.case_id} {said}; `rag expect run` checks it",
+            "expectation": case_data(case),
+        },
+        "",
+    )
+
+
+@expect.command("list")
+@namespace_option
+@answers()
+def expect_list(context: Context, namespace: str | None) -> Json:
+    """What is expected of a library."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.expectations import read_expectations
+
+    cases = read_expectations(context.store, context.namespace(namespace)).cases
+    lines = [f"{case.case_id}  {case.query}  {_expected(case)}" for case in cases]
+    return envelopes.envelope(
+        {
+            "markdown": "\n".join(lines) or 'nothing yet; rag expect "QUESTION" --file FILE',
+            "expectations": [case_data(case) for case in cases],
+        },
+        "",
+    )
+
+
+@expect.command("remove")
+@click.argument("case_id", metavar="ID")
+@namespace_option
+@answers()
+def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json:
+    """Expect it no longer."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.expectations import remove_expectation
+
+    case = remove_expectation(context.store, context.namespace(namespace), case_id)
+    return envelopes.envelope(
+        {"markdown": f"{case.case_id} is no longer expected", "expectation": case_data(case)}, ""
+    )
+
+
+@expect.command("run")
+@namespace_option
+@click.option("--release", "release_id", metavar="ID", help="Ask a retained release.")
+@answers(own_trace=True)
+def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
+    """Ask every expectation; exit code 1 where one is not met."""
+    from rag_platform.evaluation.expectations import judge, read_expectations
+    from rag_platform.evaluation.runs import RunOptions
+
+    space = context.namespace(namespace)
+    dataset = read_expectations(context.store, space)
+    if not dataset.cases:
+        raise InputError(
+            f'nothing is expected of {space!r} yet; rag expect "QUESTION" --file FILE',
+            code="no_expectations",
+        )
+    found, results = _evaluate(context, dataset, RunOptions(namespace=space, release_id=release_id))
+    verdicts = [judge(result) for result in results]
+    lines = [
+        f"{'ok    ' if item.met else 'FAILED'} {item.case_id}  {item.query}"
+        + (f": {item.reason} (trace {item.trace_id})" if item.reason else "")
+        for item in verdicts
+    ]
+    data = {"markdown": "\n".join(lines), "run": to_json(found), "verdicts": to_json(verdicts)}
+    missed = sum(not item.met for item in verdicts)
+    if missed:
+        error = RagError(
+            f"{missed} of {len(verdicts)} expectations are not met\n" + "\n".join(lines),
+            code="expectations_missed",
+        )
+        return {**envelopes.failure(error, ""), "data": data}
+    return envelopes.envelope(data, "")
+
+
+def _expected(case: EvalCase) -> str:
+    if case.should_refuse:
+        return "-> refused"
+    texts = [f"{item.text!r} in {item.file or 'any document'}" for item in case.expected_text]
+    return f"-> {', '.join([*texts, *case.expected_files])}"
+
+
+def _evaluate(
+    context: Context, dataset: Dataset, options: RunOptions
+) -> tuple[EvalRun, list[CaseResult]]:
+    """The run of a dataset and its case results."""
+    from rag_platform.api.documents import hidden_by_ledger
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import evaluate, without_caches
+    from rag_platform.retrieval.library import Library
+
+    library = Library(
+        without_caches(context.settings), context.store, hidden=hidden_by_ledger(context.store)
+    )
+    with (
+        closing(library),
+        closing(ResultStore(context.store.home)) as store,
+        progress_bar(context.json_output) as advance,
+    ):
+        found = evaluate(
+            library,
+            dataset,
+            options,
+            store,
+            on_progress=lambda done, total: advance("asking", done, total),
+        )
+        return found, list(store.cases(found.run_id))

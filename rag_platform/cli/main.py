@@ -44,6 +44,7 @@ for command in (
     reading.status,
     reading.trace,
     evaluation.evaluation,
+    evaluation.expect,
 ):
     main.add_command(command)
 

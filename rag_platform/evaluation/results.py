@@ -1,8 +1,7 @@
-"""What an evaluation found: one record for each case, one for the run, kept in SQLite and Parquet.
+"""What an evaluation found: one record for each case and one for the run, kept in SQLite.
 
-`evaluations.sqlite` under the data root holds the rows; artifacts, which are larger, lie beside it
-in one Parquet file a run. A case result is keyed by all that it depends on, so that a later run
-takes it over, and a run that was killed goes on.
+`evaluations.sqlite` under the data root holds them. A case result is keyed by all that it depends
+on, so that a later run takes it over, and a run that was killed goes on.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class CaseResult:
     stale: tuple[Json, ...] = ()  # labels that nothing satisfies any more, with the reason
     error: str = ""  # code and message where the question failed
     trace_id: str = ""
-    artifacts: Json = field(default_factory=dict)  # ids, scores, times; no texts but the answer
+    artifacts: Json = field(default_factory=dict)  # ids and figures, no words of a document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +200,22 @@ class ResultStore:
             [*more.values(), *(_stored(name, getattr(record, name)) for name in columns)]
             for record in records
         ]
-        with self._lock, self._db:
+        with self._lock, self._transaction():
             self._db.executemany(
                 f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES"
                 f" ({', '.join('?' * len(names))})",
                 rows,
             )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
 
     def _read(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
         with self._lock:

@@ -21,7 +21,7 @@ from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.metric_sets import METRIC_SETS, Judged, compute
 from rag_platform.evaluation.metrics import bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.ir import Hit, Json, QueryRequest, QueryResult
+from rag_platform.ir import Json, QueryRequest, QueryResult
 from rag_platform.retrieval.library import Lease, Library
 
 Mode = Literal["retrieval_only", "end_to_end"]
@@ -206,31 +206,21 @@ class _Run:
 
 
 def _artifacts(result: QueryResult) -> Json:
-    """Evidence of how a result came about, by reference."""
+    """Evidence of how a result came about: ids and figures, no words of any document, so that no
+    deletion has to look here.
+    """
     return {
-        "retrieved": [_hit(hit) for hit in result.hits],
+        "retrieved": [
+            {"chunk_id": hit.chunk_id, "score": round(hit.score, 6), "source": hit.source}
+            for hit in result.hits
+        ],
         "answered": result.answered,
         "confidence": result.confidence,
-        "answer_markdown": result.answer_markdown,
-        "citations": [
-            {"chunk_id": item.chunk_id, "section_path": item.section_path}
-            for item in result.citations
-        ],
+        "citations": [citation.chunk_id for citation in result.citations],
         "asset_ids": sorted({asset for hit in result.hits for asset in hit.asset_ids}),
         "effective_mode": result.effective_mode,
-        "flags": {name: value for name, value in result.flags.items() if value},
-        "warnings": list(result.warnings),
+        "flags": sorted(name for name, value in result.flags.items() if value is True),
         "usage": result.usage,
-    }
-
-
-def _hit(hit: Hit) -> Json:
-    return {
-        "chunk_id": hit.chunk_id,
-        "score": round(hit.score, 6),
-        "source": hit.source,
-        "source_uri": hit.source_uri,
-        "section_path": hit.section_path,
     }
 
 

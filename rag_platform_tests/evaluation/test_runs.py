@@ -78,7 +78,7 @@ def test_cases_are_measured_by_their_labels(library: Library, results: ResultSto
         "value": 1.0, "low": 1.0, "high": 1.0, "cases": 2.0
     }  # fmt: skip
     assert (found.status, found.cases, found.failed, found.reused) == ("done", 3, 0, 0)
-    assert cases["port"].trace_id and cases["port"].artifacts["retrieved"][0]["source_uri"]
+    assert cases["port"].trace_id and cases["port"].artifacts["retrieved"][0]["chunk_id"]
 
 
 def test_a_label_that_nothing_satisfies_is_stale_and_no_loss(
