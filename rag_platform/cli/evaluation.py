@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rag_platform.evaluation.cases import Dataset, EvalCase
     from rag_platform.evaluation.results import CaseResult, EvalRun
     from rag_platform.evaluation.runs import RunOptions
+    from rag_platform.retrieval.library import Library
 
 
 @click.group(name="eval")
@@ -168,6 +170,70 @@ def _store(context: Context) -> Any:
     return closing(ResultStore(context.store.home, create=False))
 
 
+@click.command("replay")
+@click.argument("trace_id")
+@click.option("--release", "release_id", default="", metavar="ID", help="Ask this release.")
+@click.option("--strategy", default="", metavar="NAME", help="Ask as this strategy does.")
+@answers(own_trace=True)
+def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str) -> Json:
+    """Ask the question of a trace again; exit code 1 where the ranking differs."""
+    from rag_platform.evaluation.replay import replay
+    from rag_platform.observability.trace_reader import show as read_trace
+
+    with _asked(context) as library:
+        found = replay(
+            library,
+            read_trace(context.store.logs_dir, trace_id),
+            release_id=release_id,
+            strategy=strategy,
+        )
+    lines = [
+        f"{found.trace_id} on release {found.release_id}:"
+        f" {'the same ranking' if found.same else 'another ranking'}, trace {found.new_trace_id}",
+        *(f"- {reason}" for reason in found.reasons),
+    ]
+    data = {"markdown": "\n".join(lines), "replay": {**to_json(found), "same": found.same}}
+    if found.same:
+        return envelopes.envelope(data, "")
+    error = RagError("\n".join(lines), code="ranking_differs")
+    return {**envelopes.failure(error, ""), "data": data}
+
+
+@click.command("bisect")
+@click.argument("question")
+@click.option("--expect", "file", default="", metavar="FILE", help="The document to be found.")
+@click.option("--text", default="", help="Words that a hit must hold.")
+@click.option("--refuse", is_flag=True, help="The question must be refused.")
+@namespace_option
+@answers(own_trace=True)
+def bisect_releases(
+    context: Context, question: str, file: str, text: str, refuse: bool, namespace: str | None
+) -> Json:
+    """Find the release that changed whether a question is answered as expected."""
+    from rag_platform.evaluation.bisecting import bisect
+    from rag_platform.evaluation.expectations import expectation
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.releases.release_store import list_releases
+
+    space = context.namespace(namespace)
+    case = expectation(question, file=file, text=text, refuse=refuse)
+    kept = [
+        manifest.release_id
+        for manifest in reversed(list_releases(context.store, space))
+        if not manifest.failures
+    ]
+    with _asked(context) as library, closing(ResultStore(context.store.home)) as store:
+        found = bisect(library, space, kept, case, store)
+    state = "as expected" if found.met else f"not as expected: {found.reason}"
+    if found.before is None:
+        line = f"all {len(kept)} releases that are kept answer alike, {state}"
+    else:
+        line = f"since release {found.release_id} the answer is {state}; {found.before} differs"
+    lines = [line, *(f"- {change}" for change in found.changes)]
+    lines.append(f"{len(found.asked)} of {len(kept)} releases were asked")
+    return envelopes.envelope({"markdown": "\n".join(lines), "bisection": to_json(found)}, "")
+
+
 class _QuestionOrCommand(click.Group):
     """`rag expect QUESTION` beside `rag expect list`: what is no command is a question."""
 
@@ -304,16 +370,11 @@ def _evaluate(
     context: Context, dataset: Dataset, options: RunOptions
 ) -> tuple[EvalRun, list[CaseResult]]:
     """The run of a dataset and its case results."""
-    from rag_platform.api.documents import hidden_by_ledger
     from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import evaluate, without_caches
-    from rag_platform.retrieval.library import Library
+    from rag_platform.evaluation.runs import evaluate
 
-    library = Library(
-        without_caches(context.settings), context.store, hidden=hidden_by_ledger(context.store)
-    )
     with (
-        closing(library),
+        _asked(context) as library,
         closing(ResultStore(context.store.home)) as store,
         progress_bar(context.json_output) as advance,
     ):
@@ -325,3 +386,17 @@ def _evaluate(
             on_progress=lambda done, total: advance("asking", done, total),
         )
         return found, list(store.cases(found.run_id))
+
+
+@contextmanager
+def _asked(context: Context) -> Iterator[Library]:
+    """The library, every question of which is really asked."""
+    from rag_platform.api.documents import hidden_by_ledger
+    from rag_platform.evaluation.runs import without_caches
+    from rag_platform.retrieval.library import Library
+
+    library = Library(
+        without_caches(context.settings), context.store, hidden=hidden_by_ledger(context.store)
+    )
+    with closing(library):
+        yield library

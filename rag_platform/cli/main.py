@@ -45,8 +45,10 @@ for command in (
     reading.trace,
     evaluation.evaluation,
     evaluation.expect,
+    evaluation.bisect_releases,
 ):
     main.add_command(command)
+reading.trace.add_command(evaluation.replay_trace)
 
 
 @main.command()

@@ -110,3 +110,18 @@ def test_reading_leaves_nothing_behind(home: Path) -> None:
     code, listed = rag("eval", "list")
     assert code == 0 and listed["data"]["runs"] == []
     assert not (home / "evaluations.sqlite").exists()
+
+
+def test_a_trace_is_replayed_and_a_change_is_found(published: Shelf, tmp_path: Path) -> None:
+    question = "Which port does the gateway listen on?"
+    _, asked = rag("query", question)
+    code, again = rag("trace", "replay", asked["trace_id"])
+    assert code == 0 and again["data"]["replay"]["same"] is True
+    (tmp_path / "docs" / "ports.md").write_text("# Ports\n\nNo gateway any more.\n", "utf-8")
+    second = published.ingest(tmp_path / "docs")
+    code, again = rag("trace", "replay", asked["trace_id"], "--release", second)
+    assert code == 1 and again["error"]["code"] == "ranking_differs"
+    code, found = rag("bisect", question, "--expect", "ports.md", "--text", "port 8080")
+    assert code == 0
+    assert found["data"]["bisection"]["release_id"] == second
+    assert found["data"]["bisection"]["reason"] == "the text is gone"
