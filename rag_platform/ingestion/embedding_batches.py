@@ -55,7 +55,7 @@ class BatchEmbedder:
         self._embedded_texts, self._to_embed, self._lock = 0, 0, threading.Lock()
         embedding = request.workspace.strategy.embedding
         self._cache = EmbeddingCache(request.workspace.store.embeddings_path)
-        self._pool = EmbeddingPool(embedding.provider, embedding.options)
+        self._pool = EmbeddingPool(embedding.provider, embedding.options, self._cache.path.parent)
         self._threads = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
 
     @property

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.datasets import (
+from rag_platform.evaluation.datasets.beir import (
+    as_markdown,
     is_page_set,
     is_retrieval_set,
+    name_documents,
     read_page_set,
     read_retrieval_set,
-    write_documents,
 )
 
 
@@ -75,13 +76,12 @@ def test_questions_may_be_asked_of_another_folders_texts(folder: Path, tmp_path:
     ]
 
 
-def test_documents_are_written_without_repeating_their_title(folder: Path, tmp_path: Path) -> None:
-    named = write_documents(read_retrieval_set(folder), tmp_path / "docs")
-    assert named == {"0.md": "d1", "1.md": "d2"}  # the empty one is left out
-    assert (tmp_path / "docs" / "0.md").read_text(
-        encoding="utf-8"
-    ) == "# Gateway\n\nlistens on port 8080.\n"
-    assert (tmp_path / "docs" / "1.md").read_text(encoding="utf-8") == "年假十五天。\n"
+def test_documents_come_without_repeating_their_title(folder: Path) -> None:
+    named = name_documents(read_retrieval_set(folder))
+    # the empty one is left out
+    assert {name: passage.passage_id for name, passage in named.items()} == {"0": "d1", "1": "d2"}
+    assert as_markdown(named["0"]) == "# Gateway\n\nlistens on port 8080.\n"
+    assert as_markdown(named["1"]) == "年假十五天。\n"
 
 
 @pytest.mark.parametrize(

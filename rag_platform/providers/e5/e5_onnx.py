@@ -84,6 +84,14 @@ class E5Onnx:
         """Have the engine of questions in memory."""
         self._questions.load()
 
+    def prepare(self) -> None:
+        """Choose the precision and write the model, before several processes load it."""
+        with _lock:
+            precision = self.choose_precision()["precision"]
+            if self._folder is not None and not _model_path(precision, self._folder).is_file():
+                _load_engine(precision, self.threads, self._folder)
+                _load_engine.cache_clear()
+
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
         position of a blank text.

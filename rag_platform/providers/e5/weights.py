@@ -76,7 +76,7 @@ class WeightFile:
         return found
 
     def _read_vocabulary(self, position: int) -> tuple[Vocabulary, int]:
-        data = memoryview(self._raw)
+        data = self._raw.data
         count, begin, end, _, unknown, size = struct.unpack_from("<5iQ", data, position)
         position += 28
         offsets = np.frombuffer(data, "<u4", count + 1, position).tolist()
@@ -90,7 +90,7 @@ class WeightFile:
         return Vocabulary(pieces, scores, begin, end, unknown, normalisation), position
 
     def _read_normalisation(self, position: int) -> tuple[dict[int, str], int]:
-        data = memoryview(self._raw)
+        data = self._raw.data
         count, size = struct.unpack_from("<iI", data, position)
         at = position + 8
         table: dict[int, str] = {}
@@ -102,7 +102,7 @@ class WeightFile:
 
     def _read_directory(self, position: int) -> dict[str, tuple[int, int]]:
         """name -> (number of weights, position of the first byte)."""
-        data = memoryview(self._raw)
+        data = self._raw.data
         (count,) = struct.unpack_from("<i", data, position)
         position += 4
         tensors: dict[str, tuple[int, int]] = {}

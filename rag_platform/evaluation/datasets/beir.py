@@ -1,4 +1,6 @@
-"""Retrieval sets: texts, questions, and which texts answer which question."""
+"""Retrieval sets: texts, questions, and which texts answer which question, in BEIR's layout; and
+questions about the pages of PDF files.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,12 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.cases import Dataset, EvalCase, SuppliedDocument
 from rag_platform.ir import Json
+from rag_platform.traits import Traits
 
 FILES = ("corpus.jsonl", "queries.jsonl", "qrels.tsv")
 
@@ -137,27 +142,82 @@ def _qrels(path: Path) -> dict[str, dict[str, int]]:
 # --- documents of a set -------------------------------------------------------------------------
 
 
-def write_documents(data: RetrievalSet, folder: Path) -> dict[str, str]:
-    """Write each text as a Markdown file under its title; file name to passage_id. A text that is
-    empty becomes no file.
-
-    A title that the text begins with is not written twice.
+def name_documents(data: RetrievalSet) -> dict[str, Passage]:
+    """The passages that become a document, by its name: a number, without suffix. A passage without
+    words becomes none.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    named: dict[str, str] = {}
     width = len(str(len(data.passages)))
-    for number, passage in enumerate(data.passages):
-        title, text = " ".join(passage.title.split()), passage.text.strip()
-        if title and text.startswith(title):
-            text = text[len(title) :].strip()
-        if not text and not title:
-            continue
-        name = f"{number:0{width}d}.md"
-        (folder / name).write_text(
-            (f"# {title}\n\n" if title else "") + f"{text}\n", encoding="utf-8"
+    return {
+        f"{number:0{width}d}": passage
+        for number, passage in enumerate(data.passages)
+        if passage.text.strip() or passage.title.strip()
+    }
+
+
+def as_markdown(passage: Passage) -> str:
+    """The passage under its title; a title that the text repeats as its own beginning stands once,
+    as in a document that people write.
+    """
+    title, text = " ".join(passage.title.split()), passage.text.strip()
+    if title and text.startswith(title):
+        text = text[len(title) :].strip()
+    return (f"# {title}\n\n" if title else "") + f"{text}\n"
+
+
+@dataclass(frozen=True)
+class Beir:
+    """A folder in the layout of BEIR, or with PDF files and questions about their pages; its
+    documents become a namespace of their own. A graded text is named by its document's stem.
+    """
+
+    corpus: str = ""  # folder whose texts are asked instead, for questions in another language
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
+
+    def load(self, source: Path) -> Dataset:
+        """The dataset of a folder. Raises NotFoundError for a missing file, InputError for a line
+        that cannot be read.
+        """
+        if is_page_set(source):
+            return _of_pages(read_page_set(source))
+        data = read_retrieval_set(source, corpus=Path(self.corpus) if self.corpus else None)
+        names = name_documents(data)
+        stems = {passage.passage_id: stem for stem, passage in names.items()}
+
+        def documents() -> Iterator[SuppliedDocument]:
+            for stem, passage in names.items():
+                yield SuppliedDocument(name=f"{stem}.md", text=as_markdown(passage))
+
+        cases = tuple(
+            EvalCase(
+                case_id=query_id,
+                query=text,
+                relevance_doc={
+                    stems.get(passage_id, passage_id): grade
+                    for passage_id, grade in data.qrels[query_id].items()
+                },
+            )
+            for query_id, text in data.queries.items()
         )
-        named[name] = passage.passage_id
-    return named
+        return Dataset(
+            dataset_id=data.name, version=self.VERSION, cases=cases, load_documents=documents
+        )
+
+
+def _of_pages(data: PageSet) -> Dataset:
+    cases = tuple(
+        EvalCase(case_id=query_id, query=text, relevance_doc=data.qrels[query_id])
+        for query_id, text in data.queries.items()
+    )
+
+    def documents() -> Iterator[SuppliedDocument]:
+        for path in data.files:
+            yield SuppliedDocument(name=path.name, path=path)
+
+    return Dataset(
+        dataset_id=data.name, version=Beir.VERSION, cases=cases, load_documents=documents
+    )
 
 
 # --- questions about pages ----------------------------------------------------------------------

@@ -1,0 +1,396 @@
+"""Commands that evaluate: run a dataset, list runs, show one, compare two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import Context, answers, namespace_option, progress_bar
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
+
+if TYPE_CHECKING:
+    from rag_platform.evaluation.cases import Dataset, EvalCase
+    from rag_platform.evaluation.results import CaseResult, EvalRun
+    from rag_platform.evaluation.runs import RunOptions
+    from rag_platform.retrieval.library import Library
+
+
+@click.group(name="eval")
+def evaluation() -> None:
+    """Whether answers are good, and whether they got better."""
+
+
+@evaluation.command("run")
+@click.option(
+    "--dataset",
+    "name",
+    required=True,
+    metavar="DATASET",
+    help="A file of cases, a folder in BEIR's layout, or a name of config/datasets.",
+)
+@namespace_option
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    help="Ask as this strategy does; of a dataset with documents, build them by it.",
+)
+@click.option("--release", "release_id", metavar="ID", help="Ask a retained release.")
+@click.option(
+    "--mode",
+    type=click.Choice(["retrieval_only", "end_to_end"]),
+    help="Only find, or answer as well; a dataset with documents is only searched by default.",
+)
+@click.option("--no-reuse", is_flag=True, help="Ask every question anew.")
+@answers(own_trace=True)
+def run(
+    context: Context,
+    name: str,
+    namespace: str | None,
+    strategy: str | None,
+    release_id: str | None,
+    mode: str | None,
+    no_reuse: bool,
+) -> Json:
+    """Ask every case of a dataset, measure what comes back, and keep it."""
+    from rag_platform.evaluation import libraries, reports
+    from rag_platform.evaluation.runs import RunOptions
+    from rag_platform.evaluation.sources import open_dataset
+
+    dataset = open_dataset(name, context.settings)
+    own = dataset.load_documents is not None and namespace is None
+    if own:
+        name = strategy or context.settings.default_strategy
+        workspace = context.root.workspace("", name)
+        space = libraries.publish_documents(dataset, workspace)
+    else:
+        space = context.namespace(namespace)
+    options = RunOptions(
+        namespace=space,
+        mode=mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
+        strategy=None if own else strategy,
+        release_id=release_id,
+        reuse=not no_reuse,
+    )
+    found, _ = _evaluate(context, dataset, options)
+    return envelopes.envelope({"markdown": reports.run_markdown(found), "run": to_json(found)}, "")
+
+
+@evaluation.command("list")
+@click.option("--dataset", "dataset_id", default="", metavar="ID", help="Only runs of it.")
+@click.option("--namespace", default="", metavar="NAME", help="Only runs of it.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20)
+@answers()
+def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> Json:
+    """Runs, newest first."""
+    from rag_platform.evaluation import reports
+
+    with _store(context) as store:
+        runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=limit)
+    return envelopes.envelope({"markdown": reports.list_markdown(runs), "runs": to_json(runs)}, "")
+
+
+@evaluation.command("show")
+@click.argument("run_id", metavar="RUN")
+@click.option("--failed", is_flag=True, help="List the cases that missed.")
+@answers()
+def show(context: Context, run_id: str, failed: bool) -> Json:
+    """One run: every metric with its interval; the id may be cut short."""
+    from rag_platform.evaluation import reports
+
+    with _store(context) as store:
+        found = store.run(run_id)
+        missed = [
+            result
+            for result in (store.cases(found.run_id) if failed else ())
+            if result.error or any(value < 0.5 for value in result.metrics.values())
+        ]
+    data: dict[str, Any] = {
+        "markdown": reports.run_markdown(found, missed),
+        "run": to_json(found),
+    }
+    if failed:
+        data["cases"] = to_json(missed)
+    return envelopes.envelope(data, "")
+
+
+@evaluation.command("compare")
+@click.argument("before", metavar="BEFORE")
+@click.argument("after", metavar="AFTER")
+@answers()
+def compare(context: Context, before: str, after: str) -> Json:
+    """Two runs of one dataset: differences with their intervals, and the cases that flipped."""
+    from rag_platform.evaluation import reports
+    from rag_platform.evaluation.comparing import compare_runs
+
+    with _store(context) as store:
+        found = compare_runs(store.run(before), store.run(after), store)
+    return envelopes.envelope(
+        {
+            "markdown": reports.compare_markdown(found),
+            "differences": {name: to_json(item) for name, item in found.differences.items()},
+            "worse": to_json(found.worse),
+            "better": to_json(found.better),
+        },
+        "",
+    )
+
+
+@evaluation.command("datasets")
+@answers()
+def datasets(context: Context) -> Json:
+    """The datasets of the config folder."""
+    from rag_platform.evaluation.sources import dataset_names, open_dataset
+
+    rows = []
+    for name in dataset_names(context.settings):
+        dataset = open_dataset(name, context.settings)
+        rows.append({"name": name, "cases": len(dataset.cases), "fingerprint": dataset.fingerprint})
+    lines = [f"{row['name']}: {row['cases']} cases, {row['fingerprint']}" for row in rows]
+    return envelopes.envelope(
+        {"markdown": "\n".join(lines) or "none; put files into config/datasets", "datasets": rows},
+        "",
+    )
+
+
+def _store(context: Context) -> Any:
+    from rag_platform.evaluation.results import ResultStore
+
+    return closing(ResultStore(context.store.home, create=False))
+
+
+@click.command("replay")
+@click.argument("trace_id")
+@click.option("--release", "release_id", default="", metavar="ID", help="Ask this release.")
+@click.option("--strategy", default="", metavar="NAME", help="Ask as this strategy does.")
+@answers(own_trace=True)
+def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str) -> Json:
+    """Ask the question of a trace again; exit code 1 where the ranking differs."""
+    from rag_platform.evaluation.replay import replay
+    from rag_platform.observability.trace_reader import show as read_trace
+
+    with _asked(context) as library:
+        found = replay(
+            library,
+            read_trace(context.store.logs_dir, trace_id),
+            release_id=release_id,
+            strategy=strategy,
+        )
+    lines = [
+        f"{found.trace_id} on release {found.release_id}:"
+        f" {'the same ranking' if found.same else 'another ranking'}, trace {found.new_trace_id}",
+        *(f"- {reason}" for reason in found.reasons),
+    ]
+    data = {"markdown": "\n".join(lines), "replay": {**to_json(found), "same": found.same}}
+    if found.same:
+        return envelopes.envelope(data, "")
+    error = RagError("\n".join(lines), code="ranking_differs")
+    return {**envelopes.failure(error, ""), "data": data}
+
+
+@click.command("bisect")
+@click.argument("question")
+@click.option("--expect", "file", default="", metavar="FILE", help="The document to be found.")
+@click.option("--text", default="", help="Words that a hit must hold.")
+@click.option("--refuse", is_flag=True, help="The question must be refused.")
+@namespace_option
+@answers(own_trace=True)
+def bisect_releases(
+    context: Context, question: str, file: str, text: str, refuse: bool, namespace: str | None
+) -> Json:
+    """Find the release that changed whether a question is answered as expected."""
+    from rag_platform.evaluation.bisecting import bisect
+    from rag_platform.evaluation.expectations import expectation
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.releases.release_store import list_releases
+
+    space = context.namespace(namespace)
+    case = expectation(question, file=file, text=text, refuse=refuse)
+    kept = [
+        manifest.release_id
+        for manifest in reversed(list_releases(context.store, space))
+        if not manifest.failures
+    ]
+    with _asked(context) as library, closing(ResultStore(context.store.home)) as store:
+        found = bisect(library, space, kept, case, store)
+    state = "as expected" if found.met else f"not as expected: {found.reason}"
+    if found.before is None:
+        line = f"all {len(kept)} releases that are kept answer alike, {state}"
+    else:
+        line = f"since release {found.release_id} the answer is {state}; {found.before} differs"
+    lines = [line, *(f"- {change}" for change in found.changes)]
+    lines.append(f"{len(found.asked)} of {len(kept)} releases were asked")
+    return envelopes.envelope({"markdown": "\n".join(lines), "bisection": to_json(found)}, "")
+
+
+class _QuestionOrCommand(click.Group):
+    """`rag expect QUESTION` beside `rag expect list`: what is no command is a question."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = ["add", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_QuestionOrCommand)
+def expect() -> None:
+    """Pin what a question must find: `rag expect "which port?" --file ports.md`."""
+
+
+@expect.command("add", hidden=True)
+@click.argument("question", required=False)
+@click.option("--file", default="", metavar="FILE", help="The document, by the end of its path.")
+@click.option("--section", default="", metavar="HEADING", help="The section of the text.")
+@click.option("--text", default="", help="Words that a hit must hold.")
+@click.option("--refuse", is_flag=True, help="The library must say that it does not know.")
+@click.option("--trace", "trace_id", metavar="ID", help="Take the question of a trace.")
+@namespace_option
+@answers()
+def expect_add(
+    context: Context,
+    question: str | None,
+    file: str,
+    section: str,
+    text: str,
+    refuse: bool,
+    trace_id: str | None,
+    namespace: str | None,
+) -> Json:
+    """Pin what a question must find, or that it must be refused."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.expectations import add_expectation, expectation
+    from rag_platform.observability.trace_reader import show as read_trace
+
+    if bool(question) == bool(trace_id):
+        raise InputError("name a question, or a trace with --trace ID", code="usage")
+    if trace_id:
+        request = read_trace(context.store.logs_dir, trace_id).get("attrs", {}).get("request", {})
+        question = str(request.get("text") or "")
+        namespace = namespace or request.get("namespace")
+    case = expectation(question or "", file=file, section=section, text=text, refuse=refuse)
+    space = context.namespace(namespace)
+    new = add_expectation(context.store, space, case)
+    said = "pinned" if new else "was pinned already"
+    return envelopes.envelope(
+        {
+            "markdown": f"{case.case_id} {said}; `rag expect run` checks it",
+            "expectation": case_data(case),
+        },
+        "",
+    )
+
+
+@expect.command("list")
+@namespace_option
+@answers()
+def expect_list(context: Context, namespace: str | None) -> Json:
+    """What is expected of a library."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.expectations import read_expectations
+
+    cases = read_expectations(context.store, context.namespace(namespace)).cases
+    lines = [f"{case.case_id}  {case.query}  {_expected(case)}" for case in cases]
+    return envelopes.envelope(
+        {
+            "markdown": "\n".join(lines) or 'nothing yet; rag expect "QUESTION" --file FILE',
+            "expectations": [case_data(case) for case in cases],
+        },
+        "",
+    )
+
+
+@expect.command("remove")
+@click.argument("case_id", metavar="ID")
+@namespace_option
+@answers()
+def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json:
+    """Expect it no longer."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.expectations import remove_expectation
+
+    case = remove_expectation(context.store, context.namespace(namespace), case_id)
+    return envelopes.envelope(
+        {"markdown": f"{case.case_id} is no longer expected", "expectation": case_data(case)}, ""
+    )
+
+
+@expect.command("run")
+@namespace_option
+@click.option("--release", "release_id", metavar="ID", help="Ask a retained release.")
+@answers(own_trace=True)
+def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
+    """Ask every expectation; exit code 1 where one is not met."""
+    from rag_platform.evaluation.expectations import judge, read_expectations
+    from rag_platform.evaluation.runs import RunOptions
+
+    space = context.namespace(namespace)
+    dataset = read_expectations(context.store, space)
+    if not dataset.cases:
+        raise InputError(
+            f'nothing is expected of {space!r} yet; rag expect "QUESTION" --file FILE',
+            code="no_expectations",
+        )
+    found, results = _evaluate(context, dataset, RunOptions(namespace=space, release_id=release_id))
+    verdicts = [judge(result) for result in results]
+    lines = [
+        f"{'ok    ' if item.met else 'FAILED'} {item.case_id}  {item.query}"
+        + (f": {item.reason} (trace {item.trace_id})" if item.reason else "")
+        for item in verdicts
+    ]
+    data = {"markdown": "\n".join(lines), "run": to_json(found), "verdicts": to_json(verdicts)}
+    missed = sum(not item.met for item in verdicts)
+    if missed:
+        error = RagError(
+            f"{missed} of {len(verdicts)} expectations are not met\n" + "\n".join(lines),
+            code="expectations_missed",
+        )
+        return {**envelopes.failure(error, ""), "data": data}
+    return envelopes.envelope(data, "")
+
+
+def _expected(case: EvalCase) -> str:
+    if case.should_refuse:
+        return "-> refused"
+    texts = [f"{item.text!r} in {item.file or 'any document'}" for item in case.expected_text]
+    return f"-> {', '.join([*texts, *case.expected_files])}"
+
+
+def _evaluate(
+    context: Context, dataset: Dataset, options: RunOptions
+) -> tuple[EvalRun, list[CaseResult]]:
+    """The run of a dataset and its case results."""
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import evaluate
+
+    with (
+        _asked(context) as library,
+        closing(ResultStore(context.store.home)) as store,
+        progress_bar(context.json_output) as advance,
+    ):
+        found = evaluate(
+            library,
+            dataset,
+            options,
+            store,
+            on_progress=lambda done, total: advance("asking", done, total),
+        )
+        return found, list(store.cases(found.run_id))
+
+
+@contextmanager
+def _asked(context: Context) -> Iterator[Library]:
+    """The library, every question of which is really asked."""
+    from rag_platform.api.documents import hidden_by_ledger
+    from rag_platform.evaluation.runs import without_caches
+    from rag_platform.retrieval.library import Library
+
+    library = Library(
+        without_caches(context.settings), context.store, hidden=hidden_by_ledger(context.store)
+    )
+    with closing(library):
+        yield library

@@ -1,0 +1,60 @@
+"""What a release must reach before it is published: `gates.yaml` in the config folder.
+
+notes:                      # a namespace
+  - dataset: golden         # a name of config/datasets, or a path
+    floors: {retrieval.hit_rate@10: 0.9}
+    max_seconds: 60
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import Field, ValidationError
+
+from rag_platform.config.query import Section
+from rag_platform.config.settings import Settings, config_dir
+from rag_platform.errors import ConfigError
+
+FILENAME = "gates.yaml"
+
+
+class GateConfig(Section):
+    """One dataset that a namespace's releases are judged by."""
+
+    dataset: str = Field(min_length=1)
+    # least mean by metric
+    floors: dict[str, float] = Field(default_factory=dict)
+    # whether it must not be significantly worse than the published release, question by question
+    not_worse: bool = True
+    # of the questions' own time; a larger dataset is sampled, always alike
+    max_seconds: float | None = Field(default=None, gt=0)
+
+
+def read_gates(settings: Settings) -> dict[str, tuple[GateConfig, ...]]:
+    """Gates by namespace; none without the file. Raises ConfigError naming file and key."""
+    path = _folder(settings) / FILENAME
+    if not path.is_file():
+        return {}
+    try:
+        data: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        if not isinstance(data, dict) or not all(isinstance(v, list) for v in data.values()):
+            raise ConfigError(
+                f"{path} must name namespaces, each with a list of gates", code="invalid_gates"
+            )
+        return {
+            str(namespace): tuple(GateConfig.model_validate(item) for item in items)
+            for namespace, items in data.items()
+        }
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}", code="invalid_gates") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {place}: {first['msg']}", code="invalid_gates") from error
+
+
+def _folder(settings: Settings) -> Path:
+    return settings.strategies_dir.parent if settings.strategies_dir else config_dir()

@@ -1,0 +1,217 @@
+"""What an evaluation asks, and what it expects: cases, and datasets of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from rag_platform.config.settings import fingerprint
+from rag_platform.errors import InputError
+from rag_platform.ir import Json
+
+Unit = Literal["chunk", "document"]
+K_VALUES = (1, 3, 5, 10)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedText:
+    """Words that a retrieved chunk must hold, verbatim but for white space and Markdown marks."""
+
+    text: str
+    file: str = ""  # end of the document's source_uri; any document without it
+    section: str = ""  # a heading of the section's path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalCase:
+    """A question with at least one expectation.
+
+    Texts and files survive another way of cutting; `expected_chunk_ids` hold for one. `match`
+    says whether each expected text is needed or any of them will do. `relevance_doc` and
+    `relevance_chunk` grade documents (by file or doc_id) and chunks; 0 is a known miss.
+    """
+
+    case_id: str
+    query: str
+    tags: tuple[str, ...] = ()
+    doc_scope: Mapping[str, Any] = field(default_factory=dict)  # a filter, as queries take it
+    expected_answer: str = ""
+    expected_citations: tuple[ExpectedText, ...] = ()
+    expected_chunk_ids: tuple[str, ...] = ()
+    expected_files: tuple[str, ...] = ()
+    expected_text: tuple[ExpectedText, ...] = ()
+    match: Literal["any", "all"] = "all"
+    should_refuse: bool | None = None  # None: nothing is expected of it
+    relevance_doc: Mapping[str, int] = field(default_factory=dict)
+    relevance_chunk: Mapping[str, int] = field(default_factory=dict)
+    context_chunks: tuple[str, ...] = ()  # chunk ids that `generation_only` answers from
+    notes: str = ""
+
+    @property
+    def unit(self) -> Unit:
+        """What is ranked: chunks where one is expected, else documents."""
+        return "chunk" if self._chunks else "document"
+
+    @property
+    def is_ranked(self) -> bool:
+        """True where something is expected to be found."""
+        return bool(self._chunks or self.expected_files or self.relevance_doc)
+
+    @property
+    def expects_something(self) -> bool:
+        """False for a case that nothing could fail."""
+        return (
+            self.is_ranked
+            or bool(self.expected_answer or self.expected_citations)
+            or self.should_refuse is not None
+        )
+
+    @property
+    def _chunks(self) -> bool:
+        return bool(self.expected_text or self.expected_chunk_ids or self.relevance_chunk)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SuppliedDocument:
+    """A document that a dataset brings along: its file's name and text, or a file to copy."""
+
+    name: str
+    text: str = ""
+    path: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """Cases in a fixed order; `load_documents`, where there is one, yields the documents that they
+    are about, which then make up a namespace of the dataset's own.
+    """
+
+    dataset_id: str
+    version: str
+    cases: tuple[EvalCase, ...]
+    k_values: tuple[int, ...] = K_VALUES
+    load_documents: Callable[[], Iterator[SuppliedDocument]] | None = field(
+        default=None, repr=False, compare=False
+    )
+    # chunk profile that expected_chunk_ids were made under; empty: not recorded
+    chunk_profile: str = ""
+
+    def __post_init__(self) -> None:
+        seen: set[str] = set()
+        for case in self.cases:
+            if case.case_id in seen:
+                raise InputError(
+                    f"dataset {self.dataset_id}: two cases are called {case.case_id!r}",
+                    code="invalid_dataset",
+                )
+            seen.add(case.case_id)
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any case, not with the order of its fields."""
+        return fingerprint([case_data(case) for case in self.cases])
+
+
+def case_data(case: EvalCase) -> Json:
+    """The case as JSON, without fields that say nothing."""
+    found: Json = {}
+    for item in fields(case):
+        value = getattr(case, item.name)
+        if item.name in ("expected_text", "expected_citations"):
+            value = [
+                {key: text for key in ("text", "file", "section") if (text := getattr(each, key))}
+                for each in value
+            ]
+        elif isinstance(value, tuple):
+            value = list(value)
+        elif isinstance(value, Mapping):
+            value = dict(value)
+        if value not in ("", [], {}, None) and not (item.name == "match" and value == "all"):
+            found[item.name] = value
+    return found
+
+
+# --- reading a case -----------------------------------------------------------------------------
+
+_FIELDS = {item.name for item in fields(EvalCase)}
+_TEXT_LISTS = ("tags", "expected_chunk_ids", "expected_files", "context_chunks")
+
+
+def parse_case(data: object, where: str) -> EvalCase:
+    """The case that a JSON or YAML object says. Raises InputError `invalid_dataset` that begins
+    with `where` for an unknown or missing field, a wrong type and a case that expects nothing.
+    """
+    if not isinstance(data, Mapping):
+        raise _invalid(where, f"a case is an object, not {type(data).__name__}")
+    if unknown := sorted(set(data) - _FIELDS):
+        raise _invalid(where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
+    for name in ("case_id", "query"):
+        if not isinstance(data.get(name), str) or not data[name].strip():
+            raise _invalid(where, f"`{name}` must be a text that is not empty")
+    found: dict[str, Any] = {"case_id": data["case_id"], "query": data["query"]}
+    for name in _TEXT_LISTS:
+        found[name] = _texts(data.get(name, ()), f"{where}, {name}")
+    for name in ("expected_text", "expected_citations"):
+        found[name] = tuple(
+            _expected(item, f"{where}, {name}") for item in _items(data.get(name, ()))
+        )
+    for name in ("relevance_doc", "relevance_chunk"):
+        found[name] = _grades(data.get(name, {}), f"{where}, {name}")
+    for name in ("expected_answer", "notes"):
+        found[name] = str(data.get(name) or "")
+    scope = data.get("doc_scope") or {}
+    if not isinstance(scope, Mapping):
+        raise _invalid(where, "`doc_scope` is a filter, such as {tags: api}")
+    found["doc_scope"] = dict(scope)
+    match = data.get("match", "all")
+    if match not in ("any", "all"):
+        raise _invalid(where, f"`match` is any or all, not {match!r}")
+    refuse = data.get("should_refuse")
+    if refuse is not None and not isinstance(refuse, bool):
+        raise _invalid(where, f"`should_refuse` is true or false, not {refuse!r}")
+    case = EvalCase(**found, match=match, should_refuse=refuse)
+    if not case.expects_something:
+        raise _invalid(
+            where,
+            f"case {case.case_id!r} expects nothing; give expected_text, expected_files,"
+            " expected_chunk_ids, expected_answer or should_refuse",
+        )
+    return case
+
+
+def _invalid(where: str, message: str) -> InputError:
+    return InputError(f"{where}: {message}", code="invalid_dataset")
+
+
+def _items(value: object) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
+
+
+def _texts(value: object, where: str) -> tuple[str, ...]:
+    found = _items(value)
+    if not all(isinstance(item, str) for item in found):
+        raise _invalid(where, f"a list of texts is wanted, not {value!r}")
+    return found
+
+
+def _expected(value: object, where: str) -> ExpectedText:
+    if isinstance(value, str):
+        value = {"text": value}
+    if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
+        raise _invalid(where, f"a text, or an object with `text`, is wanted, not {value!r}")
+    if not value["text"].strip():
+        raise _invalid(where, "an empty text stands everywhere")
+    if unknown := sorted(set(value) - {"text", "file", "section"}):
+        raise _invalid(where, f"unknown field {unknown[0]!r}; known: text, file, section")
+    return ExpectedText(**{key: str(item) for key, item in value.items()})
+
+
+def _grades(value: object, where: str) -> dict[str, int]:
+    if not isinstance(value, Mapping) or not all(
+        isinstance(grade, int) and not isinstance(grade, bool) and grade >= 0
+        for grade in value.values()
+    ):
+        raise _invalid(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
+    return {str(name): grade for name, grade in value.items()}

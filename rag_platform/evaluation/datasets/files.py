@@ -1,0 +1,98 @@
+"""Datasets that people write: cases as JSON lines or as YAML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from rag_platform.errors import InputError
+from rag_platform.evaluation.cases import K_VALUES, Dataset, parse_case
+from rag_platform.traits import Traits
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """One case on each line; its file's stem is the dataset_id."""
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
+
+    def load(self, source: Path) -> Dataset:
+        """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
+        cases = []
+        for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+            if not line.strip():
+                continue
+            where = f"{source.name}, line {number}"
+            try:
+                data = json.loads(line)
+            except ValueError as error:
+                raise InputError(f"{where} is not JSON: {error}", code="invalid_dataset") from error
+            cases.append(parse_case(data, where))
+        return Dataset(
+            dataset_id=source.stem, version=self.VERSION, cases=_some(cases, source.name)
+        )
+
+
+@dataclass(frozen=True)
+class Yaml:
+    """A list of cases, or an object with `dataset_id`, `version`, `k_values` and `cases`."""
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
+
+    def load(self, source: Path) -> Dataset:
+        """The dataset of a file. Raises InputError `invalid_dataset` naming the case."""
+        try:
+            data = yaml.safe_load(source.read_text(encoding="utf-8"))
+        except yaml.YAMLError as error:
+            raise InputError(
+                f"{source.name} is not YAML: {error}", code="invalid_dataset"
+            ) from error
+        head: Mapping[str, Any] = data if isinstance(data, Mapping) else {"cases": data}
+        known = {"dataset_id", "version", "k_values", "cases", "description"}
+        if unknown := sorted(set(head) - known):
+            raise InputError(
+                f"{source.name}: unknown field {unknown[0]!r}; known: {', '.join(sorted(known))}",
+                code="invalid_dataset",
+            )
+        listed = head.get("cases")
+        if not isinstance(listed, list):
+            raise InputError(
+                f"{source.name}: `cases` must be a list of cases", code="invalid_dataset"
+            )
+        cases = [
+            parse_case(item, f"{source.name}, case {number}")
+            for number, item in enumerate(listed, 1)
+        ]
+        return Dataset(
+            dataset_id=str(head.get("dataset_id") or source.stem),
+            version=str(head.get("version") or self.VERSION),
+            cases=_some(cases, source.name),
+            k_values=parse_k_values(head.get("k_values", K_VALUES), source.name),
+        )
+
+
+def parse_k_values(value: object, where: str) -> tuple[int, ...]:
+    """The cut-offs of a dataset. Raises InputError for what is no list of numbers from 1 on."""
+    if (
+        not isinstance(value, (list, tuple))
+        or not value
+        or not all(isinstance(k, int) and k > 0 for k in value)
+    ):
+        raise InputError(
+            f"{where}: `k_values` must be a list of numbers from 1 on, not {value!r}",
+            code="invalid_dataset",
+        )
+    return tuple(sorted(set(value)))
+
+
+def _some(cases: list[Any], name: str) -> tuple[Any, ...]:
+    if not cases:
+        raise InputError(f"{name} holds no cases", code="invalid_dataset")
+    return tuple(cases)

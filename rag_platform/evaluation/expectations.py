@@ -1,0 +1,130 @@
+"""Expectations: what users pinned of a library, as a developer pins behaviour by a unit test.
+
+One file of cases a namespace, `expectations/<namespace>.jsonl` under the data root, written anew
+and replaced with every change.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rag_platform.config.settings import fingerprint
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, parse_case
+from rag_platform.evaluation.results import CaseResult
+from rag_platform.storage.store import Store, write_text
+
+TOP = 3  # what is expected must be among so many hits
+VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether an expectation is met, and if not, why."""
+
+    case_id: str
+    query: str
+    met: bool
+    reason: str
+    trace_id: str
+
+
+def expectation(
+    query: str,
+    *,
+    file: str = "",
+    section: str = "",
+    text: str = "",
+    refuse: bool = False,
+) -> EvalCase:
+    """The case that says so; equal ones have one case_id. Raises InputError `usage` where nothing,
+    or both a passage and a refusal, is expected.
+    """
+    if refuse == bool(file or section or text):
+        raise InputError(
+            "say what is expected: --file (with --section or --text), or --refuse", code="usage"
+        )
+    if section and not text:
+        raise InputError("--section says where a --text must stand; give both", code="usage")
+    case = EvalCase(
+        case_id="",
+        query=query,
+        expected_text=(ExpectedText(text=text, file=file, section=section),) if text else (),
+        expected_files=(file,) if file and not text else (),
+        should_refuse=refuse or None,
+    )
+    return replace(case, case_id=f"exp_{fingerprint(case_data(case), length=8)}")
+
+
+def read_expectations(store: Store, namespace: str) -> Dataset:
+    """The expectations of a namespace, in the order they were made; none without a file."""
+    path = _path(store, namespace)
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    cases = tuple(
+        parse_case(json.loads(line), f"{path.name}, line {number}")
+        for number, line in enumerate(lines, 1)
+        if line.strip()
+    )
+    return Dataset(
+        dataset_id=f"expectations-{namespace}", version=VERSION, cases=cases, k_values=(TOP,)
+    )
+
+
+def add_expectation(store: Store, namespace: str, case: EvalCase) -> bool:
+    """Pin a case; False where it was pinned already."""
+    cases = read_expectations(store, namespace).cases
+    if any(known.case_id == case.case_id for known in cases):
+        return False
+    _write(store, namespace, (*cases, case))
+    return True
+
+
+def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
+    """The case that is no longer expected. Raises NotFoundError `unknown_expectation`."""
+    cases = read_expectations(store, namespace).cases
+    found = [case for case in cases if case.case_id == case_id]
+    if not found:
+        raise NotFoundError(
+            f"namespace {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
+            code="unknown_expectation",
+        )
+    _write(store, namespace, tuple(case for case in cases if case.case_id != case_id))
+    return found[0]
+
+
+def judge(result: CaseResult) -> Verdict:
+    """Whether the result of a case meets it: what is expected is among the first hits, a refusal
+    is one. A stale label is not met: what was pinned is gone.
+    """
+    hit = result.metrics.get(f"retrieval.hit_rate@{TOP}")
+    if result.error:
+        reason = result.error
+    elif result.stale:
+        reason = "; ".join(_GONE[label["reason"]] for label in result.stale)
+    elif hit is not None and hit < 1.0:
+        reason = f"not among the first {TOP} hits"
+    elif hit is None and result.metrics.get("refusal.right", 1.0) < 1.0:
+        reason = "answered, where a refusal is expected"
+    else:
+        reason = ""
+    return Verdict(result.case_id, result.query, not reason, reason, result.trace_id)
+
+
+_GONE = {
+    "document_gone": "the document is gone",
+    "text_gone": "the text is gone",
+    "chunk_gone": "the chunk is gone",
+}
+
+
+def _path(store: Store, namespace: str) -> Path:
+    return store.home / "expectations" / f"{namespace}.jsonl"
+
+
+def _write(store: Store, namespace: str, cases: tuple[EvalCase, ...]) -> None:
+    path = _path(store, namespace)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [json.dumps(case_data(case), ensure_ascii=False) for case in cases]
+    write_text(path, "".join(f"{line}\n" for line in lines))

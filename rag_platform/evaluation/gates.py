@@ -1,0 +1,333 @@
+"""Gates: whether a candidate may be published, judged by what it answers.
+
+A candidate is asked the gate's questions before anybody sees it, and compared with the published
+release question by question. What was lost is named with its cause.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from rag_platform.config.gates import GateConfig
+from rag_platform.evaluation.cases import Dataset, EvalCase
+from rag_platform.evaluation.expectations import judge
+from rag_platform.evaluation.metrics import mean, paired_bootstrap
+from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.ir import Json
+from rag_platform.retrieval.library import Lease, Library
+
+CHECK = "quality_gate"
+_COMPARED = ("retrieval.hit_rate@10", "retrieval.mrr@10", "retrieval.ndcg@10", "refusal.right")
+# smaller mean differences are nobody's reason to hold a release back; chosen by hand
+_TOLERANCE = 0.01
+# A document that keeps fewer of its chunks has been replaced: what was expected of it is lost. One
+# that keeps more was edited, and a label that it no longer satisfies is stale. Chosen by hand.
+_KEPT_SHARE = 0.5
+_TIMED_CASES = 8  # whose time says how many fit into `max_seconds`
+_SHOWN = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A question that the published release had right and the candidate has not."""
+
+    case_id: str
+    query: str
+    cause: str
+    before: str  # rank or state in the published release
+    after: str
+    trace_before: str
+    trace_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate says of a candidate; `reasons` are empty where it passes."""
+
+    dataset_id: str
+    run_id: str
+    baseline_run_id: str
+    reasons: tuple[str, ...]
+    lost: tuple[Lost, ...]
+    changes: tuple[str, ...]  # of config and documents between the two releases
+
+    @property
+    def passed(self) -> bool:
+        """True where nothing stands against it."""
+        return not self.reasons
+
+
+def judge_candidate(
+    library: Library,
+    namespace: str,
+    candidate_id: str,
+    published_id: str | None,
+    gates: Sequence[tuple[GateConfig, Dataset]],
+    expectations: Dataset | None,
+    store: ResultStore,
+) -> list[Verdict]:
+    """The verdict of every gate, that of the expectations last; each release is asked under the
+    config that it was built with.
+    """
+    with (
+        library.lease(namespace, candidate_id) as candidate,
+        library.lease(namespace, published_id) if published_id else nullcontext() as published,
+    ):
+        return _Judging(library, candidate, published, store).verdicts(gates, expectations)
+
+
+class _Judging:
+    def __init__(
+        self, library: Library, candidate: Lease, published: Lease | None, store: ResultStore
+    ) -> None:
+        self._library, self._store = library, store
+        self._candidate, self._published = candidate, published
+        self._changes = () if published is None else describe_changes(published, candidate)
+
+    def verdicts(
+        self, gates: Sequence[tuple[GateConfig, Dataset]], expectations: Dataset | None
+    ) -> list[Verdict]:
+        found = [self._judge(gate, dataset) for gate, dataset in gates]
+        if expectations is not None and expectations.cases:
+            found.append(self._judge_expectations(expectations))
+        return found
+
+    def _run(self, lease: Lease, dataset: Dataset) -> tuple[EvalRun, dict[str, CaseResult]]:
+        options = RunOptions(
+            namespace=lease.namespace,
+            release_id=lease.release_id,
+            strategy=self._library.config_id(lease.strategy),
+        )
+        run = evaluate(self._library, dataset, options, self._store)
+        return run, {result.case_id: result for result in self._store.cases(run.run_id)}
+
+    def _judge(self, gate: GateConfig, dataset: Dataset) -> Verdict:
+        dataset = self._sample(dataset, gate.max_seconds)
+        run, after = self._run(self._candidate, dataset)
+        baseline, before = (
+            (None, {}) if self._published is None else self._run(self._published, dataset)
+        )
+        lost = self._lost(dataset, before, after)
+        gone = {item.case_id for item in lost if after[item.case_id].stale}
+        values = _values(after, gone)
+        errors = [item.error for item in after.values() if item.error]
+        reasons = [f"{len(errors)} questions failed, the first with {errors[0]}"] if errors else []
+        for metric, least in gate.floors.items():
+            found = mean(values.get(metric, {}))
+            if found < least:
+                reasons.append(f"{metric} is {found:.3f}, the floor is {least:g}")
+        if gate.not_worse:
+            reasons += _significant_losses(_values(before, set()), values)
+        return Verdict(
+            dataset.dataset_id,
+            run.run_id,
+            baseline.run_id if baseline is not None else "",
+            tuple(reasons),
+            tuple(lost),
+            self._changes if reasons else (),
+        )
+
+    def _judge_expectations(self, dataset: Dataset) -> Verdict:
+        run, after = self._run(self._candidate, dataset)
+        missed = [verdict for item in after.values() if not (verdict := judge(item)).met]
+        lost = [Lost(v.case_id, v.query, v.reason, "", "not met", "", v.trace_id) for v in missed]
+        reasons = (f"{len(missed)} of {len(after)} expectations are not met",) if missed else ()
+        return Verdict(
+            dataset.dataset_id,
+            run.run_id,
+            "",
+            reasons,
+            tuple(lost),
+            self._changes if missed else (),
+        )
+
+    def _sample(self, dataset: Dataset, max_seconds: float | None) -> Dataset:
+        """The dataset, or as many of its cases as fit into the budget; those of equal size are the
+        same each time.
+        """
+        if max_seconds is None or len(dataset.cases) <= _TIMED_CASES:
+            return dataset
+        ordered = sorted(
+            dataset.cases, key=lambda case: hashlib.sha256(case.case_id.encode()).digest()
+        )
+        started = time.perf_counter()
+        self._run(
+            self._candidate, dataclasses.replace(dataset, cases=tuple(ordered[:_TIMED_CASES]))
+        )
+        each = (time.perf_counter() - started) / _TIMED_CASES
+        count = max(_TIMED_CASES, int(max_seconds / max(each, 1e-6)))
+        return dataclasses.replace(dataset, cases=tuple(ordered[:count]))
+
+    def _lost(
+        self,
+        dataset: Dataset,
+        before: Mapping[str, CaseResult],
+        after: Mapping[str, CaseResult],
+    ) -> list[Lost]:
+        found = []
+        for case in dataset.cases:
+            one, other = before.get(case.case_id), after[case.case_id]
+            if one is None or not (was := _rank(one)):
+                continue
+            cause = self._cause(case, one, other)
+            if cause:
+                found.append(
+                    Lost(
+                        case.case_id,
+                        case.query,
+                        cause,
+                        was,
+                        _rank(other) or "not found",
+                        one.trace_id,
+                        other.trace_id,
+                    )
+                )
+        return found
+
+    def _cause(self, case: EvalCase, before: CaseResult, after: CaseResult) -> str:
+        """Why a question that was right is not any more; empty where it is, or where its label is
+        stale because its document was edited.
+        """
+        if after.error:
+            return f"the question failed: {after.error}"
+        if after.stale and not before.stale:
+            reason = str(after.stale[0]["reason"])
+            if reason == "document_gone":
+                return "its document is gone"
+            replaced = self._replaced(before)
+            return f"the text of {replaced} was replaced" if replaced else ""
+        metric = "retrieval.hit_rate@10"
+        if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
+            return "its passage is there, but other passages come first"
+        return ""
+
+    def _replaced(self, before: CaseResult) -> str:
+        """The source_uri of the document that held the passage, where it kept less than half of its
+        chunks.
+        """
+        assert self._published is not None
+        retrieved = [item["chunk_id"] for item in before.artifacts.get("retrieved", ())]
+        old, new = self._published.release.catalog, self._candidate.release.catalog
+        for row in old.rows(retrieved).values():
+            ids = [chunk.chunk_id for chunk in old.chunks_of_version(row.chunk.version_id)]
+            if len(new.chunks(ids)) < _KEPT_SHARE * len(ids):
+                return row.source_uri
+        return ""
+
+
+def _rank(result: CaseResult) -> str:
+    """Where the first expected thing stood; empty where it was not among ten hits."""
+    if (mrr := result.metrics.get("retrieval.mrr@10")) is not None:
+        return f"rank {round(1 / mrr)}" if mrr else ""
+    if result.metrics.get("refusal.right") == 1.0:
+        return "refused"
+    return ""
+
+
+def _values(results: Mapping[str, CaseResult], lost: set[str]) -> dict[str, dict[str, float]]:
+    """Metric to the value of each case; a case that was lost with its document counts 0."""
+    found: dict[str, dict[str, float]] = {}
+    for result in results.values():
+        metrics: Mapping[str, float] = result.metrics
+        if result.case_id in lost:
+            metrics = {**metrics, **{name: 0.0 for name in _COMPARED if name != "refusal.right"}}
+        for name, value in metrics.items():
+            found.setdefault(name, {})[result.case_id] = value
+    return found
+
+
+def _significant_losses(
+    before: Mapping[str, Mapping[str, float]], after: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """What is worse than before by more than chance: the 95 % interval of the paired difference
+    lies below 0, and the mean below the tolerance.
+    """
+    found = []
+    for metric in _COMPARED:
+        shared = before.get(metric, {}).keys() & after.get(metric, {}).keys()
+        if not shared:
+            continue
+        difference = paired_bootstrap(
+            {case_id: after[metric][case_id] for case_id in shared},
+            {case_id: before[metric][case_id] for case_id in shared},
+        )
+        if difference.high < 0 and difference.value < -_TOLERANCE:
+            found.append(
+                f"{metric} falls by {-difference.value:.3f} over {len(shared)} questions (95 %"
+                f" {difference.low:+.3f} .. {difference.high:+.3f})"
+            )
+    return found
+
+
+def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
+    """What differs between two releases: keys of the config, and documents."""
+    old, new = before.release.manifest, after.release.manifest
+    found = [
+        f"config {key}: {_short(one)} -> {_short(other)}"
+        for key, one, other in _differences(old.strategy_config, new.strategy_config)
+    ]
+    documents = [
+        {version.partition("@")[0] for version in manifest.versions} for manifest in (old, new)
+    ]
+    gone, came = documents[0] - documents[1], documents[1] - documents[0]
+    changed = {
+        version.partition("@")[0] for version in new.versions if version not in old.versions
+    } - came
+    for what, names in (("gone", gone), ("new", came), ("changed", changed)):
+        if names:
+            found.append(f"{len(names)} documents {what}, first {sorted(names)[0]}")
+    return tuple(found)
+
+
+def _differences(before: Any, after: Any, key: str = "") -> list[tuple[str, Any, Any]]:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        return [
+            item
+            for name in sorted({*before, *after})
+            for item in _differences(
+                before.get(name), after.get(name), f"{key}.{name}" if key else str(name)
+            )
+        ]
+    return [] if before == after else [(key, before, after)]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def verdict_data(verdict: Verdict) -> Json:
+    """A verdict as JSON."""
+    return {**dataclasses.asdict(verdict), "passed": verdict.passed}
+
+
+def verdict_markdown(verdict: Verdict) -> str:
+    """What a gate says, the lost questions with their causes, and what changed."""
+    head = f"{verdict.dataset_id}: {'passed' if verdict.passed else 'FAILED'}"
+    if verdict.passed:
+        return head
+    lost = [
+        f"- {item.case_id}: {item.query} ({item.before or 'pinned'} -> {item.after}): {item.cause}"
+        for item in verdict.lost[:_SHOWN]
+    ]
+    more = len(verdict.lost) - len(lost)
+    return "\n".join(
+        [
+            head,
+            *(f"- {reason}" for reason in verdict.reasons),
+            *(["lost:", *lost] if lost else []),
+            *([f"- and {more} more"] if more > 0 else []),
+            *(
+                ["what changed:", *(f"- {change}" for change in verdict.changes)]
+                if verdict.changes
+                else []
+            ),
+        ]
+    )

@@ -1,0 +1,203 @@
+"""What of a release a case expects: labels, and the chunks or documents that satisfy each."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from rag_platform.errors import InputError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.quotes import fold, holds, is_of_file
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.ir import Chunk, Hit
+
+_INDEXED = re.compile(r"(.+):(\d+)")  # chunk `idx` of a document that the dataset brought along
+_PAGE = re.compile(r"(.+)#p(\d+)")  # a page of a document
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A label that nothing in the release satisfies any more, and why."""
+
+    label: str
+    reason: str  # document_gone | text_gone | chunk_gone
+
+
+@dataclass(slots=True)
+class Labels:
+    """The labels of one case: `grades` by label, and which labels a chunk satisfies. Labels of
+    documents are satisfied by any of their chunks.
+    """
+
+    unit: str  # chunk | document | page
+    grades: dict[str, int] = field(default_factory=dict)
+    chunks: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    documents: dict[str, str] = field(default_factory=dict)  # doc_id: label
+    stale: list[Stale] = field(default_factory=list)
+
+    def rank(self, hits: Sequence[Hit]) -> list[str]:
+        """What was found, best first, each thing once: labels where a hit satisfies some, else the
+        hit's own chunk, document or page.
+        """
+        found: dict[str, None] = {}
+        for hit in hits:
+            found |= dict.fromkeys(self._names(hit))
+        return list(found)
+
+    def _names(self, hit: Hit) -> list[str]:
+        if self.unit == "chunk":
+            return sorted(self.chunks.get(hit.chunk_id, ())) or [hit.chunk_id]
+        name = self.documents.get(hit.doc_id, hit.doc_id)
+        if self.unit == "document":
+            return [name]
+        first, last = hit.page_range or (0, 0)
+        return [f"{name}#p{page}" for page in range(first, last + 1)]
+
+
+class LabelReader:
+    """Finds the labels of cases in a release; documents are read once for all cases."""
+
+    def __init__(self, catalog: CatalogReader, dataset: Dataset, chunk_profile: str) -> None:
+        self._catalog = catalog
+        self._dataset = dataset
+        self._chunk_profile = chunk_profile
+        self._uris = {
+            doc_id: (source_uri, version_id)
+            for doc_id, source_uri, version_id in _documents(catalog)
+        }
+        self._by_name: dict[str, list[str]] = defaultdict(list)
+        for doc_id, (uri, _) in self._uris.items():
+            for name in {doc_id, uri.rsplit("/", 1)[-1], _stem(uri)}:
+                self._by_name[name].append(doc_id)
+        self._chunks: dict[str, list[tuple[Chunk, str]]] = {}
+
+    def read(self, case: EvalCase) -> Labels:
+        """The labels of a case, those that are stale apart."""
+        if case.unit == "document":
+            return self._read_documents(case)
+        labels = Labels("chunk")
+        for number, expected in enumerate(case.expected_text):
+            label = "text" if case.match == "any" else f"text {number + 1}"
+            self._read_text(labels, label, expected)
+        if case.match == "any" and "text" in labels.grades:
+            labels.stale.clear()  # another of the texts is there
+        for name, grade in {
+            **dict.fromkeys(case.expected_chunk_ids, 1),
+            **case.relevance_chunk,
+        }.items():
+            self._read_chunk(labels, name, grade)
+        return labels
+
+    def _read_text(self, labels: Labels, label: str, expected: ExpectedText) -> None:
+        documents = self._owners(expected.file) if expected.file else list(self._uris)
+        found = {
+            chunk_id
+            for doc_id in documents
+            for chunk_id in find_quote(self._folded(doc_id), expected)
+        }
+        if found:
+            labels.grades[label] = 1
+            for chunk_id in found:
+                labels.chunks[chunk_id].add(label)
+        else:
+            labels.stale.append(Stale(label, "text_gone" if documents else "document_gone"))
+
+    def _read_chunk(self, labels: Labels, name: str, grade: int) -> None:
+        chunk_id = name
+        if (indexed := _INDEXED.fullmatch(name)) and self._dataset.load_documents is not None:
+            chunk_id = self._chunk_at(indexed[1], int(indexed[2]))
+        if chunk_id and self._catalog.chunks([chunk_id]):
+            labels.grades[name] = grade
+            labels.chunks[chunk_id].add(name)
+        else:
+            labels.stale.append(Stale(name, "chunk_gone"))
+
+    def _chunk_at(self, file: str, index: int) -> str:
+        """The id of a document's chunk by its place. Raises InputError `misaligned_labels` where
+        the labels were made under another way of cutting.
+        """
+        recorded = self._dataset.chunk_profile
+        if recorded and recorded != self._chunk_profile:
+            raise InputError(
+                f"dataset {self._dataset.dataset_id} numbers chunks as the profile {recorded} cuts"
+                f" them; this release has {self._chunk_profile}. Label texts instead of numbers, or"
+                " evaluate a strategy that cuts alike",
+                code="misaligned_labels",
+            )
+        for doc_id in self._owners(file):
+            for chunk, _ in self._folded(doc_id):
+                if chunk.chunk_index == index:
+                    return chunk.chunk_id
+        return ""
+
+    def _read_documents(self, case: EvalCase) -> Labels:
+        grades = {**dict.fromkeys(case.expected_files, 1), **case.relevance_doc}
+        pages = [bool(_PAGE.fullmatch(name)) for name in grades]
+        labels = Labels("page" if pages and all(pages) else "document")
+        if labels.unit == "page":
+            labels.documents = {doc_id: _stem(uri) for doc_id, (uri, _) in self._uris.items()}
+            known = set(labels.documents.values())
+        for name, grade in grades.items():
+            if labels.unit == "page":
+                there = name.rpartition("#p")[0] in known
+            else:
+                owners = self._owners(name)
+                labels.documents |= dict.fromkeys(owners, name)
+                there = bool(owners)
+            # of documents that come with the labels none can be gone
+            if there or self._dataset.load_documents is not None:
+                labels.grades[name] = grade
+            elif grade:
+                labels.stale.append(Stale(name, "document_gone"))
+        return labels
+
+    def _owners(self, file: str) -> list[str]:
+        """doc_ids of the documents that a doc_id, a file, the end of a path or a stem names."""
+        return [
+            doc_id
+            for doc_id in self._by_name.get(file.rsplit("/", 1)[-1], ())
+            if "/" not in file or is_of_file(self._uris[doc_id][0], file)
+        ]
+
+    def _folded(self, doc_id: str) -> list[tuple[Chunk, str]]:
+        """The chunks of a document with their folded texts, in reading order."""
+        found = self._chunks.get(doc_id)
+        if found is None:
+            chunks = self._catalog.chunks_of_version(self._uris[doc_id][1])
+            found = self._chunks[doc_id] = [(chunk, fold(chunk.chunk_text)) for chunk in chunks]
+        return found
+
+
+def find_quote(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> list[str]:
+    """Ids of the chunks of a document that hold the expected text; of two neighbours where it
+    begins in one and ends in the next. Chunks come with their folded texts.
+    """
+    section = fold(expected.section).lower()
+    inside = [
+        (chunk, text)
+        for chunk, text in chunks
+        if not section or section in fold(chunk.section_path).lower()
+    ]
+    found = [chunk.chunk_id for chunk, text in inside if holds(text, expected.text)]
+    if found:
+        return found
+    for (one, _), (other, _) in pairwise(inside):
+        overlap = max(0, one.norm_end - other.norm_start)
+        if holds(fold(f"{one.chunk_text}\n{other.chunk_text[overlap:]}"), expected.text):
+            return [one.chunk_id, other.chunk_id]
+    return []
+
+
+def _documents(catalog: CatalogReader) -> list[tuple[str, str, str]]:
+    """doc_id, source_uri and version of every document of a release."""
+    return [
+        (version.doc_id, version.source_uri, version.version_id)
+        for version in catalog.versions().values()
+    ]
+
+
+def _stem(source_uri: str) -> str:
+    return source_uri.rsplit("/", 1)[-1].rpartition(".")[0]

@@ -1,0 +1,107 @@
+"""A recorded question asked again: the same ranking, or what explains the difference."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from rag_platform.answering.engine import answer
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.gates import describe_changes
+from rag_platform.ir import Json, QueryRequest
+from rag_platform.retrieval.library import Lease, Library
+
+_FIELDS = {field.name for field in dataclasses.fields(QueryRequest)}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """The rankings then and now, and why they differ; `reasons` are empty where they are equal."""
+
+    trace_id: str
+    release_id: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    reasons: tuple[str, ...]
+    new_trace_id: str
+
+    @property
+    def same(self) -> bool:
+        """True where both rankings are equal."""
+        return self.before == self.after
+
+
+def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str = "") -> Replay:
+    """Ask the question of a trace (as `trace_reader.show` reads it) of the release and under the
+    config that it records, or of others.
+
+    Raises InputError `not_replayable` for a trace without a question or ranking, NotFoundError
+    where the release or the config is no longer kept.
+    """
+    recorded = trace.get("attrs", {})
+    request = recorded.get("request") or {}
+    text = str(request.get("text") or "")
+    if trace.get("trace_type") != "query" or "ranked_chunk_ids" not in recorded or not text:
+        raise InputError(
+            f"{trace['trace_id']} cannot be asked again: it records no question with its ranking",
+            code="not_replayable",
+        )
+    if len(request.get("namespaces") or ()) > 1:
+        raise InputError(
+            f"{trace['trace_id']} asked several namespaces; only a question to one can be replayed",
+            code="not_replayable",
+        )
+    then = str(recorded["release_id"])
+    asked = release_id or then
+    config = strategy or str(trace["strategy_config_id"])
+    values = {name: value for name, value in request.items() if name in _FIELDS}
+    values["namespaces"] = tuple(values.get("namespaces") or ())
+    again = answer(library, QueryRequest(**{**values, "release_id": asked, "strategy": config}))
+    before = tuple(recorded["ranked_chunk_ids"])
+    after = tuple(hit.chunk_id for hit in again.hits)
+    namespace = str(request["namespace"])
+    reasons = (
+        ()
+        if before == after
+        else _explain(library, namespace, then, asked, before, after, strategy)
+    )
+    return Replay(str(trace["trace_id"]), asked, before, after, reasons, again.trace_id)
+
+
+def _explain(
+    library: Library,
+    namespace: str,
+    then: str,
+    asked: str,
+    before: tuple[str, ...],
+    after: tuple[str, ...],
+    strategy: str,
+) -> tuple[str, ...]:
+    """Every difference with its cause."""
+    reasons = []
+    with library.lease(namespace, asked) as lease:
+        hidden = library.hidden_chunks(lease) & set(before)
+        if hidden:
+            reasons.append(f"{len(hidden)} hits were deleted since")
+        missing = set(before) - lease.release.catalog.chunks(before).keys()
+        if missing:
+            reasons.append(f"{len(missing)} hits are not in release {asked}")
+        new = [chunk_id for chunk_id in after if chunk_id not in before]
+        if strategy:
+            reasons.append(f"asked as strategy {strategy}")
+        if asked != then:
+            reasons += _between(library, namespace, then, lease)
+        if not reasons:
+            reasons.append(
+                f"the same release and config gave {len(new)} other hits, or another order: a"
+                " stage that failed then or now, another version of the program or of a model"
+            )
+    return tuple(reasons)
+
+
+def _between(library: Library, namespace: str, then: str, lease: Lease) -> list[str]:
+    try:
+        with library.lease(namespace, then) as old:
+            return [f"since then: {change}" for change in describe_changes(old, lease)]
+    except NotFoundError:
+        return [f"release {then} is no longer kept, so what changed since cannot be named"]

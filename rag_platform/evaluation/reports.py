@@ -1,0 +1,110 @@
+"""Runs and comparisons as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rag_platform.evaluation.comparing import Comparison, Flip
+from rag_platform.evaluation.results import CaseResult, EvalRun
+
+_MOST_CASES = 20
+
+
+def list_markdown(runs: Sequence[EvalRun]) -> str:
+    """One line a run, newest first."""
+    if not runs:
+        return "no evaluation yet; `rag eval run --dataset FILE` makes one"
+    rows = [
+        f"| {run.run_id} | {run.started_at[:19]} | {run.dataset_id} | {run.strategy} |"
+        f" {run.release_id} | {run.cases} | {_headline(run)} |"
+        for run in runs
+    ]
+    head = "| run | started | dataset | strategy | release | cases | |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows])
+
+
+def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
+    """The metrics of a run with their intervals, and the cases that missed."""
+    rows = [
+        f"| {name} | {item['value']:.4f} | {item['low']:.3f} .. {item['high']:.3f} |"
+        f" {item['cases']:.0f} |"
+        for name, item in run.aggregates.items()
+    ]
+    notes = [
+        f"{run.reused} of {run.cases} results taken over from earlier runs" if run.reused else "",
+        f"{run.failed} questions failed and count 0" if run.failed else "",
+        f"{run.figures.get('stale_labels')} labels are stale and count for nothing"
+        if run.figures.get("stale_labels")
+        else "",
+        f"{run.figures.get('unmeasured')} cases could not be measured"
+        if run.figures.get("unmeasured")
+        else "",
+    ]
+    missed = [
+        f"- {result.case_id}: {result.query} ({result.error or _missed(result)})"
+        for result in list(worst)[:_MOST_CASES]
+    ]
+    return "\n".join(
+        [
+            f"# {run.dataset_id}, strategy {run.strategy}",
+            "",
+            f"run {run.run_id}, {run.started_at[:19]}, namespace {run.namespace}, release"
+            f" {run.release_id}, {run.mode}, {run.cases} cases, profile {run.eval_profile_id}",
+            "",
+            "| metric | mean | 95 % | cases |",
+            "|---|---|---|---|",
+            *rows,
+            *(f"\n{note}." for note in notes if note),
+            *(["", "Missed:", *missed] if missed else []),
+        ]
+    )
+
+
+def compare_markdown(found: Comparison) -> str:
+    """The differences with their intervals, then the cases that flipped."""
+    rows = [
+        f"| {name} | {found.before.aggregates[name]['value']:.4f} |"
+        f" {found.after.aggregates[name]['value']:.4f} | {item.value:+.4f} |"
+        f" {item.low:+.4f} .. {item.high:+.4f} | {found.paired[name]} |"
+        for name, item in found.differences.items()
+    ]
+    return "\n".join(
+        [
+            f"# {found.before.dataset_id}: {found.before.strategy} on {found.before.release_id},"
+            f" then {found.after.strategy} on {found.after.release_id}",
+            "",
+            "| metric | before | after | difference | 95 % | cases |",
+            "|---|---|---|---|---|---|",
+            *rows,
+            *_flip_lines("Worse", found.worse),
+            *_flip_lines("Better", found.better),
+        ]
+    )
+
+
+def _flip_lines(title: str, flips: Sequence[Flip]) -> list[str]:
+    if not flips:
+        return []
+    lines = [
+        f"- {flip.case_id}: {flip.query} ({flip.metric} {flip.before:.2f} -> {flip.after:.2f},"
+        f" traces {flip.trace_before} and {flip.trace_after})"
+        for flip in flips[:_MOST_CASES]
+    ]
+    more = len(flips) - len(lines)
+    return ["", f"{title} ({len(flips)}):", *lines, *([f"- and {more} more"] if more else [])]
+
+
+def _headline(run: EvalRun) -> str:
+    if run.status != "done":
+        return run.status
+    wanted = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
+    return ", ".join(
+        f"{name.rpartition('.')[2]} {run.aggregates[name]['value']:.3f}"
+        for name in wanted
+        if name in run.aggregates
+    )
+
+
+def _missed(result: CaseResult) -> str:
+    low = [f"{name} {value:.2f}" for name, value in result.metrics.items() if value < 0.5]
+    return ", ".join(low[:3])

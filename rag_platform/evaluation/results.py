@@ -1,0 +1,237 @@
+"""What an evaluation found: one record for each case and one for the run, kept in SQLite.
+
+`evaluations.sqlite` under the data root holds them. A case result is keyed by all that it depends
+on, so that a later run takes it over, and a run that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rag_platform.errors import NotFoundError, SchemaVersionError
+from rag_platform.ir import Json
+from rag_platform.storage.records import parse_json
+from rag_platform.storage.sqlite_files import connect
+
+SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS eval_runs (
+    run_id TEXT PRIMARY KEY, started_at TEXT NOT NULL, ended_at TEXT NOT NULL,
+    status TEXT NOT NULL, dataset_id TEXT NOT NULL, dataset_version TEXT NOT NULL,
+    dataset_fingerprint TEXT NOT NULL, namespace TEXT NOT NULL, release_id TEXT NOT NULL,
+    strategy TEXT NOT NULL, strategy_config_id TEXT NOT NULL, eval_profile_id TEXT NOT NULL,
+    metric_set_ids TEXT NOT NULL, judge_profile_id TEXT NOT NULL, mode TEXT NOT NULL,
+    cases INTEGER NOT NULL, reused INTEGER NOT NULL, failed INTEGER NOT NULL,
+    aggregates TEXT NOT NULL, figures TEXT NOT NULL, providers TEXT NOT NULL);
+CREATE INDEX IF NOT EXISTS eval_runs_by_time ON eval_runs (started_at);
+CREATE TABLE IF NOT EXISTS eval_case_results (
+    run_id TEXT NOT NULL, case_id TEXT NOT NULL, position INTEGER NOT NULL, key TEXT NOT NULL,
+    query TEXT NOT NULL, tags TEXT NOT NULL, metrics TEXT NOT NULL, stale TEXT NOT NULL,
+    error TEXT NOT NULL, trace_id TEXT NOT NULL, artifacts TEXT NOT NULL,
+    PRIMARY KEY (run_id, case_id));
+CREATE INDEX IF NOT EXISTS eval_case_results_by_key ON eval_case_results (key);
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """How one case went. `metrics` by flat name; what could not be measured is absent."""
+
+    case_id: str
+    position: int  # of the case in the dataset
+    key: str  # fingerprint of all that the result depends on
+    query: str
+    tags: tuple[str, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    stale: tuple[Json, ...] = ()  # labels that nothing satisfies any more, with the reason
+    error: str = ""  # code and message where the question failed
+    trace_id: str = ""
+    artifacts: Json = field(default_factory=dict)  # ids and figures, no words of a document
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalRun:
+    """One run over a dataset."""
+
+    run_id: str
+    started_at: str
+    ended_at: str = ""
+    status: str = "running"  # running | done
+    dataset_id: str
+    dataset_version: str
+    dataset_fingerprint: str
+    namespace: str
+    release_id: str
+    strategy: str
+    strategy_config_id: str
+    eval_profile_id: str
+    metric_set_ids: tuple[str, ...]
+    judge_profile_id: str = ""
+    mode: str
+    cases: int = 0
+    reused: int = 0  # case results that an earlier run had
+    failed: int = 0  # cases whose question failed
+    # name: {value, low, high, cases} over the cases that have it
+    aggregates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    figures: Json = field(default_factory=dict)  # seconds, latency percentiles, counts of labels
+    providers: Json = field(default_factory=dict)  # kind: {id, version}
+
+
+_JSON = {
+    "metric_set_ids",
+    "aggregates",
+    "figures",
+    "providers",
+    "tags",
+    "metrics",
+    "stale",
+    "artifacts",
+}
+_RUN_COLUMNS = tuple(EvalRun.__dataclass_fields__)
+_CASE_COLUMNS = tuple(CaseResult.__dataclass_fields__)
+
+
+class ResultStore:
+    """Runs and case results under one data root; safe between threads. Where nothing was ever
+    evaluated, one that is only read (`create` is false) is empty and leaves no file behind.
+    """
+
+    def __init__(self, home: Path, *, create: bool = True) -> None:
+        self._path = home / "evaluations.sqlite"
+        self._lock = threading.Lock()
+        if create:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+        there = create or self._path.is_file()
+        self._db = connect(self._path if there else Path(":memory:"), timeout=60)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise SchemaVersionError(
+                f"{self._path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade"
+            )
+        self._db.executescript(_SCHEMA)
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def close(self) -> None:
+        """Close the database."""
+        with self._lock:
+            self._db.close()
+
+    def put_run(self, run: EvalRun) -> None:
+        """Write a run, or write it anew."""
+        self._write("eval_runs", _RUN_COLUMNS, [run])
+
+    def put_cases(self, run_id: str, results: Iterable[CaseResult]) -> None:
+        """Write case results of a run, in one transaction."""
+        self._write("eval_case_results", _CASE_COLUMNS, results, run_id=run_id)
+
+    def run(self, run_id: str) -> EvalRun:
+        """A run by its id or its beginning. Raises NotFoundError `unknown_run`."""
+        rows = self._read(
+            f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE run_id = ? OR run_id LIKE ?"
+            " ORDER BY started_at DESC",
+            (run_id, f"{run_id}%"),
+        )
+        found: list[EvalRun] = [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
+        exact = [run for run in found if run.run_id == run_id] or found
+        if len(exact) != 1:
+            raise NotFoundError(
+                f"{'several runs begin' if exact else 'no run begins'} with {run_id!r}; see"
+                " `rag eval list`",
+                code="unknown_run",
+            )
+        return exact[0]
+
+    def runs(
+        self, *, dataset_id: str = "", namespace: str = "", limit: int = 50, before: str = ""
+    ) -> list[EvalRun]:
+        """Runs, newest first: at most `limit` of those that started before `before`."""
+        where, values = ["started_at < ?"], [before or "9999"]
+        for name, value in (("dataset_id", dataset_id), ("namespace", namespace)):
+            if value:
+                where.append(f"{name} = ?")
+                values.append(value)
+        rows = self._read(
+            f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE {' AND '.join(where)}"
+            " ORDER BY started_at DESC, run_id LIMIT ?",
+            (*values, limit),
+        )
+        return [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
+
+    def cases(self, run_id: str) -> Iterator[CaseResult]:
+        """The case results of a run in the dataset's order, a part at a time."""
+        position = -1
+        while rows := self._read(
+            f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE run_id = ? AND"
+            " position > ? ORDER BY position LIMIT 500",
+            (run_id, position),
+        ):
+            for row in rows:
+                found: CaseResult = _restore(CaseResult, _CASE_COLUMNS, row)
+                position = found.position
+                yield found
+
+    def known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
+        """Earlier results by key, failed ones apart."""
+        wanted = list(keys)
+        found: dict[str, CaseResult] = {}
+        for start in range(0, len(wanted), 500):
+            part = wanted[start : start + 500]
+            for row in self._read(
+                f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE key IN"
+                f" ({','.join('?' * len(part))}) AND error = ''",
+                part,
+            ):
+                result: CaseResult = _restore(CaseResult, _CASE_COLUMNS, row)
+                found[result.key] = result
+        return found
+
+    def _write(
+        self, table: str, columns: tuple[str, ...], records: Iterable[Any], **more: str
+    ) -> None:
+        names = [*more, *columns]
+        rows = [
+            [*more.values(), *(_stored(name, getattr(record, name)) for name in columns)]
+            for record in records
+        ]
+        with self._lock, self._transaction():
+            self._db.executemany(
+                f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES"
+                f" ({', '.join('?' * len(names))})",
+                rows,
+            )
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def _read(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
+        with self._lock:
+            return self._db.execute(sql, tuple(values)).fetchall()
+
+
+def _stored(name: str, value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False) if name in _JSON else value
+
+
+def _restore(record: type[Any], columns: tuple[str, ...], row: tuple[Any, ...]) -> Any:
+    values = {
+        name: parse_json(value) if name in _JSON else value
+        for name, value in zip(columns, row, strict=True)
+    }
+    for name in ("metric_set_ids", "tags", "stale"):
+        if name in values:
+            values[name] = tuple(values[name])
+    return record(**values)

@@ -1,0 +1,263 @@
+"""One evaluation run: every case asked of the one engine, measured, and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import Settings, fingerprint
+from rag_platform.errors import InputError, RagError
+from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
+from rag_platform.evaluation.labels import LabelReader
+from rag_platform.evaluation.metric_sets import METRIC_SETS, Judged, compute
+from rag_platform.evaluation.metrics import bootstrap
+from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.ir import Json, QueryRequest, QueryResult
+from rag_platform.retrieval.library import Lease, Library
+
+Mode = Literal["retrieval_only", "end_to_end"]
+MODES: tuple[Mode, ...] = ("retrieval_only", "end_to_end")
+_SETS: Mapping[Mode, tuple[str, ...]] = {
+    "retrieval_only": ("retrieval",),
+    "end_to_end": ("retrieval", "answers"),
+}
+OnProgress = Callable[[int, int], None]  # cases done, all cases
+
+_BATCH = 64  # cases asked, measured and committed together: what a killed run loses
+_TOP_K = 10
+_THREADS = min(8, os.cpu_count() or 1)  # fewer than make a library give something up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """What a run asks for beside its dataset."""
+
+    namespace: str
+    mode: Mode = "end_to_end"
+    strategy: str | None = None  # of the questions; None takes that of the release
+    release_id: str | None = None  # None asks the published one
+    metric_sets: tuple[str, ...] = ()  # none named: all that the mode can be measured by
+    reuse: bool = True  # take over results that depend on nothing that changed
+
+
+def without_caches(settings: Settings) -> Settings:
+    """Settings under which every question is really asked."""
+    caches = settings.caches.model_copy(update={"retrievals": 0, "responses": 0})
+    return settings.model_copy(update={"caches": caches})
+
+
+def evaluate(
+    library: Library,
+    dataset: Dataset,
+    options: RunOptions,
+    store: ResultStore,
+    *,
+    on_progress: OnProgress | None = None,
+) -> EvalRun:
+    """The finished run. Case results are committed as they come, so a run that was killed goes on
+    where it was when it is asked for again.
+
+    Raises InputError for an unknown metric set or mode, NotFoundError for what cannot be asked;
+    an error of one question is that case's `error`.
+    """
+    if options.mode not in MODES:
+        raise InputError(
+            f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
+        )
+    for name in options.metric_sets:
+        if name not in METRIC_SETS:
+            raise InputError(
+                f"unknown metric set {name!r}; known: {', '.join(METRIC_SETS)}",
+                code="unknown_metric",
+            )
+    with library.lease(options.namespace, options.release_id) as lease:
+        return _Run(library, dataset, options, store, lease).finish(on_progress)
+
+
+class _Run:
+    def __init__(
+        self,
+        library: Library,
+        dataset: Dataset,
+        options: RunOptions,
+        store: ResultStore,
+        lease: Lease,
+    ) -> None:
+        self._library, self._dataset, self._options = library, dataset, options
+        self._store, self._lease = store, lease
+        self._metric_sets = options.metric_sets or _SETS[options.mode]
+        strategy = library.query_strategy(lease, options.strategy)
+        config_id = library.config_id(strategy)
+        manifest = lease.release.manifest
+        self._labels = LabelReader(
+            lease.release.catalog, dataset, manifest.profiles.get("chunks", "")
+        )
+        versions = tuple(f"{name}@{METRIC_SETS[name][0]}" for name in self._metric_sets)
+        profile = fingerprint(config_id, dataset.fingerprint, versions, options.mode)
+        hidden = library.hidden_names(lease)
+        self._basis = (lease.release_id, sorted(hidden), config_id, versions, options.mode)
+        self._run = EvalRun(
+            run_id=f"eval_{uuid.uuid4().hex[:12]}",
+            started_at=_now(),
+            dataset_id=dataset.dataset_id,
+            dataset_version=dataset.version,
+            dataset_fingerprint=dataset.fingerprint,
+            namespace=options.namespace,
+            release_id=lease.release_id,
+            strategy=strategy.name,
+            strategy_config_id=config_id,
+            eval_profile_id=f"evp_{profile}",
+            metric_set_ids=versions,
+            mode=options.mode,
+            cases=len(dataset.cases),
+        )
+
+    def finish(self, on_progress: OnProgress | None) -> EvalRun:
+        self._store.put_run(self._run)
+        started, done, reused = time.perf_counter(), 0, 0
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for part in _parts(list(enumerate(self._dataset.cases)), _BATCH):
+                keys = {case.case_id: self._key(case) for _, case in part}
+                known = self._store.known(keys.values()) if self._options.reuse else {}
+                fresh = [item for item in part if keys[item[1].case_id] not in known]
+                results = [
+                    dataclasses.replace(
+                        known[keys[case.case_id]], case_id=case.case_id, position=position
+                    )
+                    for position, case in part
+                    if keys[case.case_id] in known
+                ]
+                reused += len(results)
+                results += self._ask(pool, fresh, keys)
+                self._store.put_cases(self._run.run_id, results)
+                done += len(part)
+                if on_progress is not None:
+                    on_progress(done, len(self._dataset.cases))
+        aggregates, figures, failed = summarise(self._store.cases(self._run.run_id))
+        run = dataclasses.replace(
+            self._run,
+            ended_at=_now(),
+            status="done",
+            reused=reused,
+            failed=failed,
+            aggregates=aggregates,
+            figures={**figures, "seconds": round(time.perf_counter() - started, 3)},
+        )
+        self._store.put_run(run)
+        return run
+
+    def _key(self, case: EvalCase) -> str:
+        """Fingerprint of all that the case's result depends on."""
+        return fingerprint(*self._basis, self._dataset.k_values, case_data(case))
+
+    def _ask(
+        self,
+        pool: ThreadPoolExecutor,
+        part: Sequence[tuple[int, EvalCase]],
+        keys: dict[str, str],
+    ) -> list[CaseResult]:
+        asked = list(pool.map(lambda item: self._answer(item[1]), part))
+        metrics = compute([item for item, _ in asked], self._dataset.k_values, self._metric_sets)
+        return [
+            CaseResult(
+                case_id=case.case_id,
+                position=position,
+                key=keys[case.case_id],
+                query=case.query,
+                tags=case.tags,
+                metrics=metrics[case.case_id],
+                stale=tuple(dataclasses.asdict(label) for label in item.labels.stale),
+                error=error,
+                trace_id=item.result.trace_id,
+                artifacts=_artifacts(item.result),
+            )
+            for (position, case), (item, error) in zip(part, asked, strict=True)
+        ]
+
+    def _answer(self, case: EvalCase) -> tuple[Judged, str]:
+        """The case with its result, and what went wrong: a question that fails has no hits."""
+        labels = self._labels.read(case)
+        request = QueryRequest(
+            case.query,
+            self._options.namespace,
+            top_k=max(_TOP_K, *self._dataset.k_values),
+            filters=dict(case.doc_scope),
+            release_id=self._lease.release_id,
+            strategy=self._options.strategy,
+            answer=self._options.mode == "end_to_end",
+            # documents are ranked by their best chunk; pages and chunks each by themselves
+            max_per_document={"document": 1, "page": 0}.get(labels.unit),
+        )
+        try:
+            return Judged(case, labels, answer(self._library, request)), ""
+        except RagError as error:
+            trace_id = str(error.details.get("trace_id", ""))
+            empty = QueryResult("", (), (), 0.0, "none", {}, None, self._lease.release_id, trace_id)
+            return Judged(case, labels, empty), f"{error.code}: {error.message}"
+
+
+def _artifacts(result: QueryResult) -> Json:
+    """Evidence of how a result came about: ids and figures, no words of any document, so that no
+    deletion has to look here.
+    """
+    return {
+        "retrieved": [
+            {"chunk_id": hit.chunk_id, "score": round(hit.score, 6), "source": hit.source}
+            for hit in result.hits
+        ],
+        "answered": result.answered,
+        "confidence": result.confidence,
+        "citations": [citation.chunk_id for citation in result.citations],
+        "asset_ids": sorted({asset for hit in result.hits for asset in hit.asset_ids}),
+        "effective_mode": result.effective_mode,
+        "flags": sorted(name for name, value in result.flags.items() if value is True),
+        "usage": result.usage,
+    }
+
+
+def summarise(
+    results: Iterator[CaseResult],
+) -> tuple[dict[str, dict[str, float]], Json, int]:
+    """Means of every metric with their 95 % interval over the cases that have it, counts of stale
+    labels, and the number of cases that failed.
+    """
+    values: dict[str, dict[str, float]] = {}
+    failed = stale = unlabelled = 0
+    for result in results:
+        failed += bool(result.error)
+        stale += len(result.stale)
+        unlabelled += not result.metrics
+        for name, value in result.metrics.items():
+            values.setdefault(name, {})[result.case_id] = value
+    aggregates = {}
+    for name in sorted(values):
+        interval = bootstrap(values[name])
+        aggregates[name] = {
+            "value": interval.value,
+            "low": interval.low,
+            "high": interval.high,
+            "cases": float(len(values[name])),
+        }
+    return aggregates, {"stale_labels": stale, "unmeasured": unlabelled}, failed
+
+
+def _parts(
+    items: Sequence[tuple[int, EvalCase]], size: int
+) -> Iterator[Sequence[tuple[int, EvalCase]]]:
+    for start in itertools.count(0, size):
+        if start >= len(items):
+            return
+        yield items[start : start + size]
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,127 @@
+"""`rag eval` and `rag expect` as a user calls them, over a published library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rag_platform.cli.main import main
+from rag_platform_tests.conftest import PORTS, Shelf
+
+
+@pytest.fixture
+def published(shelf: Shelf, tmp_path: Path) -> Shelf:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "ports.md").write_text(PORTS, encoding="utf-8")
+    shelf.ingest(folder)
+    return shelf
+
+
+def rag(*arguments: str) -> tuple[int, Any]:
+    found = CliRunner().invoke(main, [*arguments, "--json"])
+    return found.exit_code, json.loads(found.stdout)
+
+
+def test_a_dataset_is_run_listed_shown_and_compared(published: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "golden.jsonl"
+    case = {
+        "case_id": "port",
+        "query": "Which port does the gateway listen on?",
+        "expected_text": [{"text": "port 8080", "file": "ports.md"}],
+    }
+    miss = {"case_id": "miss", "query": "zebra quotas", "expected_text": [{"text": "port 8080"}]}
+    path.write_text(f"{json.dumps(case)}\n{json.dumps(miss)}\n", encoding="utf-8")
+    code, first = rag("eval", "run", "--dataset", str(path))
+    assert code == 0
+    run = first["data"]["run"]
+    assert run["aggregates"]["retrieval.hit_rate@1"]["cases"] == 2
+    code, again = rag("eval", "run", "--dataset", str(path))
+    assert again["data"]["run"]["reused"] == 2
+    _, listed = rag("eval", "list", "--dataset", "golden")
+    assert [item["run_id"] for item in listed["data"]["runs"]] == [
+        again["data"]["run"]["run_id"],
+        run["run_id"],
+    ]
+    _, shown = rag("eval", "show", run["run_id"][:12], "--failed")
+    assert [item["case_id"] for item in shown["data"]["cases"]] == ["miss"]
+    code, compared = rag("eval", "compare", run["run_id"], again["data"]["run"]["run_id"])
+    assert code == 0 and compared["data"]["worse"] == compared["data"]["better"] == []
+    assert compared["data"]["differences"]["retrieval.mrr@10"]["value"] == 0.0
+
+
+def test_a_set_with_documents_is_built_in_a_namespace_of_its_own(
+    home: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "kb.json"
+    document = {"doc_id": "d1", "source_id": "kb", "text": "alpha beta", "title": "文档1"}
+    other = {"doc_id": "d2", "source_id": "kb", "text": "gamma delta", "title": "文档2"}
+    query = {
+        "query_id": "q1",
+        "query": "alpha",
+        "expected_doc_ids": ["d1"],
+        "expected_chunk_ids": ["d1:0"],
+        "relevance_doc": {"d1": 2},
+    }
+    path.write_text(
+        json.dumps({"evalset_id": "kb", "documents": [document, other], "queries": [query]}),
+        encoding="utf-8",
+    )
+    code, found = rag("eval", "run", "--dataset", str(path), "--strategy", "tiny")
+    assert code == 0, found
+    run = found["data"]["run"]
+    assert run["namespace"] == "eval-kb-tiny" and run["mode"] == "retrieval_only"
+    assert run["aggregates"]["retrieval.hit_rate@1"]["value"] == 1.0
+    assert run["figures"]["stale_labels"] == 0
+
+
+def test_what_is_pinned_fails_when_it_is_not_found(published: Shelf) -> None:
+    question = "Which port does the gateway listen on?"
+    code, pinned = rag("expect", question, "--file", "ports.md", "--text", "port 8080")
+    assert code == 0
+    code, _ = rag("expect", "zebra quotas", "--refuse")
+    assert code == 0
+    code, checked = rag("expect", "run")
+    assert code == 0 and [item["met"] for item in checked["data"]["verdicts"]] == [True, True]
+    rag("expect", "who is on call?", "--file", "oncall.md")
+    code, checked = rag("expect", "run")
+    assert code == 1 and checked["error"]["code"] == "expectations_missed"
+    assert checked["data"]["verdicts"][2]["reason"] == "the document is gone"
+    _, listed = rag("expect", "list")
+    assert len(listed["data"]["expectations"]) == 3
+    code, _ = rag("expect", "remove", pinned["data"]["expectation"]["case_id"])
+    assert code == 0
+    code, refused = rag("expect", question)
+    assert code == 2 and refused["error"]["code"] == "usage"
+
+
+def test_a_question_is_pinned_from_its_trace(published: Shelf) -> None:
+    _, asked = rag("query", "Which port does the gateway listen on?")
+    code, pinned = rag("expect", "--trace", asked["trace_id"], "--file", "ports.md")
+    assert code == 0, pinned
+    assert pinned["data"]["expectation"]["query"] == "Which port does the gateway listen on?"
+
+
+def test_reading_leaves_nothing_behind(home: Path) -> None:
+    code, listed = rag("eval", "list")
+    assert code == 0 and listed["data"]["runs"] == []
+    assert not (home / "evaluations.sqlite").exists()
+
+
+def test_a_trace_is_replayed_and_a_change_is_found(published: Shelf, tmp_path: Path) -> None:
+    question = "Which port does the gateway listen on?"
+    _, asked = rag("query", question)
+    code, again = rag("trace", "replay", asked["trace_id"])
+    assert code == 0 and again["data"]["replay"]["same"] is True
+    (tmp_path / "docs" / "ports.md").write_text("# Ports\n\nNo gateway any more.\n", "utf-8")
+    second = published.ingest(tmp_path / "docs")
+    code, again = rag("trace", "replay", asked["trace_id"], "--release", second)
+    assert code == 1 and again["error"]["code"] == "ranking_differs"
+    code, found = rag("bisect", question, "--expect", "ports.md", "--text", "port 8080")
+    assert code == 0
+    assert found["data"]["bisection"]["release_id"] == second
+    assert found["data"]["bisection"]["reason"] == "the text is gone"

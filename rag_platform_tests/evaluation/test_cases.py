@@ -1,0 +1,150 @@
+"""Cases and where they come from: what may stand in them, and what is refused with its place."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rag_platform.config.settings import load_settings
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.cases import ExpectedText, case_data, parse_case
+from rag_platform.evaluation.datasets.files import JsonLines, Yaml
+from rag_platform.evaluation.datasets.knowledge import KnowledgeJson
+from rag_platform.evaluation.sources import open_dataset
+
+
+def test_a_case_is_read_and_written() -> None:
+    data = {
+        "case_id": "c1",
+        "query": "which port?",
+        "tags": ["en"],
+        "expected_text": [{"text": "port 8080", "file": "ports.md"}],
+        "match": "any",
+        "should_refuse": False,
+    }
+    case = parse_case(data, "here")
+    assert case.expected_text == (ExpectedText(text="port 8080", file="ports.md"),)
+    assert case.unit == "chunk"
+    assert case_data(case) == data
+    assert parse_case({**data, "expected_text": "port 8080"}, "here").expected_text == (
+        ExpectedText(text="port 8080"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"querry": "x"}, "unknown field 'querry'"),
+        ({"query": " "}, "`query` must be a text"),
+        ({"expected_files": []}, "expects nothing"),
+        ({"expected_files": [1]}, "list of texts"),
+        ({"relevance_doc": {"a": -1}}, "from 0 on"),
+        ({"should_refuse": "yes"}, "true or false"),
+        ({"match": "most"}, "any or all"),
+        ({"expected_text": [{"text": " "}]}, "stands everywhere"),
+        ({"expected_text": [{"txt": "a"}]}, "object with `text`"),
+        ({"doc_scope": "api"}, "is a filter"),
+    ],
+)
+def test_what_is_wrong_with_a_case_is_named(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message) as raised:
+        parse_case({"case_id": "c", "query": "q", "expected_files": ["a.md"]} | change, "set, 3")
+    assert raised.value.message.startswith("set, 3") and raised.value.code == "invalid_dataset"
+
+
+def test_json_lines_name_the_line(tmp_path: Path) -> None:
+    path = tmp_path / "golden.jsonl"
+    good = json.dumps({"case_id": "a", "query": "q", "expected_files": ["a.md"]})
+    path.write_text(f"{good}\n\n{{\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"golden\.jsonl, line 3 is not JSON"):
+        JsonLines().load(path)
+    path.write_text(f"{good}\n{good}\n", encoding="utf-8")
+    with pytest.raises(InputError, match="two cases are called 'a'"):
+        JsonLines().load(path)
+    path.write_text(f"{good}\n", encoding="utf-8")
+    assert (data := JsonLines().load(path)).dataset_id == "golden" and len(data.cases) == 1
+    path.write_text("\n", encoding="utf-8")
+    with pytest.raises(InputError, match="holds no cases"):
+        JsonLines().load(path)
+
+
+def test_yaml_is_a_list_or_an_object(tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text("- {case_id: a, query: q, expected_files: a.md}\n", encoding="utf-8")
+    assert Yaml().load(path).cases[0].expected_files == ("a.md",)
+    path.write_text(
+        "dataset_id: mine\nversion: 2\nk_values: [1, 5]\n"
+        "cases: [{case_id: a, query: q, should_refuse: true}]\n",
+        encoding="utf-8",
+    )
+    found = Yaml().load(path)
+    assert (found.dataset_id, found.version, found.k_values) == ("mine", "2", (1, 5))
+    path.write_text("cases: [{case_id: a, query: q}]\nk: 3\n", encoding="utf-8")
+    with pytest.raises(InputError, match="unknown field 'k'"):
+        Yaml().load(path)
+    path.write_text("- [a\n", encoding="utf-8")
+    with pytest.raises(InputError, match="not YAML"):
+        Yaml().load(path)
+
+
+KNOWLEDGE = {
+    "evalset_id": "kb_eval_v1",
+    "documents": [{"doc_id": "d1", "source_id": "kb", "text": "alpha beta", "title": "文档1"}],
+    "queries": [
+        {
+            "query_id": "q1",
+            "query": "alpha",
+            "expected_doc_ids": ["d1"],
+            "expected_chunk_ids": ["d1:0"],
+            "relevance_doc": {"d1": 2},
+        }
+    ],
+    "k_values": [1, 3, 5, 10],
+}
+
+
+def test_a_knowledge_set_brings_its_documents(tmp_path: Path) -> None:
+    path = tmp_path / "kb.json"
+    path.write_text(json.dumps(KNOWLEDGE), encoding="utf-8")
+    found = KnowledgeJson().load(path)
+    assert found.dataset_id == "kb_eval_v1" and found.k_values == (1, 3, 5, 10)
+    assert found.load_documents is not None
+    (document,) = found.load_documents()
+    assert (document.name, document.text) == ("d1.md", "# 文档1\n\nalpha beta\n")
+    (case,) = found.cases
+    assert case.expected_chunk_ids == ("d1:0",) and case.relevance_doc == {"d1": 2}
+
+
+def test_a_knowledge_set_expects_only_what_it_holds(tmp_path: Path) -> None:
+    path = tmp_path / "kb.json"
+    query = {**KNOWLEDGE["queries"][0], "expected_doc_ids": ["d2"]}  # type: ignore[index]
+    path.write_text(json.dumps({**KNOWLEDGE, "queries": [query]}), encoding="utf-8")
+    with pytest.raises(InputError, match="expects document 'd2'"):
+        KnowledgeJson().load(path)
+
+
+def test_a_dataset_is_found_by_name_or_path(tmp_path: Path, config_folder: Path) -> None:
+    settings = load_settings()
+    (config_folder / "datasets").mkdir()
+    path = config_folder / "datasets" / "golden.yaml"
+    path.write_text("- {case_id: a, query: q, should_refuse: true}\n", encoding="utf-8")
+    assert open_dataset("golden", settings) == open_dataset(str(path), settings)
+    with pytest.raises(NotFoundError, match="config/datasets: golden"):
+        open_dataset("silver", settings)
+    with pytest.raises(InputError, match="is no dataset"):
+        open_dataset(str(tmp_path), settings)
+    (tmp_path / "a.csv").write_text("x", encoding="utf-8")
+    with pytest.raises(InputError, match=r"\.jsonl"):
+        open_dataset(str(tmp_path / "a.csv"), settings)
+
+
+def test_a_fingerprint_changes_with_a_case_only() -> None:
+    one = {"case_id": "a", "query": "q", "expected_files": ["a.md"]}
+    from rag_platform.evaluation.cases import Dataset
+
+    def of(data: dict[str, object]) -> str:
+        return Dataset(dataset_id="d", version="1", cases=(parse_case(data, "x"),)).fingerprint
+
+    assert of(one) == of(dict(reversed(one.items()))) != of({**one, "query": "r"})

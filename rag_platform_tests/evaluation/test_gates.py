@@ -1,0 +1,177 @@
+"""Gates between two releases: what passes, what is held back, and the cause that is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.config.gates import GateConfig, read_gates
+from rag_platform.config.settings import load_settings
+from rag_platform.errors import ConfigError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.expectations import expectation
+from rag_platform.evaluation.gates import Verdict, judge_candidate, verdict_markdown
+from rag_platform.evaluation.results import ResultStore
+from rag_platform.evaluation.runs import without_caches
+from rag_platform.retrieval.library import Library
+from rag_platform_tests.conftest import Shelf
+
+TOPICS = {
+    "ports": "The gateway listens on port 8080.",
+    "keys": "Signing keys rotate every ninety days.",
+    "backup": "Backups are written at two in the morning.",
+    "quota": "A project may hold forty buckets.",
+    "alerts": "Alerts are sent to the duty phone.",
+    "login": "Sessions end after fifteen idle minutes.",
+    "mirror": "The mirror in Oslo is read only.",
+    "limits": "Uploads above fifty megabytes are refused.",
+}
+QUESTIONS = {
+    "ports": "which port does the gateway listen on",
+    "keys": "how often do signing keys rotate",
+    "backup": "when are backups written",
+    "quota": "how many buckets may a project hold",
+    "alerts": "where are alerts sent",
+    "login": "when do idle sessions end",
+    "mirror": "which mirror is read only",
+    "limits": "which uploads are refused",
+}
+GOLDEN = Dataset(
+    dataset_id="golden",
+    version="1",
+    cases=tuple(
+        EvalCase(
+            case_id=name,
+            query=question,
+            expected_text=(ExpectedText(text=TOPICS[name], file=f"{name}.md"),),
+        )
+        for name, question in QUESTIONS.items()
+    ),
+)
+GATE = GateConfig(dataset="golden")
+
+
+@pytest.fixture
+def folder(shelf: Shelf, tmp_path: Path) -> Path:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    for name, text in TOPICS.items():
+        (docs / f"{name}.md").write_text(f"# {name}\n\n{text}\n", encoding="utf-8")
+    return docs
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Iterator[ResultStore]:
+    store = ResultStore(tmp_path / "results")
+    yield store
+    store.close()
+
+
+def judged(
+    shelf: Shelf,
+    before: str | None,
+    after: str,
+    results: ResultStore,
+    gate: GateConfig = GATE,
+    expectations: Dataset | None = None,
+) -> Verdict:
+    library = Library(
+        without_caches(shelf.settings), shelf.store, hidden=hidden_by_ledger(shelf.store)
+    )
+    try:
+        return judge_candidate(
+            library, "default", after, before, [(gate, GOLDEN)], expectations, results
+        )[-1]
+    finally:
+        library.close()
+
+
+def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStore) -> None:
+    first = shelf.ingest(folder, sync=True)
+    (folder / "new.md").write_text("# New\n\nThe canteen opens at noon.\n", encoding="utf-8")
+    second = shelf.ingest(folder, sync=True)
+    found = judged(shelf, first, second, results)
+    assert found.passed and found.lost == ()
+    floors = GateConfig(dataset="golden", floors={"retrieval.hit_rate@10": 0.99})
+    assert judged(shelf, None, second, results, floors).passed
+
+
+def test_documents_that_are_gone_are_the_cause(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first = shelf.ingest(folder, sync=True)
+    for name in ("ports", "keys", "backup", "quota"):
+        (folder / f"{name}.md").unlink()
+    second = shelf.ingest(folder, sync=True)
+    found = judged(shelf, first, second, results)
+    assert not found.passed
+    assert {item.case_id for item in found.lost} == {"ports", "keys", "backup", "quota"}
+    assert {item.cause for item in found.lost} == {"its document is gone"}
+    assert found.lost[0].before == "rank 1"
+    assert "4 documents gone, first default.docs-backup" in " ".join(found.changes)
+    assert "its document is gone" in verdict_markdown(found)
+
+
+def test_a_document_that_was_replaced_is_named(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first = shelf.ingest(folder, sync=True)
+    (folder / "keys.md").write_text("# keys\n\nqwe rty uio pas dfg hjk lzx.\n", encoding="utf-8")
+    second = shelf.ingest(folder, sync=True)
+    floor = GateConfig(dataset="golden", floors={"retrieval.hit_rate@10": 0.95})
+    found = judged(shelf, first, second, results, floor)
+    assert [(item.case_id, item.cause) for item in found.lost] == [
+        ("keys", "the text of docs/keys.md was replaced")
+    ]
+    assert found.reasons == ("retrieval.hit_rate@10 is 0.875, the floor is 0.95",)
+
+
+def test_an_edited_document_makes_labels_stale_and_loses_nothing(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    long = "\n\n".join(f"## Part {n}\n\n{'words of a part ' * 30}{n}" for n in range(6))
+    (folder / "keys.md").write_text(f"# keys\n\n{TOPICS['keys']}\n\n{long}\n", encoding="utf-8")
+    first = shelf.ingest(folder, sync=True)
+    (folder / "keys.md").write_text(
+        f"# keys\n\nSigning keys rotate every sixty days.\n\n{long}\n", encoding="utf-8"
+    )
+    second = shelf.ingest(folder, sync=True)
+    found = judged(shelf, first, second, results)
+    assert found.passed and found.lost == ()
+
+
+def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: ResultStore) -> None:
+    first = shelf.ingest(folder, sync=True)
+    pinned = Dataset(
+        dataset_id="expectations-default",
+        version="1",
+        cases=(
+            expectation("which port does the gateway listen on", file="ports.md"),
+            expectation("how often do signing keys rotate", file="keys.md", text="ninety days"),
+        ),
+        k_values=(3,),
+    )
+    assert judged(shelf, None, first, results, expectations=pinned).passed
+    (folder / "keys.md").write_text("# keys\n\nKeys rotate every sixty days.\n", encoding="utf-8")
+    second = shelf.ingest(folder, sync=True)
+    found = judged(shelf, first, second, results, expectations=pinned)
+    assert found.reasons == ("1 of 2 expectations are not met",)
+    assert found.lost[0].cause == "the text is gone"
+
+
+def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
+    path = config_folder / "gates.yaml"
+    assert read_gates(load_settings()) == {}
+    path.write_text("notes:\n  - {dataset: golden, max_seconds: 60}\n", encoding="utf-8")
+    assert read_gates(load_settings()) == {
+        "notes": (GateConfig(dataset="golden", max_seconds=60.0),)
+    }
+    path.write_text("notes:\n  - {dataset: golden, floor: 1}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="floor"):
+        read_gates(load_settings())
+    path.write_text("- golden\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="must name namespaces"):
+        read_gates(load_settings())

@@ -1,0 +1,173 @@
+"""Runs over a small published library: labels, metrics by hand, reuse, stale labels, comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.comparing import compare_runs
+from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.evaluation.runs import RunOptions, evaluate, without_caches
+from rag_platform.retrieval.library import Library
+from rag_platform_tests.conftest import Shelf
+
+PORT = EvalCase(
+    case_id="port",
+    query="Which port does the gateway listen on?",
+    expected_text=(ExpectedText(text="port 8080", file="ports.md"),),
+)
+LEAVE = EvalCase(case_id="leave", query="员工有多少天年假？", expected_files=("休假.md",))
+UNKNOWN = EvalCase(case_id="unknown", query="zebra migration quotas", should_refuse=True)
+GONE = EvalCase(
+    case_id="gone",
+    query="Which port does the gateway listen on?",
+    expected_text=(ExpectedText(text="port 9999", file="ports.md"),),
+    expected_files=("missing.md",),
+)
+
+
+def dataset(*cases: EvalCase) -> Dataset:
+    return Dataset(dataset_id="small", version="1", cases=cases, k_values=(1, 3))
+
+
+@pytest.fixture
+def library(read_only_shelf: Shelf) -> Iterator[Library]:
+    made = Library(
+        without_caches(read_only_shelf.settings),
+        read_only_shelf.store,
+        hidden=hidden_by_ledger(read_only_shelf.store),
+    )
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Iterator[ResultStore]:
+    store = ResultStore(tmp_path)
+    yield store
+    store.close()
+
+
+def run(library: Library, results: ResultStore, data: Dataset, **options: object) -> EvalRun:
+    return evaluate(
+        library,
+        data,
+        RunOptions(namespace="default", **options),  # type: ignore[arg-type]
+        results,
+    )
+
+
+def by_case(results: ResultStore, found: EvalRun) -> dict[str, CaseResult]:
+    return {result.case_id: result for result in results.cases(found.run_id)}
+
+
+def test_cases_are_measured_by_their_labels(library: Library, results: ResultStore) -> None:
+    found = run(library, results, dataset(PORT, LEAVE, UNKNOWN))
+    cases = by_case(results, found)
+    assert list(cases) == ["port", "leave", "unknown"]
+    assert cases["port"].metrics["retrieval.hit_rate@1"] == 1.0
+    assert cases["port"].metrics["answer.evidence"] == 1.0
+    assert cases["leave"].metrics["retrieval.mrr@3"] == 1.0
+    assert cases["unknown"].metrics == {"refusal.right": 1.0}
+    assert found.aggregates["retrieval.hit_rate@1"] == {
+        "value": 1.0, "low": 1.0, "high": 1.0, "cases": 2.0
+    }  # fmt: skip
+    assert (found.status, found.cases, found.failed, found.reused) == ("done", 3, 0, 0)
+    assert cases["port"].trace_id and cases["port"].artifacts["retrieved"][0]["chunk_id"]
+
+
+def test_a_label_that_nothing_satisfies_is_stale_and_no_loss(
+    library: Library, results: ResultStore
+) -> None:
+    found = run(library, results, dataset(PORT, GONE), mode="retrieval_only")
+    gone = by_case(results, found)["gone"]
+    assert gone.stale == ({"label": "text 1", "reason": "text_gone"},)
+    assert gone.metrics == {}
+    assert found.aggregates["retrieval.hit_rate@1"]["cases"] == 1.0
+    assert found.figures["stale_labels"] == 1 and found.figures["unmeasured"] == 1
+
+
+def test_a_question_that_fails_counts_0(library: Library, results: ResultStore) -> None:
+    empty = EvalCase(case_id="empty", query=" ", expected_files=("ports.md",))
+    found = run(library, results, dataset(PORT, empty))
+    failed = by_case(results, found)["empty"]
+    assert failed.error.startswith("empty_query: ")
+    assert failed.metrics["retrieval.hit_rate@3"] == 0.0
+    assert found.failed == 1
+    assert found.aggregates["retrieval.hit_rate@3"]["value"] == 0.5
+
+
+def test_what_did_not_change_is_taken_over(library: Library, results: ResultStore) -> None:
+    first = run(library, results, dataset(PORT, LEAVE))
+    again = run(library, results, dataset(PORT, LEAVE, UNKNOWN))
+    assert again.reused == 2
+    one, other = by_case(results, first), by_case(results, again)
+    assert one["port"].trace_id == other["port"].trace_id
+    assert run(library, results, dataset(PORT, LEAVE), reuse=False).reused == 0
+    # the mode is part of what a result depends on
+    assert run(library, results, dataset(PORT), mode="retrieval_only").reused == 0
+
+
+def test_a_killed_run_goes_on(library: Library, results: ResultStore) -> None:
+    many = [
+        EvalCase(case_id=str(n), query=f"port {n}", expected_files=("ports.md",)) for n in range(70)
+    ]
+
+    class Killed(BaseException):
+        pass
+
+    def kill(done: int, total: int) -> None:
+        assert total == 70
+        raise Killed
+
+    with pytest.raises(Killed):
+        evaluate(
+            library, dataset(*many), RunOptions(namespace="default"), results, on_progress=kill
+        )
+    assert results.runs()[0].status == "running"
+    found = run(library, results, dataset(*many))
+    assert found.reused == 64
+    fresh = run(library, results, dataset(*many), reuse=False)
+    assert fresh.aggregates == found.aggregates
+
+
+def test_two_runs_are_compared_case_by_case(library: Library, results: ResultStore) -> None:
+    data = dataset(PORT, LEAVE)
+    good = run(library, results, data)
+    worse = EvalRun(
+        **{name: getattr(good, name) for name in EvalRun.__dataclass_fields__} | {"run_id": "other"}
+    )
+    results.put_run(worse)
+    changed = [
+        CaseResult(
+            case_id=item.case_id, position=item.position, key="k" + item.key, query=item.query,
+            metrics={**item.metrics, **({"retrieval.hit_rate@3": 0.0} if n == 0 else {})},
+        )
+        for n, item in enumerate(results.cases(good.run_id))
+    ]  # fmt: skip
+    results.put_cases("other", changed)
+    found = compare_runs(good, worse, results)
+    assert found.differences["retrieval.hit_rate@3"].value == -0.5
+    assert [(flip.case_id, flip.metric) for flip in found.worse] == [
+        ("port", "retrieval.hit_rate@3")
+    ]
+    assert found.better == ()
+    other = run(library, results, dataset(PORT))
+    with pytest.raises(InputError, match="only runs of the same cases"):
+        compare_runs(good, other, results)
+
+
+def test_wrong_options_are_named(library: Library, results: ResultStore) -> None:
+    with pytest.raises(InputError, match="unknown metric set 'precision'"):
+        run(library, results, dataset(PORT), metric_sets=("precision",))
+    with pytest.raises(InputError, match="unknown mode"):
+        run(library, results, dataset(PORT), mode="generation")
+    with pytest.raises(NotFoundError):
+        evaluate(library, dataset(PORT), RunOptions(namespace="nowhere"), results)
+    with pytest.raises(NotFoundError, match="no run begins"):
+        results.run("eval_0")
