@@ -20,9 +20,10 @@ from rag_platform.assets.partitions import (
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import is_built_anyway, run_of_job
 from rag_platform.config.settings import load_settings
+from rag_platform.evaluation.gating import apply_gates
 from rag_platform.ledger.schema import Job
 from rag_platform.releases.checks import CHECKS
-from rag_platform.releases.manifest import Manifest, read_manifest
+from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
     find_equal,
@@ -33,6 +34,9 @@ from rag_platform.releases.release_store import current
 from rag_platform.workspace import Workspace
 
 _ALL = dg.AllPartitionMapping()
+_GATE = (
+    "The questions of config/gates.yaml and the namespace's expectations are answered as before."
+)
 _CODE_VERSIONS = release_code_versions(load_settings())
 _STORES = {
     "catalog": ("chunks", "Documents, sections and chunks with their provenance, in SQLite."),
@@ -59,7 +63,7 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
                 blocking=True,
                 partitions_def=namespaces,
             )
-            for check, description in CHECKS.items()
+            for check, description in {**CHECKS, QUALITY_GATE: _GATE}.items()
         ]
 
 
@@ -94,7 +98,7 @@ def candidate(
             context.log.info(f"nothing changed: release {manifest.release_id} holds what is live")
             results = list(manifest.checks)
         else:
-            manifest, results = build_candidate(
+            manifest, _ = build_candidate(
                 namespace,
                 settings=workspace.settings,
                 strategy=strategy,
@@ -104,6 +108,8 @@ def candidate(
                 # what that drops is counted where it is purged
                 in_place=record.job.kind != "delete",
             )
+            manifest = apply_gates(namespace, manifest, workspace)
+            results = list(manifest.checks)
         record.goes_on = not manifest.failures and _publishes(context)
         if manifest.failures:
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
@@ -128,6 +134,8 @@ def candidate(
             data_version=dg.DataVersion(manifest.release_id),
             tags=tags,
         )
+    if all(result.name != QUALITY_GATE for result in results):
+        results.append(CheckResult(QUALITY_GATE, True, "the namespace has no gate"))
     for result in results:
         yield dg.AssetCheckResult(
             asset_key="catalog",

@@ -229,7 +229,7 @@ def bisect_releases(
 
 
 class _QuestionOrCommand(click.Group):
-    """`rag expect QUESTION` beside `rag expect list`: what is no command is a question."""
+    """What is no command of the group is a question to add."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
@@ -239,10 +239,10 @@ class _QuestionOrCommand(click.Group):
 
 @click.group(cls=_QuestionOrCommand)
 def expect() -> None:
-    """Pin what a question must find: `rag expect "which port?" --file ports.md`."""
+    """What questions must find, checked with every release."""
 
 
-@expect.command("add", hidden=True)
+@expect.command("add")
 @click.argument("question", required=False)
 @click.option("--file", default="", metavar="FILE", help="The document, by the end of its path.")
 @click.option("--section", default="", metavar="HEADING", help="The section of the text.")
@@ -297,7 +297,7 @@ def expect_list(context: Context, namespace: str | None) -> Json:
     lines = [f"{case.case_id}  {case.query}  {_expected(case)}" for case in cases]
     return envelopes.envelope(
         {
-            "markdown": "\n".join(lines) or 'nothing yet; rag expect "QUESTION" --file FILE',
+            "markdown": "\n".join(lines) or 'nothing yet; rag expect add "QUESTION" --file FILE',
             "expectations": [case_data(case) for case in cases],
         },
         "",
@@ -332,7 +332,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
     dataset = read_expectations(context.store, space)
     if not dataset.cases:
         raise InputError(
-            f'nothing is expected of {space!r} yet; rag expect "QUESTION" --file FILE',
+            f'nothing is expected of {space!r} yet; rag expect add "QUESTION" --file FILE',
             code="no_expectations",
         )
     found, results = _evaluate(context, dataset, RunOptions(namespace=space, release_id=release_id))

@@ -9,6 +9,7 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
@@ -88,6 +89,36 @@ def releases_diff(
 
     found = compare(context.library, context.namespace(namespace), before, after, queries=queries)
     return envelopes.envelope(found.data())
+
+
+@releases.command("publish")
+@click.argument("release_id")
+@click.option(
+    "--override",
+    required=True,
+    metavar="REASON",
+    help="Why it is published although the quality gate failed; recorded with the release.",
+)
+@namespace_option
+@answers()
+def releases_publish(
+    context: Context, release_id: str, override: str, namespace: str | None
+) -> Json:
+    """Publish a candidate that the quality gate rejected."""
+    from rag_platform.releases.publishing import publish_candidate
+
+    if not override.strip():
+        raise InputError("--override takes the reason", code="usage")
+    return _show_published(
+        publish_candidate(
+            context.namespace(namespace),
+            release_id,
+            settings=context.settings,
+            store=context.store,
+            ledger=context.ledger,
+            override=override.strip(),
+        )
+    )
 
 
 @releases.command("rollback")

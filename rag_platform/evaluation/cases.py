@@ -135,9 +135,6 @@ def case_data(case: EvalCase) -> Json:
 
 # --- reading a case -----------------------------------------------------------------------------
 
-_FIELDS = {item.name for item in fields(EvalCase)}
-_TEXT_LISTS = ("tags", "expected_chunk_ids", "expected_files", "context_chunks")
-
 
 def parse_case(data: object, where: str) -> EvalCase:
     """The case that a JSON or YAML object says. Raises InputError `invalid_dataset` that begins
@@ -147,31 +144,14 @@ def parse_case(data: object, where: str) -> EvalCase:
         raise _invalid(where, f"a case is an object, not {type(data).__name__}")
     if unknown := sorted(set(data) - _FIELDS):
         raise _invalid(where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
-    for name in ("case_id", "query"):
-        if not isinstance(data.get(name), str) or not data[name].strip():
-            raise _invalid(where, f"`{name}` must be a text that is not empty")
-    found: dict[str, Any] = {"case_id": data["case_id"], "query": data["query"]}
-    for name in _TEXT_LISTS:
-        found[name] = _texts(data.get(name, ()), f"{where}, {name}")
-    for name in ("expected_text", "expected_citations"):
-        found[name] = tuple(
-            _expected(item, f"{where}, {name}") for item in _items(data.get(name, ()))
-        )
-    for name in ("relevance_doc", "relevance_chunk"):
-        found[name] = _grades(data.get(name, {}), f"{where}, {name}")
-    for name in ("expected_answer", "notes"):
-        found[name] = str(data.get(name) or "")
-    scope = data.get("doc_scope") or {}
-    if not isinstance(scope, Mapping):
-        raise _invalid(where, "`doc_scope` is a filter, such as {tags: api}")
-    found["doc_scope"] = dict(scope)
-    match = data.get("match", "all")
-    if match not in ("any", "all"):
-        raise _invalid(where, f"`match` is any or all, not {match!r}")
-    refuse = data.get("should_refuse")
-    if refuse is not None and not isinstance(refuse, bool):
-        raise _invalid(where, f"`should_refuse` is true or false, not {refuse!r}")
-    case = EvalCase(**found, match=match, should_refuse=refuse)
+    found = {
+        name: read(data[name], f"{where}, {name}")
+        for name, read in _READERS.items()
+        if name in data
+    }
+    if missing := [name for name in ("case_id", "query") if name not in found]:
+        raise _invalid(where, f"`{missing[0]}` is missing")
+    case = EvalCase(**found)
     if not case.expects_something:
         raise _invalid(
             where,
@@ -215,3 +195,51 @@ def _grades(value: object, where: str) -> dict[str, int]:
     ):
         raise _invalid(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
     return {str(name): grade for name, grade in value.items()}
+
+
+def _filled(value: object, where: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise _invalid(where, f"a text that is not empty is wanted, not {value!r}")
+    return value
+
+
+def _expected_texts(value: object, where: str) -> tuple[ExpectedText, ...]:
+    return tuple(_expected(item, where) for item in _items(value))
+
+
+def _scope(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise _invalid(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
+    return dict(value)
+
+
+def _match(value: object, where: str) -> str:
+    if value not in ("any", "all"):
+        raise _invalid(where, f"any or all is wanted, not {value!r}")
+    return str(value)
+
+
+def _flag(value: object, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise _invalid(where, f"true or false is wanted, not {value!r}")
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any, str], Any]] = {
+    "case_id": _filled,
+    "query": _filled,
+    "tags": _texts,
+    "doc_scope": _scope,
+    "expected_answer": lambda value, where: str(value),
+    "expected_citations": _expected_texts,
+    "expected_chunk_ids": _texts,
+    "expected_files": _texts,
+    "expected_text": _expected_texts,
+    "match": _match,
+    "should_refuse": _flag,
+    "relevance_doc": _grades,
+    "relevance_chunk": _grades,
+    "context_chunks": _texts,
+    "notes": lambda value, where: str(value),
+}
+_FIELDS = set(_READERS)

@@ -9,12 +9,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, parse_case
-from rag_platform.evaluation.results import CaseResult
 from rag_platform.storage.store import Store, write_text
+
+if TYPE_CHECKING:
+    from rag_platform.evaluation.results import CaseResult
 
 TOP = 3  # what is expected must be among so many hits
 VERSION = "1"

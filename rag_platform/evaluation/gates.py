@@ -23,7 +23,6 @@ from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.ir import Json
 from rag_platform.retrieval.library import Lease, Library
 
-CHECK = "quality_gate"
 _COMPARED = ("retrieval.hit_rate@10", "retrieval.mrr@10", "retrieval.ndcg@10", "refusal.right")
 # smaller mean differences are nobody's reason to hold a release back; chosen by hand
 _TOLERANCE = 0.01

@@ -18,6 +18,7 @@ from rag_platform.storage.store import atomic_path, read_json
 
 SCHEMA_VERSION = 1
 FILENAME = "manifest.json"
+QUALITY_GATE = "quality_gate"  # the check that questions make; it alone can be overridden
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
 
+from rag_platform.config.gates import FILENAME as GATES_FILE
+from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.metadata import with_file_metadata
@@ -27,7 +29,13 @@ from rag_platform.ledger.schema import Release, now
 from rag_platform.observability import tracing
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.building import Descent, Live, build
-from rag_platform.releases.manifest import CheckResult, Manifest, read_manifest
+from rag_platform.releases.manifest import (
+    QUALITY_GATE,
+    CheckResult,
+    Manifest,
+    read_manifest,
+    write_manifest,
+)
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 
@@ -226,13 +234,19 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
 
 @_without_collector()
 def publish_candidate(
-    namespace: str, release_id: str, *, settings: Settings, store: Store, ledger: Ledger
+    namespace: str,
+    release_id: str,
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    override: str = "",
 ) -> Release:
     """The published release: the pointer is moved first, then the ledger says so, then old releases
-    are dropped.
+    are dropped. `override` is the reason for publishing over a failed quality gate, and recorded.
 
-    Raises ReleaseError when a check failed, and `outdated_candidate` when another release was
-    published since it was built.
+    Raises ReleaseError when a check failed, `not_judged` when the namespace has gates and nobody
+    asked them, and `outdated_candidate` when another release was published since it was built.
     """
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
@@ -245,14 +259,54 @@ def publish_candidate(
                 f" the same with `rag releases rollback {release_id}`",
                 code="outdated_candidate",
             )
-        releases.publish(store, namespace, release_id)
+        judged = any(check.name == QUALITY_GATE for check in manifest.checks)
+        if not (judged or override) and read_gates(settings).get(namespace):
+            raise ReleaseError(
+                f"release {release_id} was not judged by the gates of {namespace!r} in"
+                f" {GATES_FILE}; `rag rebuild --full` builds one that is",
+                code="not_judged",
+            )
+        releases.publish(store, namespace, release_id, override=bool(override))
         row = _record_current(namespace, release_id, ledger)
+        if override:
+            ledger.update_release(
+                namespace, release_id, reason=f"published over the quality gate: {override}"
+            )
         tracing.event(
             "release.published",
-            {"namespace": namespace, "release_id": release_id, "previous": published},
+            {
+                "namespace": namespace,
+                "release_id": release_id,
+                "previous": published,
+                "override": override,
+            },
         )
         retain(namespace, settings=settings, store=store, ledger=ledger)
     return row
+
+
+def record_check(
+    namespace: str,
+    release_id: str,
+    check: CheckResult,
+    *,
+    store: Store,
+    ledger: Ledger,
+    evaluation_run: str | None = None,
+) -> Manifest:
+    """The manifest of a candidate with a check that was made after it was built; a failed one makes
+    it `rejected`. The write lock must be held.
+    """
+    directory = store.release_dir(namespace, release_id)
+    manifest = read_manifest(directory)
+    others = tuple(known for known in manifest.checks if known.name != check.name)
+    manifest = replace(manifest, checks=(*others, check), evaluation_run=evaluation_run)
+    write_manifest(directory, manifest)
+    if not check.passed:
+        ledger.update_release(
+            namespace, release_id, state="rejected", reason=f"{check.name}: {check.details}"
+        )
+    return manifest
 
 
 def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:

@@ -14,14 +14,16 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.assets.partitions import namespaces
+from rag_platform.config.settings import load_strategy
 from rag_platform.definitions import defs
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
+from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import CHECKS
-from rag_platform.releases.manifest import CheckResult, read_manifest, write_manifest
+from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, read_manifest, write_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
     is_behind_ledger,
@@ -94,7 +96,7 @@ def test_a_release_run_builds_checks_and_publishes(
     result = run(instance)
     assert result.success and "05:30" in said(shelf, "When does the gate open?")
     checks = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
-    assert checks == dict.fromkeys(CHECKS, True)
+    assert checks == dict.fromkeys([*CHECKS, QUALITY_GATE], True)
     published = releases.current(shelf.store, "default")
     for name in ("catalog", "lexical_index", "dense_index", "published_release"):
         (record,) = instance.fetch_materializations(dg.AssetKey(name), limit=5).records
@@ -246,3 +248,45 @@ def test_a_pointer_moved_in_a_crash_is_what_counts(
     roll_back("default", None, store=shelf.store, ledger=shelf.ledger)
     assert [row.state for row in shelf.ledger.releases("default")] == ["retired", "published"]
     assert "trucks" not in said(shelf, "How many trucks?")
+
+
+def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    assert run(instance).success
+    first = releases.current(shelf.store, "default")
+    add_expectation(
+        shelf.store,
+        "default",
+        expectation("When does the gate open?", file="gate.md", text="opens at 05:30"),
+    )
+    take(gate="# Gate\n\nNobody knows when it opens.\n")
+    result = run(instance)
+    assert not result.success
+    checks = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
+    assert checks[QUALITY_GATE] is False and checks["counts_agree"] is True
+    assert releases.current(shelf.store, "default") == first
+    assert "05:30" in said(shelf, "When does the gate open?")
+    newest = shelf.ledger.releases("default")[0]
+    assert newest.state == "rejected"
+    assert "1 of 1 expectations are not met" in newest.reason
+    assert "the text is gone" in newest.reason
+    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
+    with pytest.raises(ReleaseError, match="quality_gate"):
+        publish_candidate("default", newest.release_id, **parts)
+    row = publish_candidate("default", newest.release_id, override="it moved", **parts)
+    assert releases.current(shelf.store, "default") == row.release_id == newest.release_id
+    assert shelf.ledger.releases("default")[0].reason == "published over the quality gate: it moved"
+
+
+def test_a_candidate_that_no_gate_judged_is_not_published(
+    take: Any, shelf: Any, config_folder: Path
+) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    (config_folder / "gates.yaml").write_text("default: [{dataset: golden}]\n", encoding="utf-8")
+    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
+    strategy = load_strategy(shelf.settings, "tiny")
+    manifest, _ = build_candidate("default", strategy=strategy, **parts)
+    with pytest.raises(ReleaseError, match="was not judged"):
+        publish_candidate("default", manifest.release_id, **parts)

@@ -37,15 +37,15 @@ def test_a_case_is_read_and_written() -> None:
     ("change", "message"),
     [
         ({"querry": "x"}, "unknown field 'querry'"),
-        ({"query": " "}, "`query` must be a text"),
+        ({"query": " "}, "query: a text that is not empty"),
         ({"expected_files": []}, "expects nothing"),
         ({"expected_files": [1]}, "list of texts"),
         ({"relevance_doc": {"a": -1}}, "from 0 on"),
-        ({"should_refuse": "yes"}, "true or false"),
-        ({"match": "most"}, "any or all"),
+        ({"should_refuse": "yes"}, "true or false is wanted"),
+        ({"match": "most"}, "any or all is wanted"),
         ({"expected_text": [{"text": " "}]}, "stands everywhere"),
         ({"expected_text": [{"txt": "a"}]}, "object with `text`"),
-        ({"doc_scope": "api"}, "is a filter"),
+        ({"doc_scope": "api"}, "a filter is wanted"),
     ],
 )
 def test_what_is_wrong_with_a_case_is_named(change: dict[str, object], message: str) -> None:

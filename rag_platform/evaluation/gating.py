@@ -1,0 +1,61 @@
+"""The gates of a namespace around a candidate: what is configured is asked, and the verdict becomes
+a check of the candidate, so that a failed one is never published.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from rag_platform.config.gates import read_gates
+from rag_platform.evaluation.expectations import read_expectations
+from rag_platform.observability import tracing
+from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest
+from rag_platform.releases.publishing import record_check
+from rag_platform.releases.release_store import current
+from rag_platform.workspace import Workspace
+
+
+def apply_gates(namespace: str, manifest: Manifest, workspace: Workspace) -> Manifest:
+    """The manifest of a candidate with the verdict of the namespace's gates and expectations; as it
+    was where there are none, or where it has failed already.
+    """
+    store, settings = workspace.store, workspace.settings
+    configured = read_gates(settings).get(namespace, ())
+    expectations = read_expectations(store, namespace)
+    if manifest.failures or not (configured or expectations.cases):
+        return manifest
+    # the read side, which a release without gates never needs
+    from rag_platform.api.documents import hidden_by_ledger
+    from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import without_caches
+    from rag_platform.evaluation.sources import open_dataset
+    from rag_platform.retrieval.library import Library
+
+    gates = [(gate, open_dataset(gate.dataset, settings)) for gate in configured]
+    library = Library(without_caches(settings), store, hidden=hidden_by_ledger(store))
+    with closing(library), closing(ResultStore(store.home)) as results:
+        verdicts = judge_candidate(
+            library,
+            namespace,
+            manifest.release_id,
+            current(store, namespace),
+            gates,
+            expectations,
+            results,
+        )
+    for verdict in verdicts:
+        tracing.event("gate.verdict", verdict_data(verdict))
+    check = CheckResult(
+        QUALITY_GATE,
+        all(verdict.passed for verdict in verdicts),
+        "\n".join(map(verdict_markdown, verdicts)),
+    )
+    return record_check(
+        namespace,
+        manifest.release_id,
+        check,
+        store=store,
+        ledger=workspace.ledger,
+        evaluation_run=verdicts[0].run_id,
+    )
