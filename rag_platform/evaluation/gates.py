@@ -122,6 +122,10 @@ class _Judging:
             found = mean(values.get(metric, {}))
             if found < least:
                 reasons.append(f"{metric} is {found:.3f}, the floor is {least:g}")
+        if gate.not_worse and gone:
+            reasons.append(
+                f"{len(gone)} questions lost their document: {', '.join(sorted(gone)[:_SHOWN])}"
+            )
         if gate.not_worse:
             reasons += _significant_losses(_values(before, set()), values)
         return Verdict(
@@ -173,7 +177,7 @@ class _Judging:
         found = []
         for case in dataset.cases:
             one, other = before.get(case.case_id), after[case.case_id]
-            if one is None or not (was := _rank(one)):
+            if one is None or not _was_right(one):
                 continue
             cause = self._cause(case, one, other)
             if cause:
@@ -182,8 +186,8 @@ class _Judging:
                         case.case_id,
                         case.query,
                         cause,
-                        was,
-                        _rank(other) or "not found",
+                        _state(one),
+                        _state(other),
                         one.trace_id,
                         other.trace_id,
                     )
@@ -205,6 +209,8 @@ class _Judging:
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
             return "its passage is there, but other passages come first"
+        if metric not in after.metrics and not _was_right(after):
+            return "it is answered now, where a refusal was right"
         return ""
 
     def _replaced(self, before: CaseResult) -> str:
@@ -221,13 +227,17 @@ class _Judging:
         return ""
 
 
-def _rank(result: CaseResult) -> str:
-    """Where the first expected thing stood; empty where it was not among ten hits."""
+def _was_right(result: CaseResult) -> bool:
+    """True where something expected was among ten hits, or a refusal was right."""
+    mrr = result.metrics.get("retrieval.mrr@10")
+    return bool(mrr) if mrr is not None else result.metrics.get("refusal.right") == 1.0
+
+
+def _state(result: CaseResult) -> str:
+    """Where the first expected thing stood, else whether the question was answered."""
     if (mrr := result.metrics.get("retrieval.mrr@10")) is not None:
-        return f"rank {round(1 / mrr)}" if mrr else ""
-    if result.metrics.get("refusal.right") == 1.0:
-        return "refused"
-    return ""
+        return f"rank {round(1 / mrr)}" if mrr else "not found"
+    return "answered" if result.artifacts.get("answered") else "refused"
 
 
 def _values(results: Mapping[str, CaseResult], lost: set[str]) -> dict[str, dict[str, float]]:

@@ -126,7 +126,10 @@ def test_a_document_that_was_replaced_is_named(
     assert [(item.case_id, item.cause) for item in found.lost] == [
         ("keys", "the text of docs/keys.md was replaced")
     ]
-    assert found.reasons == ("retrieval.hit_rate@10 is 0.875, the floor is 0.95",)
+    assert found.reasons == (
+        "retrieval.hit_rate@10 is 0.875, the floor is 0.95",
+        "1 questions lost their document: keys",
+    )
 
 
 def test_an_edited_document_makes_labels_stale_and_loses_nothing(
