@@ -108,7 +108,9 @@ def candidate(
                 # what that drops is counted where it is purged
                 in_place=record.job.kind != "delete",
             )
-            manifest = apply_gates(namespace, manifest, workspace)
+            manifest = apply_gates(
+                namespace, manifest, workspace, deletes=record.job.kind == "delete"
+            )
             results = list(manifest.checks)
         record.goes_on = not manifest.failures and _publishes(context)
         if manifest.failures:

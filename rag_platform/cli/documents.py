@@ -255,6 +255,7 @@ def docs_delete(
     """Hide a document or a version from every reader at once, and publish a release without it,
     after showing what goes and asking.
     """
+    from rag_platform.evaluation.expectations import drop_for_document
     from rag_platform.releases.deletion import delete_data, plan_delete, start_delete
 
     parts: dict[str, Any] = {
@@ -267,9 +268,15 @@ def docs_delete(
     if not yes:
         planned = plan_delete(context.namespace(namespace), doc, version, **parts).data()
         _confirm(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
+    document = _find_document(context, namespace, doc)
     started = start_delete(context.namespace(namespace), doc, version, **parts)
     job = wait_for_job(context, started.job, started.process)
     data = delete_data(job, store=context.store)
+    if version is None and job.state == "done":
+        dropped = drop_for_document(context.store, document.namespace, document.source_uri)
+        if dropped:
+            data["expectations_dropped"] = [case.case_id for case in dropped]
+            data["markdown"] += f"\n{len(dropped)} expectations of it are dropped."
     return job_envelope(job, data, "delete_failed")
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, parse_case
+from rag_platform.evaluation.quotes import is_of_file
 from rag_platform.storage.store import Store, write_text
 
 if TYPE_CHECKING:
@@ -95,6 +96,22 @@ def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
         )
     _write(store, namespace, tuple(case for case in cases if case.case_id != case_id))
     return found[0]
+
+
+def drop_for_document(store: Store, namespace: str, source_uri: str) -> list[EvalCase]:
+    """Expect nothing more of a document that is deleted: the cases that named it alone, which hold
+    words of it, are gone afterwards.
+    """
+    cases = read_expectations(store, namespace).cases
+    dropped = [case for case in cases if _is_about(case, source_uri)]
+    if dropped:
+        _write(store, namespace, tuple(case for case in cases if case not in dropped))
+    return dropped
+
+
+def _is_about(case: EvalCase, source_uri: str) -> bool:
+    files = [*case.expected_files, *(expected.file for expected in case.expected_text)]
+    return bool(files) and all(file and is_of_file(source_uri, file) for file in files)
 
 
 def judge(result: CaseResult) -> Verdict:

@@ -205,7 +205,7 @@ class _Judging:
             if reason == "document_gone":
                 return "its document is gone"
             replaced = self._replaced(before)
-            return f"the text of {replaced} was replaced" if replaced else ""
+            return f"the text of document {replaced} was replaced" if replaced else ""
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
             return "its passage is there, but other passages come first"
@@ -214,7 +214,7 @@ class _Judging:
         return ""
 
     def _replaced(self, before: CaseResult) -> str:
-        """The source_uri of the document that held the passage, where it kept less than half of its
+        """The doc_id of the document that held the passage, where it kept less than half of its
         chunks.
         """
         assert self._published is not None
@@ -223,7 +223,7 @@ class _Judging:
         for row in old.rows(retrieved).values():
             ids = [chunk.chunk_id for chunk in old.chunks_of_version(row.chunk.version_id)]
             if len(new.chunks(ids)) < _KEPT_SHARE * len(ids):
-                return row.source_uri
+                return row.chunk.doc_id
         return ""
 
 

@@ -15,15 +15,23 @@ from rag_platform.releases.release_store import current
 from rag_platform.workspace import Workspace
 
 
-def apply_gates(namespace: str, manifest: Manifest, workspace: Workspace) -> Manifest:
+def apply_gates(
+    namespace: str, manifest: Manifest, workspace: Workspace, *, deletes: bool = False
+) -> Manifest:
     """The manifest of a candidate with the verdict of the namespace's gates and expectations; as it
-    was where there are none, or where it has failed already.
+    was where there are none, or where it has failed already. One that `deletes` a document is never
+    held back.
     """
     store, settings = workspace.store, workspace.settings
     configured = read_gates(settings).get(namespace, ())
     expectations = read_expectations(store, namespace)
     if manifest.failures or not (configured or expectations.cases):
         return manifest
+    if deletes:
+        check = CheckResult(QUALITY_GATE, True, "not asked: a deletion is never held back")
+        return record_check(
+            namespace, manifest.release_id, check, store=store, ledger=workspace.ledger
+        )
     # the read side, which a release without gates never needs
     from rag_platform.api.documents import hidden_by_ledger
     from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown

@@ -18,6 +18,7 @@ from rag_platform.config.settings import load_strategy
 from rag_platform.definitions import defs
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
 from rag_platform.evaluation.expectations import add_expectation, expectation
+from rag_platform.evaluation.gating import apply_gates
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
@@ -290,3 +291,12 @@ def test_a_candidate_that_no_gate_judged_is_not_published(
     manifest, _ = build_candidate("default", strategy=strategy, **parts)
     with pytest.raises(ReleaseError, match="was not judged"):
         publish_candidate("default", manifest.release_id, **parts)
+
+
+def test_a_deletion_is_never_held_back(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    add_expectation(shelf.store, "default", expectation("Who opens?", file="nobody.md"))
+    manifest, _ = build_candidate("default", **parts)
+    judged = apply_gates("default", manifest, Workspace(**parts), deletes=True)
+    assert not judged.failures and judged.checks[-1].name == QUALITY_GATE
+    assert apply_gates("default", manifest, Workspace(**parts)).failures

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
-from rag_platform_tests.conftest import PORTS, Shelf
+from rag_platform_tests.conftest import PORTS, Desk, Shelf
 
 
 @pytest.fixture
@@ -125,3 +125,15 @@ def test_a_trace_is_replayed_and_a_change_is_found(published: Shelf, tmp_path: P
     assert code == 0
     assert found["data"]["bisection"]["release_id"] == second
     assert found["data"]["bisection"]["reason"] == "the text is gone"
+
+
+@pytest.mark.integration
+def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
+    desk.write(ports="# Ports\n\nThe gateway listens on port 8080.\n", other="# Other\n\nWords.\n")
+    desk.publish()
+    pinned = desk.call("expect", "add", "which port?", "--file", "ports.md").data["expectation"]
+    kept = desk.call("expect", "add", "which words?", "--file", "other.md").data["expectation"]
+    deleted = desk.rag("docs", "delete", "ports", "--mode", "hard", "--yes")
+    assert deleted.exit_code == 0, deleted.said
+    assert deleted.data["expectations_dropped"] == [pinned["case_id"]]
+    assert desk.call("expect", "list").data["expectations"] == [kept]

@@ -9,6 +9,7 @@ import pytest
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.expectations import (
     add_expectation,
+    drop_for_document,
     expectation,
     judge,
     read_expectations,
@@ -62,3 +63,15 @@ def test_an_expectation_says_one_thing(wanted: dict[str, object]) -> None:
 def test_a_verdict_gives_its_reason(found: CaseResult, reason: str) -> None:
     verdict = judge(found)
     assert (verdict.met, verdict.reason) == (not reason, reason)
+
+
+def test_expectations_of_a_deleted_document_go_with_it(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    port = expectation("which port?", file="ports.md", text="port 8080")
+    other = expectation("who?", file="oncall.md")
+    zebra = expectation("zebra quotas", refuse=True)
+    for case in (port, other, zebra):
+        add_expectation(store, "notes", case)
+    assert drop_for_document(store, "notes", "docs/ports.md") == [port]
+    assert read_expectations(store, "notes").cases == (other, zebra)
+    assert drop_for_document(store, "notes", "docs/supports.md") == []
