@@ -71,8 +71,7 @@ def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
     )
     if failed := [check for check in checks if not check.passed]:
         raise ReleaseError(
-            f"the library {namespace} fails {failed[0].name}:"
-            f" {failed[0].details}",
+            f"the library {namespace} fails {failed[0].name}: {failed[0].details}",
             code="checks_failed",
         )
     publish_candidate(
