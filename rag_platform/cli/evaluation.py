@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,9 +15,8 @@ from rag_platform.storage.records import to_json
 
 if TYPE_CHECKING:
     from rag_platform.evaluation.cases import Dataset, EvalCase
-    from rag_platform.evaluation.results import CaseResult, EvalRun
+    from rag_platform.evaluation.results import EvalRun
     from rag_platform.evaluation.runs import RunOptions
-    from rag_platform.retrieval.library import Library
 
 
 @click.group(name="eval")
@@ -62,7 +60,7 @@ def run(
     from rag_platform.evaluation.runs import RunOptions
     from rag_platform.evaluation.sources import open_dataset
 
-    dataset = open_dataset(name, context.settings)
+    dataset = open_dataset(name)
     own = dataset.load_documents is not None and namespace is None
     if own:
         name = strategy or context.settings.default_strategy
@@ -77,7 +75,7 @@ def run(
         release_id=release_id,
         reuse=not no_reuse,
     )
-    found, _ = _evaluate(context, dataset, options)
+    found = _evaluate(context, dataset, options)
     return envelopes.envelope({"markdown": reports.run_markdown(found), "run": to_json(found)}, "")
 
 
@@ -148,8 +146,8 @@ def datasets(context: Context) -> Json:
     from rag_platform.evaluation.sources import dataset_names, open_dataset
 
     rows = []
-    for name in dataset_names(context.settings):
-        dataset = open_dataset(name, context.settings)
+    for name in dataset_names():
+        dataset = open_dataset(name)
         rows.append({"name": name, "cases": len(dataset.cases), "fingerprint": dataset.fingerprint})
     lines = [f"{row['name']}: {row['cases']} cases, {row['fingerprint']}" for row in rows]
     return envelopes.envelope(
@@ -172,9 +170,10 @@ def _store(context: Context) -> Any:
 def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str) -> Json:
     """Ask the question of a trace again; exit code 1 where the ranking differs."""
     from rag_platform.evaluation.replay import replay
+    from rag_platform.evaluation.runs import open_library
     from rag_platform.observability.trace_reader import show as read_trace
 
-    with _asked(context) as library:
+    with open_library(context.settings, context.store) as library:
         found = replay(
             library,
             read_trace(context.store.logs_dir, trace_id),
@@ -207,6 +206,7 @@ def bisect_releases(
     from rag_platform.evaluation.bisecting import bisect
     from rag_platform.evaluation.expectations import expectation
     from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import list_releases
 
     space = context.namespace(namespace)
@@ -216,7 +216,10 @@ def bisect_releases(
         for manifest in reversed(list_releases(context.store, space))
         if not manifest.failures
     ]
-    with _asked(context) as library, closing(ResultStore(context.store.home)) as store:
+    with (
+        open_library(context.settings, context.store) as library,
+        closing(ResultStore(context.store.home)) as store,
+    ):
         found = bisect(library, space, kept, case, store)
     state = "as expected" if found.met else f"not as expected: {found.reason}"
     if found.before is None:
@@ -335,8 +338,9 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
             f'nothing is expected of {space!r} yet; rag expect add "QUESTION" --file FILE',
             code="no_expectations",
         )
-    found, results = _evaluate(context, dataset, RunOptions(namespace=space, release_id=release_id))
-    verdicts = [judge(result) for result in results]
+    found = _evaluate(context, dataset, RunOptions(namespace=space, release_id=release_id))
+    with _store(context) as store:
+        verdicts = [judge(result) for result in store.cases(found.run_id)]
     lines = [
         f"{'ok    ' if item.met else 'FAILED'} {item.case_id}  {item.query}"
         + (f": {item.reason} (trace {item.trace_id})" if item.reason else "")
@@ -360,37 +364,20 @@ def _expected(case: EvalCase) -> str:
     return f"-> {', '.join([*texts, *case.expected_files])}"
 
 
-def _evaluate(
-    context: Context, dataset: Dataset, options: RunOptions
-) -> tuple[EvalRun, list[CaseResult]]:
-    """The run of a dataset and its case results."""
+def _evaluate(context: Context, dataset: Dataset, options: RunOptions) -> EvalRun:
+    """The finished run, its progress shown meanwhile."""
     from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import evaluate
+    from rag_platform.evaluation.runs import evaluate, open_library
 
     with (
-        _asked(context) as library,
+        open_library(context.settings, context.store) as library,
         closing(ResultStore(context.store.home)) as store,
         progress_bar(context.json_output) as advance,
     ):
-        found = evaluate(
+        return evaluate(
             library,
             dataset,
             options,
             store,
             on_progress=lambda done, total: advance("asking", done, total),
         )
-        return found, list(store.cases(found.run_id))
-
-
-@contextmanager
-def _asked(context: Context) -> Iterator[Library]:
-    """The library, every question of which is really asked."""
-    from rag_platform.api.documents import hidden_by_ledger
-    from rag_platform.evaluation.runs import without_caches
-    from rag_platform.retrieval.library import Library
-
-    library = Library(
-        without_caches(context.settings), context.store, hidden=hidden_by_ledger(context.store)
-    )
-    with closing(library):
-        yield library

@@ -8,14 +8,13 @@ notes:                      # a namespace
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import Field, ValidationError
 
 from rag_platform.config.query import Section
-from rag_platform.config.settings import Settings, config_dir
+from rag_platform.config.settings import config_dir
 from rag_platform.errors import ConfigError
 
 FILENAME = "gates.yaml"
@@ -33,9 +32,9 @@ class GateConfig(Section):
     max_seconds: float | None = Field(default=None, gt=0)
 
 
-def read_gates(settings: Settings) -> dict[str, tuple[GateConfig, ...]]:
+def read_gates() -> dict[str, tuple[GateConfig, ...]]:
     """Gates by namespace; none without the file. Raises ConfigError naming file and key."""
-    path = _folder(settings) / FILENAME
+    path = config_dir() / FILENAME
     if not path.is_file():
         return {}
     try:
@@ -54,7 +53,3 @@ def read_gates(settings: Settings) -> dict[str, tuple[GateConfig, ...]]:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{path}: {place}: {first['msg']}", code="invalid_gates") from error
-
-
-def _folder(settings: Settings) -> Path:
-    return settings.strategies_dir.parent if settings.strategies_dir else config_dir()

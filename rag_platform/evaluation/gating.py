@@ -23,7 +23,7 @@ def apply_gates(
     held back.
     """
     store, settings = workspace.store, workspace.settings
-    configured = read_gates(settings).get(namespace, ())
+    configured = read_gates().get(namespace, ())
     expectations = read_expectations(store, namespace)
     if manifest.failures or not (configured or expectations.cases):
         return manifest
@@ -33,16 +33,13 @@ def apply_gates(
             namespace, manifest.release_id, check, store=store, ledger=workspace.ledger
         )
     # the read side, which a release without gates never needs
-    from rag_platform.api.documents import hidden_by_ledger
     from rag_platform.evaluation.gates import judge_candidate, verdict_data, verdict_markdown
     from rag_platform.evaluation.results import ResultStore
-    from rag_platform.evaluation.runs import without_caches
+    from rag_platform.evaluation.runs import open_library
     from rag_platform.evaluation.sources import open_dataset
-    from rag_platform.retrieval.library import Library
 
-    gates = [(gate, open_dataset(gate.dataset, settings)) for gate in configured]
-    library = Library(without_caches(settings), store, hidden=hidden_by_ledger(store))
-    with closing(library), closing(ResultStore(store.home)) as results:
+    gates = [(gate, open_dataset(gate.dataset)) for gate in configured]
+    with open_library(settings, store) as library, closing(ResultStore(store.home)) as results:
         verdicts = judge_candidate(
             library,
             namespace,

@@ -65,8 +65,8 @@ class LabelReader:
         self._dataset = dataset
         self._chunk_profile = chunk_profile
         self._uris = {
-            doc_id: (source_uri, version_id)
-            for doc_id, source_uri, version_id in _documents(catalog)
+            version.doc_id: (version.source_uri, version.version_id)
+            for version in catalog.versions().values()
         }
         self._by_name: dict[str, list[str]] = defaultdict(list)
         for doc_id, (uri, _) in self._uris.items():
@@ -189,14 +189,6 @@ def find_quote(chunks: Sequence[tuple[Chunk, str]], expected: ExpectedText) -> l
         if holds(fold(f"{one.chunk_text}\n{other.chunk_text[overlap:]}"), expected.text):
             return [one.chunk_id, other.chunk_id]
     return []
-
-
-def _documents(catalog: CatalogReader) -> list[tuple[str, str, str]]:
-    """doc_id, source_uri and version of every document of a release."""
-    return [
-        (version.doc_id, version.source_uri, version.version_id)
-        for version in catalog.versions().values()
-    ]
 
 
 def _stem(source_uri: str) -> str:

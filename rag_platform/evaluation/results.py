@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import Json
 from rag_platform.storage.records import parse_json
-from rag_platform.storage.sqlite_files import connect
+from rag_platform.storage.sqlite_files import connect, transaction
 
 SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -200,22 +199,12 @@ class ResultStore:
             [*more.values(), *(_stored(name, getattr(record, name)) for name in columns)]
             for record in records
         ]
-        with self._lock, self._transaction():
+        with self._lock, transaction(self._db, self._path):
             self._db.executemany(
                 f"INSERT OR REPLACE INTO {table} ({', '.join(names)}) VALUES"
                 f" ({', '.join('?' * len(names))})",
                 rows,
             )
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
 
     def _read(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
         with self._lock:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal
 
 from rag_platform.answering.engine import answer
+from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
@@ -22,7 +22,9 @@ from rag_platform.evaluation.metric_sets import METRIC_SETS, Judged, compute
 from rag_platform.evaluation.metrics import bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Json, QueryRequest, QueryResult
+from rag_platform.observability import tracing
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.storage.store import Store
 
 Mode = Literal["retrieval_only", "end_to_end"]
 MODES: tuple[Mode, ...] = ("retrieval_only", "end_to_end")
@@ -49,10 +51,15 @@ class RunOptions:
     reuse: bool = True  # take over results that depend on nothing that changed
 
 
-def without_caches(settings: Settings) -> Settings:
-    """Settings under which every question is really asked."""
+@contextmanager
+def open_library(settings: Settings, store: Store) -> Iterator[Library]:
+    """The library of a data root in which every question is really asked; closed afterwards."""
     caches = settings.caches.model_copy(update={"retrievals": 0, "responses": 0})
-    return settings.model_copy(update={"caches": caches})
+    library = Library(
+        settings.model_copy(update={"caches": caches}), store, hidden=hidden_by_ledger(store)
+    )
+    with closing(library):
+        yield library
 
 
 def evaluate(
@@ -107,7 +114,7 @@ class _Run:
         self._basis = (lease.release_id, sorted(hidden), config_id, versions, options.mode)
         self._run = EvalRun(
             run_id=f"eval_{uuid.uuid4().hex[:12]}",
-            started_at=_now(),
+            started_at=tracing.now(),
             dataset_id=dataset.dataset_id,
             dataset_version=dataset.version,
             dataset_fingerprint=dataset.fingerprint,
@@ -123,9 +130,11 @@ class _Run:
 
     def finish(self, on_progress: OnProgress | None) -> EvalRun:
         self._store.put_run(self._run)
-        started, done, reused = time.perf_counter(), 0, 0
+        cases = list(enumerate(self._dataset.cases))
+        started, reused = time.perf_counter(), 0
         with ThreadPoolExecutor(_THREADS) as pool:
-            for part in _parts(list(enumerate(self._dataset.cases)), _BATCH):
+            for start in range(0, len(cases), _BATCH):
+                part = cases[start : start + _BATCH]
                 keys = {case.case_id: self._key(case) for _, case in part}
                 known = self._store.known(keys.values()) if self._options.reuse else {}
                 fresh = [item for item in part if keys[item[1].case_id] not in known]
@@ -139,13 +148,12 @@ class _Run:
                 reused += len(results)
                 results += self._ask(pool, fresh, keys)
                 self._store.put_cases(self._run.run_id, results)
-                done += len(part)
                 if on_progress is not None:
-                    on_progress(done, len(self._dataset.cases))
+                    on_progress(start + len(part), len(cases))
         aggregates, figures, failed = summarise(self._store.cases(self._run.run_id))
         run = dataclasses.replace(
             self._run,
-            ended_at=_now(),
+            ended_at=tracing.now(),
             status="done",
             reused=reused,
             failed=failed,
@@ -248,16 +256,3 @@ def summarise(
             "cases": float(len(values[name])),
         }
     return aggregates, {"stale_labels": stale, "unmeasured": unlabelled}, failed
-
-
-def _parts(
-    items: Sequence[tuple[int, EvalCase]], size: int
-) -> Iterator[Sequence[tuple[int, EvalCase]]]:
-    for start in itertools.count(0, size):
-        if start >= len(items):
-            return
-        yield items[start : start + size]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import config_dir
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
@@ -13,7 +13,7 @@ from rag_platform.registry import build
 _BY_SUFFIX = {".jsonl": "jsonl", ".yaml": "yaml", ".yml": "yaml", ".json": "knowledge_json"}
 
 
-def open_dataset(name: str, settings: Settings) -> Dataset:
+def open_dataset(name: str) -> Dataset:
     """The dataset of a path, or of a name under `datasets/` in the config folder; `A:B` asks the
     questions of folder A of the texts of folder B.
 
@@ -25,7 +25,7 @@ def open_dataset(name: str, settings: Settings) -> Dataset:
         questions, _, corpus = name.partition(":")
         return _load("beir", Path(questions), corpus=corpus)
     if not path.exists():
-        known = dataset_names(settings)
+        known = dataset_names()
         path = known.get(name, path)
         if not path.exists():
             raise NotFoundError(
@@ -48,11 +48,9 @@ def open_dataset(name: str, settings: Settings) -> Dataset:
     return _load(_BY_SUFFIX[path.suffix.lower()], path)
 
 
-def dataset_names(settings: Settings) -> dict[str, Path]:
+def dataset_names() -> dict[str, Path]:
     """The datasets of the config folder by name."""
-    if settings.strategies_dir is None:
-        return {}
-    folder = settings.strategies_dir.parent / "datasets"
+    folder = config_dir() / "datasets"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.stem: path for path in found if path.suffix.lower() in _BY_SUFFIX}
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.joined import join_vectors
-from rag_platform.storage.sqlite_files import connect, writable
+from rag_platform.storage.sqlite_files import connect, transaction, writable
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
@@ -122,7 +121,7 @@ class EmbeddingCache:
             (space, key, np.ascontiguousarray(vector, dtype=np.float32).tobytes())
             for key, vector in vectors.items()
         ]
-        with self._lock, self._transaction():
+        with self._lock, transaction(self._db, self.path):
             self._db.executemany("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", rows)
 
     def entries(self) -> Iterator[tuple[Space, str, int]]:
@@ -139,7 +138,7 @@ class EmbeddingCache:
         rows = [(*space, content_hash) for space, content_hash in entries]
         with self._lock:
             self._db.execute("PRAGMA secure_delete=ON")
-            with self._transaction():
+            with transaction(self._db, self.path):
                 self._db.executemany(
                     "DELETE FROM embeddings WHERE space_id = (SELECT space_id FROM spaces WHERE"
                     " embedder_id = ? AND embedder_version = ? AND text_norm_profile_id = ?) AND"
@@ -168,7 +167,7 @@ class EmbeddingCache:
     def set_rate(self, info: EmbedderInfo, text_norm_profile: str, bytes_per_second: float) -> None:
         """Remember a measured rate for the next estimate."""
         space = self._space(info, text_norm_profile)
-        with self._lock, self._transaction():
+        with self._lock, transaction(self._db, self.path):
             self._db.execute(
                 "UPDATE spaces SET bytes_per_second = ? WHERE space_id = ?",
                 (bytes_per_second, space),
@@ -209,15 +208,3 @@ class EmbeddingCache:
                 )
                 row = self._db.execute(sql, key).fetchone()
         return int(row[0])
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            sys.audit("rag_platform.commit", str(self.path))
-            self._db.execute("COMMIT")
-        except BaseException:
-            if self._db.in_transaction:  # a full disk may have ended it already
-                self._db.execute("ROLLBACK")
-            raise

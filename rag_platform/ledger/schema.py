@@ -8,7 +8,6 @@ import dataclasses
 import hashlib
 import json
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from typing import Any, TypeVar, cast
 from rag_platform.errors import SchemaVersionError, read_only
 from rag_platform.ir import Json
 from rag_platform.storage.records import from_row
-from rag_platform.storage.sqlite_files import ReadOnlyFile, writable
+from rag_platform.storage.sqlite_files import ReadOnlyFile, transaction, writable
 
 SCHEMA_VERSION = 3
 RecordT = TypeVar("RecordT")
@@ -188,15 +187,8 @@ class Database:
         if self.read_only:
             raise read_only(self.path.parent)
         db = self._db()
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with transaction(db, self.path):
             yield db
-            sys.audit("rag_platform.commit", str(self.path))
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:  # a full disk may have ended it already
-                db.execute("ROLLBACK")
-            raise
 
     def _upsert(self, table: str, record: Any, keys: Sequence[str]) -> None:
         with self._write() as db:

@@ -141,7 +141,7 @@ class Trace:
             "line": line,
             "trace_id": self.trace_id,
             "trace_type": self.trace_type,
-            "ts": _now(),
+            "ts": now(),
             **fields,
         }
         with self._lock:
@@ -167,7 +167,7 @@ class Trace:
             fields = {
                 **self.header,
                 "status": "error" if error else "ok",
-                "ended_at": _now(),
+                "ended_at": now(),
                 "attrs": self._attrs,
                 "aggregates": aggregates,
             }
@@ -281,7 +281,7 @@ def trace(
     header = {
         "trace_id": f"trc_{_ids.getrandbits(128) or 1:032x}",
         "trace_type": trace_type,
-        "started_at": _now(),
+        "started_at": now(),
         "strategy_config_id": strategy_config_id,
         "namespace": namespace,
         "build": build_info(),
@@ -466,5 +466,6 @@ def _git_sha(root: Path) -> str:
         return ""
 
 
-def _now() -> str:
+def now() -> str:
+    """The current UTC time to the millisecond, e.g. `2026-11-21T22:40:00.125Z`."""
     return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -260,7 +260,7 @@ def publish_candidate(
                 code="outdated_candidate",
             )
         judged = any(check.name == QUALITY_GATE for check in manifest.checks)
-        if not (judged or override) and read_gates(settings).get(namespace):
+        if not (judged or override) and read_gates().get(namespace):
             raise ReleaseError(
                 f"release {release_id} was not judged by the gates of {namespace!r} in"
                 f" {GATES_FILE}; `rag rebuild --full` builds one that is",

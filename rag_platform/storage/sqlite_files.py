@@ -11,10 +11,12 @@ import errno
 import os
 import shutil
 import sqlite3
+import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,20 @@ def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
     db.execute("PRAGMA journal_mode=WAL")
     return db
+
+
+@contextmanager
+def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
+    """Commits what the block writes to the database at `path`, or nothing of it when it raises."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        sys.audit("rag_platform.commit", str(path))
+        db.execute("COMMIT")
+    except BaseException:
+        if db.in_transaction:  # a full disk may have ended it already
+            db.execute("ROLLBACK")
+        raise
 
 
 class ReadOnlyFile:

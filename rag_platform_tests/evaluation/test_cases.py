@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import ExpectedText, case_data, parse_case
 from rag_platform.evaluation.datasets.files import JsonLines, Yaml
@@ -126,18 +125,17 @@ def test_a_knowledge_set_expects_only_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_a_dataset_is_found_by_name_or_path(tmp_path: Path, config_folder: Path) -> None:
-    settings = load_settings()
     (config_folder / "datasets").mkdir()
     path = config_folder / "datasets" / "golden.yaml"
     path.write_text("- {case_id: a, query: q, should_refuse: true}\n", encoding="utf-8")
-    assert open_dataset("golden", settings) == open_dataset(str(path), settings)
+    assert open_dataset("golden") == open_dataset(str(path))
     with pytest.raises(NotFoundError, match="config/datasets: golden"):
-        open_dataset("silver", settings)
+        open_dataset("silver")
     with pytest.raises(InputError, match="is no dataset"):
-        open_dataset(str(tmp_path), settings)
+        open_dataset(str(tmp_path))
     (tmp_path / "a.csv").write_text("x", encoding="utf-8")
     with pytest.raises(InputError, match=r"\.jsonl"):
-        open_dataset(str(tmp_path / "a.csv"), settings)
+        open_dataset(str(tmp_path / "a.csv"))
 
 
 def test_a_fingerprint_changes_with_a_case_only() -> None:

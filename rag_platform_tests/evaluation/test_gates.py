@@ -8,16 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.gates import GateConfig, read_gates
-from rag_platform.config.settings import load_settings
 from rag_platform.errors import ConfigError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.expectations import expectation
 from rag_platform.evaluation.gates import Verdict, judge_candidate, verdict_markdown
 from rag_platform.evaluation.results import ResultStore
-from rag_platform.evaluation.runs import without_caches
-from rag_platform.retrieval.library import Library
+from rag_platform.evaluation.runs import open_library
 from rag_platform_tests.conftest import Shelf
 
 TOPICS = {
@@ -79,15 +76,10 @@ def judged(
     gate: GateConfig = GATE,
     expectations: Dataset | None = None,
 ) -> Verdict:
-    library = Library(
-        without_caches(shelf.settings), shelf.store, hidden=hidden_by_ledger(shelf.store)
-    )
-    try:
+    with open_library(shelf.settings, shelf.store) as library:
         return judge_candidate(
             library, "default", after, before, [(gate, GOLDEN)], expectations, results
         )[-1]
-    finally:
-        library.close()
 
 
 def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStore) -> None:
@@ -168,14 +160,12 @@ def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: R
 
 def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     path = config_folder / "gates.yaml"
-    assert read_gates(load_settings()) == {}
+    assert read_gates() == {}
     path.write_text("notes:\n  - {dataset: golden, max_seconds: 60}\n", encoding="utf-8")
-    assert read_gates(load_settings()) == {
-        "notes": (GateConfig(dataset="golden", max_seconds=60.0),)
-    }
+    assert read_gates() == {"notes": (GateConfig(dataset="golden", max_seconds=60.0),)}
     path.write_text("notes:\n  - {dataset: golden, floor: 1}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="floor"):
-        read_gates(load_settings())
+        read_gates()
     path.write_text("- golden\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="must name namespaces"):
-        read_gates(load_settings())
+        read_gates()

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.bisecting import bisect
 from rag_platform.evaluation.expectations import expectation
 from rag_platform.evaluation.replay import replay
 from rag_platform.evaluation.results import ResultStore
-from rag_platform.evaluation.runs import without_caches
+from rag_platform.evaluation.runs import open_library
 from rag_platform.ir import QueryRequest
 from rag_platform.observability.trace_reader import show
 from rag_platform.retrieval.library import Library
@@ -34,11 +33,8 @@ def folder(shelf: Shelf, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def library(shelf: Shelf) -> Iterator[Library]:
-    made = Library(
-        without_caches(shelf.settings), shelf.store, hidden=hidden_by_ledger(shelf.store)
-    )
-    yield made
-    made.close()
+    with open_library(shelf.settings, shelf.store) as made:
+        yield made
 
 
 def test_a_question_is_asked_again_on_its_release(

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.comparing import compare_runs
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate, without_caches
+from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import Shelf
 
@@ -37,13 +36,8 @@ def dataset(*cases: EvalCase) -> Dataset:
 
 @pytest.fixture
 def library(read_only_shelf: Shelf) -> Iterator[Library]:
-    made = Library(
-        without_caches(read_only_shelf.settings),
-        read_only_shelf.store,
-        hidden=hidden_by_ledger(read_only_shelf.store),
-    )
-    yield made
-    made.close()
+    with open_library(read_only_shelf.settings, read_only_shelf.store) as made:
+        yield made
 
 
 @pytest.fixture

