@@ -19,39 +19,32 @@ intervals; the last column compares with the better leg, question by question (p
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import InputError
-from rag_platform.evaluation.datasets.beir import (
-    RetrievalSet,
-    as_markdown,
-    is_page_set,
-    is_retrieval_set,
-    name_documents,
-    read_page_set,
-    read_retrieval_set,
-)
+from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
+from rag_platform.evaluation.libraries import publish_documents
 from rag_platform.evaluation.metrics import Values, bootstrap, mean, paired_bootstrap, per_query
-from rag_platform.ingestion.batches import ingest_versions, stale_versions
-from rag_platform.intake.receiving import ReceiveOptions, receive
+from rag_platform.evaluation.sources import open_dataset
 from rag_platform.ir import Candidate, QueryRequest
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Deadline
 from rag_platform.query import analysis
 from rag_platform.registry import build
-from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval import retrievers
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.retrievers import Access
@@ -75,102 +68,39 @@ DEPTH = 10
 
 @dataclass(frozen=True)
 class Asked:
-    """A set as it is asked: the questions, their grades, and which files of which folder make the
-    library.
-    """
+    """A set as it is asked: questions, and their grades by the stems of documents or by pages."""
 
-    name: str
-    namespace: str
-    questions: Mapping[str, str]
-    qrels: Mapping[str, Mapping[str, int]]
-    # writes the documents; file name to id, None where pages are the ids
-    write: Callable[[Path], dict[str, str] | None]
+    dataset: Dataset
+
+    @property
+    def name(self) -> str:
+        """The name of the set."""
+        return self.dataset.dataset_id
+
+    @cached_property
+    def questions(self) -> dict[str, str]:
+        """The questions by id."""
+        return {case.case_id: case.query for case in self.dataset.cases}
+
+    @cached_property
+    def qrels(self) -> dict[str, Mapping[str, int]]:
+        """The grades of each question."""
+        return {case.case_id: case.relevance_doc for case in self.dataset.cases}
+
+    @cached_property
+    def of_pages(self) -> bool:
+        """True where pages are graded, not documents."""
+        return any("#p" in name for grades in self.qrels.values() for name in grades)
 
     @property
     def language(self) -> str:
         """The language of most questions."""
-        found = [language(text) for text in self.questions.values()]
+        found = [language(case.query) for case in self.dataset.cases]
         return max(set(found), key=found.count)
 
 
-@dataclass(frozen=True)
-class Place:
-    """A data root for the libraries of all sets."""
-
-    settings: Settings
-    store: Store
-    ledger: Ledger
-    files: Path
-
-    def publish(self, asked: Asked, strategy: Strategy) -> tuple[str, dict[str, str] | None]:
-        """(namespace of the published library of a set, its file names); what is there already is
-        taken as it is.
-        """
-        folder = self.files / asked.namespace
-        shutil.rmtree(folder, ignore_errors=True)
-        named = asked.write(folder)
-        namespace = f"{asked.namespace}-{strategy.name}".lower().replace(".", "-")
-        parts: dict[str, Any] = {
-            "settings": self.settings,
-            "strategy": strategy,
-            "store": self.store,
-            "ledger": self.ledger,
-        }
-        reception = receive(
-            [folder], namespace, Workspace(**parts), ReceiveOptions(source=namespace, sync=True)
-        )
-        stale = stale_versions(self.ledger, namespace, stage_profiles(strategy)["embeddings"])
-        wanted = dict.fromkeys([*reception.to_process, *(version.version_id for version in stale)])
-        ingest_versions([self.ledger.version(version) for version in wanted], Workspace(**parts))
-        manifest, checks = build_candidate(namespace, **parts)
-        assert all(check.passed or check.severity != "error" for check in checks), checks
-        publish_candidate(
-            namespace,
-            manifest.release_id,
-            settings=self.settings,
-            store=self.store,
-            ledger=self.ledger,
-        )
-        return namespace, named
-
-
-def asked_of(spec: str, most: int | None) -> Asked:
-    """What a word of the command line asks for."""
-    questions, _, corpus = spec.partition(":")
-    folder = Path(questions)
-    if is_page_set(folder):
-        pages = read_page_set(folder)
-
-        def linked(target: Path) -> None:
-            target.mkdir(parents=True)
-            for path in pages.files:
-                shutil.copy(path, target)
-
-        return Asked(pages.name, pages.name, *_first(pages.queries, pages.qrels, most), linked)
-    data = read_retrieval_set(folder, corpus=Path(corpus) if corpus else None)
-    namespace = Path(corpus).name if corpus else folder.name
-    return Asked(
-        data.name,
-        namespace,
-        *_first(data.queries, data.qrels, most),
-        lambda target: write_passages(data, target),
-    )
-
-
-def write_passages(data: RetrievalSet, folder: Path) -> dict[str, str]:
-    """Write each text as a Markdown file; file name to passage_id."""
-    folder.mkdir(parents=True, exist_ok=True)
-    named = {f"{stem}.md": passage for stem, passage in name_documents(data).items()}
-    for name, passage in named.items():
-        (folder / name).write_text(as_markdown(passage), encoding="utf-8")
-    return {name: passage.passage_id for name, passage in named.items()}
-
-
-def _first(
-    texts: Mapping[str, str], qrels: Mapping[str, Mapping[str, int]], most: int | None
-) -> tuple[dict[str, str], dict[str, Mapping[str, int]]]:
-    names = list(texts)[:most]
-    return {name: texts[name] for name in names}, {name: qrels[name] for name in names}
+def _first(dataset: Dataset, most: int | None) -> Dataset:
+    return dataclasses.replace(dataset, cases=dataset.cases[:most])
 
 
 def shipped_sets() -> list[str]:
@@ -195,9 +125,7 @@ def shipped_sets() -> list[str]:
 # --- asking -------------------------------------------------------------------------------------
 
 
-def rankings(
-    library: Library, namespace: str, named: dict[str, str] | None, asked: Asked
-) -> dict[str, dict[str, list[str]]]:
+def rankings(library: Library, namespace: str, asked: Asked) -> dict[str, dict[str, list[str]]]:
     """Method to question to what was found, best first."""
     found: dict[str, dict[str, list[str]]] = {
         name: {} for name in ("dense", "bm25", *FUSIONS, "shipped")
@@ -211,8 +139,8 @@ def rankings(
 
         def ids_of(chunk_id: str) -> list[str]:
             row = rows[chunk_id]
-            if named is not None:
-                return [named[row.filename]]
+            if not asked.of_pages:
+                return [Path(row.filename).stem]
             first, last = row.chunk.page_start or 0, row.chunk.page_end or row.chunk.page_start or 0
             return [f"{Path(row.filename).stem}#p{page}" for page in range(first, last + 1)]
 
@@ -263,7 +191,7 @@ def rankings(
                 namespace,
                 top_k=DEPTH,
                 answer=False,
-                max_per_document=1 if named is not None else 0,
+                max_per_document=0 if asked.of_pages else 1,
             )
             hits = answer(library, request).hits
             found["shipped"][query_id] = list(
@@ -364,17 +292,23 @@ def main() -> None:
         update={"caches": settings.caches.model_copy(update={"retrievals": 0, "responses": 0})}
     )
     store = Store(settings.home)
-    place = Place(settings, store, Ledger(store.ledger_path), root / "files")
-    sets = [asked_of(spec, options.queries) for spec in specs]
+    ledger = Ledger(store.ledger_path)
+    sets = [Asked(_first(open_dataset(spec), options.queries)) for spec in specs]
     done: dict[str, dict[str, dict[str, dict[str, Values]]]] = {}
     try:
         for name in options.strategy or STRATEGIES:
             for asked in sets:
                 started = time.perf_counter()
-                namespace, named = place.publish(asked, load_strategy(settings, name))
+                work = Workspace(
+                    settings=settings,
+                    store=store,
+                    ledger=ledger,
+                    strategy=load_strategy(settings, name),
+                )
+                namespace = publish_documents(asked.dataset, work)
                 built = time.perf_counter() - started
                 library = Library(settings, store)
-                values = measured(asked, rankings(library, namespace, named, asked))
+                values = measured(asked, rankings(library, namespace, asked))
                 library.close()
                 done.setdefault(name, {})[asked.name] = values
                 spent = time.perf_counter() - started - built

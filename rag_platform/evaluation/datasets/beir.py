@@ -194,7 +194,8 @@ class Beir:
                 case_id=query_id,
                 query=text,
                 relevance_doc={
-                    stems.get(passage_id, passage_id): grade
+                    # an empty text has no document, and its id might be the stem of another one
+                    stems.get(passage_id, f"{passage_id} (empty)"): grade
                     for passage_id, grade in data.qrels[query_id].items()
                 },
             )
