@@ -25,7 +25,7 @@ VERSION = "1"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Outcome:
     """Whether an expectation is met, and if not, why."""
 
     case_id: str
@@ -114,7 +114,7 @@ def _is_about(case: EvalCase, source_uri: str) -> bool:
     return bool(files) and all(file and is_of_file(source_uri, file) for file in files)
 
 
-def judge(result: CaseResult) -> Verdict:
+def judge(result: CaseResult) -> Outcome:
     """Whether the result of a case meets it: what is expected is among the first hits, a refusal
     is one. A stale label is not met: what was pinned is gone.
     """
@@ -129,7 +129,7 @@ def judge(result: CaseResult) -> Verdict:
         reason = "answered, where a refusal is expected"
     else:
         reason = ""
-    return Verdict(result.case_id, result.query, not reason, reason, result.trace_id)
+    return Outcome(result.case_id, result.query, not reason, reason, result.trace_id)
 
 
 _GONE = {
