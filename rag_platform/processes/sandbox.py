@@ -80,7 +80,7 @@ class SandboxChild(ChildProcess):
         try:
             self.send(task)
         except (OSError, ValueError) as error:
-            raise ChildLost("the parsing process had ended") from error
+            raise self._lost() from error
         while True:
             loaded = self.ready.issuperset(needs)
             message = self._next(patience, 0.0 if loaded else START_SECONDS)
@@ -108,10 +108,15 @@ class SandboxChild(ChildProcess):
                     raise ChildLost(f"no answer within {allowed:g} seconds", hung=True) from None
         if not isinstance(message, ChildLost):
             return message
-        if message.args[0]:
-            raise message
-        code = self.process.wait()
-        raise ChildLost(
+        raise message if message.args[0] else self._lost()
+
+    def _lost(self) -> ChildLost:
+        try:
+            code = self.process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self.close()
+            return ChildLost("the parsing process closed its pipes")
+        return ChildLost(
             f"the parsing process was ended by signal {-code}"
             if code < 0
             else f"the parsing process ended with code {code}"

@@ -236,10 +236,10 @@ def test_a_child_that_is_killed_costs_its_pages_nothing_but_a_warning(fast, tmp_
             killed.append(busy[0])
             os.kill(busy[0], signal.SIGKILL)
 
-    big = write_pages(tmp_path / "big.pdf", 400)
-    facts = load(big, "big.pdf", "pdf", fast, Limits(pdf_window_pages=400), kill_once)
+    big = write_pages(tmp_path / "big.pdf", 1000)
+    facts = load(big, "big.pdf", "pdf", fast, Limits(pdf_window_pages=1000), kill_once)
     assert killed
-    assert facts.text == "\n\n".join(f"page {n}" for n in range(1, 401))
+    assert facts.text == "\n\n".join(f"page {n}" for n in range(1, 1001))
     assert any("ended by signal 9" in warning for warning in facts.summary.warnings)
 
 
