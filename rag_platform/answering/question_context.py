@@ -14,6 +14,7 @@ from rag_platform.ir import QueryRequest
 from rag_platform.observability import tracing
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.search_context import Artifacts
 
 OnText = Callable[[str], None]
 
@@ -58,6 +59,7 @@ class Question(Fallbacks):
     shed: tuple[str, ...]  # what it goes without under load, as `limits.shed` names it
     on_text: OnText | None
     cancelled: threading.Event | None
+    artifacts: Artifacts | None = None
 
     @property
     def is_single(self) -> bool:

@@ -44,16 +44,25 @@ def evaluation() -> None:
     type=click.Choice(["retrieval_only", "end_to_end"]),
     help="Only find, or answer as well; a dataset with documents is only searched by default.",
 )
-@click.option("--no-reuse", is_flag=True, help="Ask every question anew.")
+@click.option(
+    "--metric-set",
+    "metric_sets",
+    multiple=True,
+    metavar="NAME",
+    help="Measure by these sets alone; may be given again.",
+)
+@click.option("--judge", metavar="NAME", help="Who scores what needs an opinion.")
+@click.option(
+    "--no-reuse", "reuse", flag_value=False, default=True, help="Ask every question anew."
+)
 @answers(own_trace=True)
 def run(
     context: Context,
     name: str,
     namespace: str | None,
     strategy: str | None,
-    release_id: str | None,
     mode: str | None,
-    no_reuse: bool,
+    **options: Any,
 ) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
     from rag_platform.evaluation import libraries, reports
@@ -72,8 +81,7 @@ def run(
         namespace=space,
         mode=mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
         strategy=None if own else strategy,
-        release_id=release_id,
-        reuse=not no_reuse,
+        **options,
     )
     found = _evaluate(context, dataset, options)
     return envelopes.envelope({"markdown": reports.run_markdown(found), "run": to_json(found)}, "")

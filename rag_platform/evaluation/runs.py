@@ -18,12 +18,14 @@ from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
 from rag_platform.evaluation.labels import LabelReader
-from rag_platform.evaluation.metric_sets import METRIC_SETS, Judged, compute
+from rag_platform.evaluation.measuring import AskedCase, Judge, MetricSet, compute
 from rag_platform.evaluation.metrics import bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Json, QueryRequest, QueryResult
 from rag_platform.observability import tracing
+from rag_platform.registry import build
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.store import Store
 
 Mode = Literal["retrieval_only", "end_to_end"]
@@ -48,6 +50,7 @@ class RunOptions:
     strategy: str | None = None  # of the questions; None takes that of the release
     release_id: str | None = None  # None asks the published one
     metric_sets: tuple[str, ...] = ()  # none named: all that the mode can be measured by
+    judge: str | None = None  # of the metric sets that need an opinion
     reuse: bool = True  # take over results that depend on nothing that changed
 
 
@@ -73,19 +76,13 @@ def evaluate(
     """The finished run. Case results are committed as they come, so a run that was killed goes on
     where it was when it is asked for again.
 
-    Raises InputError for an unknown metric set or mode, NotFoundError for what cannot be asked;
-    an error of one question is that case's `error`.
+    Raises InputError for an unknown mode, ConfigError for an unknown metric set or judge,
+    NotFoundError for what cannot be asked; an error of one question is that case's `error`.
     """
     if options.mode not in MODES:
         raise InputError(
             f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
         )
-    for name in options.metric_sets:
-        if name not in METRIC_SETS:
-            raise InputError(
-                f"unknown metric set {name!r}; known: {', '.join(METRIC_SETS)}",
-                code="unknown_metric",
-            )
     with library.lease(options.namespace, options.release_id) as lease:
         return _Run(library, dataset, options, store, lease).finish(on_progress)
 
@@ -101,17 +98,21 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
-        self._metric_sets = options.metric_sets or _SETS[options.mode]
+        self._metric_sets: dict[str, MetricSet] = {
+            name: build("metric_set", name) for name in options.metric_sets or _SETS[options.mode]
+        }
+        self._judge: Judge | None = build("judge", options.judge) if options.judge else None
+        judge_id = "" if self._judge is None else f"jdg_{fingerprint(self._judge.profile())}"
         strategy = library.query_strategy(lease, options.strategy)
         config_id = library.config_id(strategy)
         manifest = lease.release.manifest
         self._labels = LabelReader(
             lease.release.catalog, dataset, manifest.profiles.get("chunks", "")
         )
-        versions = tuple(f"{name}@{METRIC_SETS[name][0]}" for name in self._metric_sets)
-        profile = fingerprint(config_id, dataset.fingerprint, versions, options.mode)
-        hidden = library.hidden_names(lease)
-        self._basis = (lease.release_id, sorted(hidden), config_id, versions, options.mode)
+        versions = tuple(f"{name}@{item.VERSION}" for name, item in self._metric_sets.items())
+        measured_by = (config_id, versions, judge_id, options.mode)
+        profile = fingerprint(dataset.fingerprint, *measured_by)
+        self._basis = (lease.release_id, sorted(library.hidden_names(lease)), *measured_by)
         self._run = EvalRun(
             run_id=f"eval_{uuid.uuid4().hex[:12]}",
             started_at=tracing.now(),
@@ -124,6 +125,7 @@ class _Run:
             strategy_config_id=config_id,
             eval_profile_id=f"evp_{profile}",
             metric_set_ids=versions,
+            judge_profile_id=judge_id,
             mode=options.mode,
             cases=len(dataset.cases),
         )
@@ -174,7 +176,9 @@ class _Run:
         keys: dict[str, str],
     ) -> list[CaseResult]:
         asked = list(pool.map(lambda item: self._answer(item[1]), part))
-        metrics = compute([item for item, _ in asked], self._dataset.k_values, self._metric_sets)
+        metrics = compute(
+            [item for item, _ in asked], self._dataset.k_values, self._metric_sets, self._judge
+        )
         return [
             CaseResult(
                 case_id=case.case_id,
@@ -191,7 +195,7 @@ class _Run:
             for (position, case), (item, error) in zip(part, asked, strict=True)
         ]
 
-    def _answer(self, case: EvalCase) -> tuple[Judged, str]:
+    def _answer(self, case: EvalCase) -> tuple[AskedCase, str]:
         """The case with its result, and what went wrong: a question that fails has no hits."""
         labels = self._labels.read(case)
         request = QueryRequest(
@@ -205,12 +209,14 @@ class _Run:
             # documents are ranked by their best chunk; pages and chunks each by themselves
             max_per_document={"document": 1, "page": 0}.get(labels.unit),
         )
+        artifacts = Artifacts()
         try:
-            return Judged(case, labels, answer(self._library, request)), ""
+            result = answer(self._library, request, artifacts=artifacts)
+            return AskedCase(case, labels, result, tuple(artifacts.context)), ""
         except RagError as error:
             trace_id = str(error.details.get("trace_id", ""))
             empty = QueryResult("", (), (), 0.0, "none", {}, None, self._lease.release_id, trace_id)
-            return Judged(case, labels, empty), f"{error.code}: {error.message}"
+            return AskedCase(case, labels, empty), f"{error.code}: {error.message}"
 
 
 def _artifacts(result: QueryResult) -> Json:

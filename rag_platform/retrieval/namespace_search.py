@@ -477,6 +477,9 @@ def _fuse(s: SearchContext, found: Retrieved) -> list[Candidate]:
             k_out=len(fused),
         )
         tracing.event("fusion.ranked", {"ranked": retrievers.list_candidates(fused)})
+    if s.artifacts is not None:
+        s.artifacts.dense, s.artifacts.sparse = found.dense, found.sparse
+        s.artifacts.fused = fused
     s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
     if both:
         s.record("dense_topk_overlap_sparse", retrievers.measure_overlap(found.dense, found.sparse))

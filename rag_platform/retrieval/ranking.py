@@ -100,6 +100,8 @@ def rank(
             ):
                 if _is_unsure(s, query, hits, len(found.ran)):
                     hits, source = _rerank(s, built, query, hits), "rerank"
+                    if s.artifacts is not None:
+                        s.artifacts.reranked = hits
                     span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
         if favours:
             with s.attempt("filter", "the preferences failed and were left out (%s)", span=span):

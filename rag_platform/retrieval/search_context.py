@@ -4,14 +4,29 @@ how it went so far.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from rag_platform.config.settings import Strategy
-from rag_platform.ir import QueryRequest
+from rag_platform.ir import Candidate, Hit, QueryRequest
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Deadline
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease, Library
+
+
+@dataclass(slots=True)
+class Artifacts:
+    """What the stages of a question to one namespace made, best first, for whoever asks for it.
+    Those of a search that is remembered stay empty.
+    """
+
+    dense: Sequence[Candidate] = ()
+    sparse: Sequence[Candidate] = ()
+    fused: Sequence[Candidate] = ()
+    reranked: Sequence[Hit] = ()  # before repeated ones are left out; empty without a reranker
+    context: Sequence[Hit] = ()  # the evidence that the answerer was given
+    latency_ms: dict[str, float] = field(default_factory=dict)  # by stage
 
 
 @dataclass
@@ -25,6 +40,7 @@ class SearchContext(Fallbacks):
     trace: tracing.Trace
     deadline: Deadline
     without: tuple[str, ...] = ()  # what is given up for the load: `limits.RERANK`, `POOL`, `MODEL`
+    artifacts: Artifacts | None = None
 
     def fork(self) -> SearchContext:
         """The same search with nothing gone wrong: for a part whose report is read apart."""

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
 from rag_platform.evaluation.comparing import compare_runs
+from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
+from rag_platform.ir import Json
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.conftest import Shelf
 
@@ -157,7 +161,7 @@ def test_two_runs_are_compared_case_by_case(library: Library, results: ResultSto
 
 
 def test_wrong_options_are_named(library: Library, results: ResultStore) -> None:
-    with pytest.raises(InputError, match="unknown metric set 'precision'"):
+    with pytest.raises(ConfigError, match="unknown metric_set 'precision'"):
         run(library, results, dataset(PORT), metric_sets=("precision",))
     with pytest.raises(InputError, match="unknown mode"):
         run(library, results, dataset(PORT), mode="generation")
@@ -165,3 +169,45 @@ def test_wrong_options_are_named(library: Library, results: ResultStore) -> None
         evaluate(library, dataset(PORT), RunOptions(namespace="nowhere"), results)
     with pytest.raises(NotFoundError, match="no run begins"):
         results.run("eval_0")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A metric set and a judge of one's own, by dotted path."""
+
+    VERSION: ClassVar[str] = "7"
+
+    def profile(self) -> Json:
+        return {"judge_provider_id": "lengths", "temperature": 0}
+
+    def compute(
+        self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
+    ) -> CaseMetrics:
+        assert judge == self
+        return {item.case.case_id: {"hits": float(len(item.result.hits))} for item in items}
+
+
+@dataclass(frozen=True)
+class Clash(Lengths):
+    """Measures under a name that `retrieval` has."""
+
+    def compute(
+        self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
+    ) -> CaseMetrics:
+        return {item.case.case_id: {"retrieval.mrr@3": 1.0} for item in items}
+
+
+def test_sets_and_judges_of_ones_own_make_another_profile(
+    library: Library, results: ResultStore
+) -> None:
+    own = f"{__name__}:Lengths"
+    plain = run(library, results, dataset(PORT), metric_sets=("retrieval",))
+    judged = run(library, results, dataset(PORT), metric_sets=("retrieval", own), judge=own)
+    assert judged.metric_set_ids == ("retrieval@2", f"{own}@7")
+    assert by_case(results, judged)["port"].metrics["hits"] >= 1.0
+    assert plain.judge_profile_id == "" and judged.judge_profile_id.startswith("jdg_")
+    again = run(library, results, dataset(PORT), metric_sets=("retrieval",), judge=own)
+    assert len({plain.eval_profile_id, judged.eval_profile_id, again.eval_profile_id}) == 3
+    assert again.reused == 0  # another judge, another result
+    with pytest.raises(InputError, match=r"measures 'retrieval.mrr@3', as one before it does"):
+        run(library, results, dataset(PORT), metric_sets=("retrieval", f"{__name__}:Clash"))
