@@ -218,7 +218,7 @@ def lines_of(values: Mapping[str, Mapping[str, Values]]) -> Iterator[str]:
         f" {better}, 95 %"
     )
     for method, by_measure in values.items():
-        whole = bootstrap(by_measure["nDCG@10"])
+        whole = bootstrap(by_measure["nDCG@10"].values())
         against = paired_bootstrap(by_measure["nDCG@10"], values[better]["nDCG@10"])
         compared = (
             ""

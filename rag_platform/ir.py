@@ -453,6 +453,8 @@ class QueryRequest:
     rerank: bool = True  # False leaves the order of the fusion
     # whether filters are told from the words of the question; None takes the strategy's
     infer: bool | None = None
+    # answered from these chunks of one namespace, in their order; empty: from what is found
+    context_chunks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,6 +57,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
     "metric_set": {
         "retrieval": "rag_platform.evaluation.metric_sets.retrieval:Retrieval",
         "answers": "rag_platform.evaluation.metric_sets.answers:Answers",
+        "citations": "rag_platform.evaluation.metric_sets.citations:Citations",
     },
     "judge": {},  # of one's own, by dotted path
     "embedder": {

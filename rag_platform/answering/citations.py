@@ -74,6 +74,14 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimCheck:
+    """The marks that a claim of an answer carries, and whether what they cite supports it."""
+
+    marks: tuple[int, ...]
+    supported: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Cited:
     """A checked answer: marks [1], [2], ... in order of appearance, one citation each."""
 
@@ -139,6 +147,16 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
         tuple(numbers),
         fmean(agreements) if agreements else 1.0,
     )
+
+
+def check_claims(text: str, cited: Sequence[Hit]) -> list[ClaimCheck]:
+    """The claims of a finished answer that say something, its mark [n] pointing at cited[n-1]."""
+    checks = [(claim, _check_claim(claim, cited)) for claim in _find_claims(text)]
+    return [
+        ClaimCheck(tuple(claim.marks), not reason)
+        for claim, (agreement, reason) in checks
+        if agreement is not None
+    ]
 
 
 def clean_part(text: str, evidence: Sequence[Hit]) -> str:

@@ -78,9 +78,9 @@ def answer(
         leases = Leases(library)
         try:
             _require_shallow(request.filters)
-            if len(names) > 1 and request.release_id:
+            if len(names) > 1 and (request.release_id or request.context_chunks):
                 raise InputError(
-                    f"a release belongs to one namespace; {len(names)} were named",
+                    f"a release and its chunks belong to one namespace; {len(names)} were named",
                     code="release_of_several",
                 )
             with library.load.question() as shed:
@@ -154,13 +154,16 @@ def _load_models(q: Question, lease: Lease | None, strategy: Strategy) -> None:
     """Load the models of the question before its time begins to count; the stage that calls one
     reports why it cannot be loaded.
     """
+    given = bool(q.request.context_chunks)  # nothing is searched
     searched = [(lease, strategy)] if lease is not None else list(_open_namespaces(q))
     for opened, own in searched:
         dense = (
-            opened.release.dense is not None and (q.request.mode or own.retrieval.mode) != "sparse"
+            not given
+            and opened.release.dense is not None
+            and (q.request.mode or own.retrieval.mode) != "sparse"
         )
         unloaded = q.library.models.find_unloaded(
-            own, dense=dense, rerank=q.request.rerank, answer=q.request.answer
+            own, dense=dense, rerank=q.request.rerank and not given, answer=q.request.answer
         )
         for kind, built in unloaded.items():
             with faults.Attempt("model.load", passing=(CancelledError,)):
@@ -306,7 +309,8 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         # parents and neighbours may be unreadable
         with q.attempt("context", "the context was made of the hits alone (%s)", span=span):
             catalogs = {item.lease.namespace: item.lease.release.catalog for item in found}
-            chosen = context_builder.select(hits, config, catalogs, _vectors(found))
+            if not q.request.context_chunks:
+                chosen = context_builder.select(hits, config, catalogs, _vectors(found))
         chosen = chosen or context_builder.select_plainly(hits, config)
         q.warnings += chosen.warnings
         span.set(

@@ -41,8 +41,9 @@ def evaluation() -> None:
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release.")
 @click.option(
     "--mode",
-    type=click.Choice(["retrieval_only", "end_to_end"]),
-    help="Only find, or answer as well; a dataset with documents is only searched by default.",
+    type=click.Choice(["retrieval_only", "generation_only", "end_to_end"]),
+    help="Only find, only answer from each case's own chunks, or both; a dataset with documents is"
+    " only searched by default.",
 )
 @click.option(
     "--metric-set",
@@ -337,7 +338,7 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
 def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
     from rag_platform.evaluation.expectations import judge, read_expectations
-    from rag_platform.evaluation.runs import RunOptions
+    from rag_platform.evaluation.runs import UNPROVED, RunOptions
 
     space = context.namespace(namespace)
     dataset = read_expectations(context.store, space)
@@ -346,7 +347,8 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
             f'nothing is expected of {space!r} yet; rag expect add "QUESTION" --file FILE',
             code="no_expectations",
         )
-    found = _evaluate(context, dataset, RunOptions(namespace=space, release_id=release_id))
+    options = RunOptions(namespace=space, release_id=release_id, metric_sets=UNPROVED)
+    found = _evaluate(context, dataset, options)
     with _store(context) as store:
         verdicts = [judge(result) for result in store.cases(found.run_id)]
     lines = [

@@ -10,7 +10,7 @@ from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import TOP, judge
 from rag_platform.evaluation.gates import describe_changes
 from rag_platform.evaluation.results import ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.evaluation.runs import UNPROVED, RunOptions, evaluate
 from rag_platform.retrieval.library import Library
 
 
@@ -50,7 +50,9 @@ def bisect(
         run = evaluate(
             library,
             dataset,
-            RunOptions(namespace=namespace, release_id=release_id, strategy=config),
+            RunOptions(
+                namespace=namespace, release_id=release_id, strategy=config, metric_sets=UNPROVED
+            ),
             store,
         )
         verdict = judge(next(iter(store.cases(run.run_id))))

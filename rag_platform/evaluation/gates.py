@@ -19,7 +19,7 @@ from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.metrics import mean, paired_bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.evaluation.runs import UNPROVED, RunOptions, evaluate
 from rag_platform.ir import Json
 from rag_platform.retrieval.library import Lease, Library
 
@@ -98,20 +98,27 @@ class _Judging:
             found.append(self._judge_expectations(expectations))
         return found
 
-    def _run(self, lease: Lease, dataset: Dataset) -> tuple[EvalRun, dict[str, CaseResult]]:
+    def _run(
+        self, lease: Lease, dataset: Dataset, metric_sets: tuple[str, ...] = UNPROVED
+    ) -> tuple[EvalRun, dict[str, CaseResult]]:
         options = RunOptions(
             namespace=lease.namespace,
             release_id=lease.release_id,
             strategy=self._library.config_id(lease.strategy),
+            metric_sets=metric_sets,
         )
         run = evaluate(self._library, dataset, options, self._store)
         return run, {result.case_id: result for result in self._store.cases(run.run_id)}
 
     def _judge(self, gate: GateConfig, dataset: Dataset) -> Verdict:
         dataset = self._sample(dataset, gate.max_seconds)
-        run, after = self._run(self._candidate, dataset)
+        cited = any(name.startswith("citation.") for name in gate.floors)
+        metric_sets = (*UNPROVED, "citations") if cited else UNPROVED
+        run, after = self._run(self._candidate, dataset, metric_sets)
         baseline, before = (
-            (None, {}) if self._published is None else self._run(self._published, dataset)
+            (None, {})
+            if self._published is None
+            else self._run(self._published, dataset, metric_sets)
         )
         lost = self._lost(dataset, before, after)
         gone = {item.case_id for item in lost if after[item.case_id].stale}

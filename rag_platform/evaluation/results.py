@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import threading
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import NotFoundError, SchemaVersionError
+from rag_platform.evaluation.metrics import bootstrap
 from rag_platform.ir import Json
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.sqlite_files import connect, transaction
@@ -224,3 +226,51 @@ def _restore(record: type[Any], columns: tuple[str, ...], row: tuple[Any, ...]) 
         if name in values:
             values[name] = tuple(values[name])
     return record(**values)
+
+
+# --- figures of a run ---------------------------------------------------------------------------
+
+
+def summarise(
+    results: Iterable[CaseResult],
+) -> tuple[dict[str, dict[str, float]], Json, int]:
+    """Means of every metric with their 95 % interval over the cases that have it; counts of stale
+    labels, and means by tag, language and file type; the number of cases that failed. One number a
+    metric and case is held.
+    """
+    values: dict[str, array[float]] = {}
+    groups: dict[str, dict[str, dict[str, list[float]]]] = {}
+    failed = stale = unlabelled = 0
+    for result in results:
+        failed += bool(result.error)
+        stale += len(result.stale)
+        unlabelled += not result.metrics
+        for name, value in result.metrics.items():
+            values.setdefault(name, array("d")).append(value)
+            for kind, members in result.artifacts.get("groups", {}).items():
+                for member in members:
+                    means = groups.setdefault(kind, {}).setdefault(member, {})
+                    total = means.setdefault(name, [0.0, 0])
+                    total[0] += value
+                    total[1] += 1
+    aggregates = {}
+    for name in sorted(values):
+        interval = bootstrap(values[name])
+        aggregates[name] = {
+            "value": interval.value,
+            "low": interval.low,
+            "high": interval.high,
+            "cases": float(len(values[name])),
+        }
+    means_by_group = {
+        kind: {
+            member: {
+                name: {"value": total / count, "cases": count}
+                for name, (total, count) in sorted(means.items())
+            }
+            for member, means in sorted(members.items())
+        }
+        for kind, members in groups.items()
+    }
+    figures = {"stale_labels": stale, "unmeasured": unlabelled, "groups": means_by_group}
+    return aggregates, figures, failed

@@ -16,23 +16,27 @@ from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
+from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
-from rag_platform.evaluation.labels import LabelReader
-from rag_platform.evaluation.measuring import AskedCase, Judge, MetricSet, compute
-from rag_platform.evaluation.metrics import bootstrap
-from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.ir import Json, QueryRequest, QueryResult
+from rag_platform.evaluation.labels import LabelReader, Labels
+from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge, MetricSet, compute
+from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
+from rag_platform.indexes.catalog import FILTERABLE
+from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.observability import tracing
+from rag_platform.query import filters
 from rag_platform.registry import build
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.store import Store
 
-Mode = Literal["retrieval_only", "end_to_end"]
-MODES: tuple[Mode, ...] = ("retrieval_only", "end_to_end")
+Mode = Literal["retrieval_only", "generation_only", "end_to_end"]
+MODES: tuple[Mode, ...] = ("retrieval_only", "generation_only", "end_to_end")
+UNPROVED = ("retrieval", "answers")  # what costs next to nothing beside the questions
 _SETS: Mapping[Mode, tuple[str, ...]] = {
     "retrieval_only": ("retrieval",),
-    "end_to_end": ("retrieval", "answers"),
+    "generation_only": ("answers", "citations"),
+    "end_to_end": (*UNPROVED, "citations"),
 }
 OnProgress = Callable[[int, int], None]  # cases done, all cases
 
@@ -87,6 +91,15 @@ def evaluate(
         return _Run(library, dataset, options, store, lease).finish(on_progress)
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A case that was asked, what its stages made, and the error of a question that failed."""
+
+    asked: AskedCase
+    made: Artifacts
+    error: str
+
+
 class _Run:
     def __init__(
         self,
@@ -109,6 +122,10 @@ class _Run:
         self._labels = LabelReader(
             lease.release.catalog, dataset, manifest.profiles.get("chunks", "")
         )
+        self._proof: CitationProof | None = None
+        if any(getattr(item, "needs_proof", False) for item in self._metric_sets.values()):
+            self._proof = CitationProof(library, lease)
+        self._top_k = max(_TOP_K, *dataset.k_values)
         versions = tuple(f"{name}@{item.VERSION}" for name, item in self._metric_sets.items())
         measured_by = (config_id, versions, judge_id, options.mode)
         profile = fingerprint(dataset.fingerprint, *measured_by)
@@ -175,10 +192,11 @@ class _Run:
         part: Sequence[tuple[int, EvalCase]],
         keys: dict[str, str],
     ) -> list[CaseResult]:
-        asked = list(pool.map(lambda item: self._answer(item[1]), part))
+        asked = [self._prove(item) for item in pool.map(lambda item: self._answer(item[1]), part)]
         metrics = compute(
-            [item for item, _ in asked], self._dataset.k_values, self._metric_sets, self._judge
+            [item.asked for item in asked], self._dataset.k_values, self._metric_sets, self._judge
         )
+        self._write_to_traces(asked, metrics)
         return [
             CaseResult(
                 case_id=case.case_id,
@@ -187,78 +205,94 @@ class _Run:
                 query=case.query,
                 tags=case.tags,
                 metrics=metrics[case.case_id],
-                stale=tuple(dataclasses.asdict(label) for label in item.labels.stale),
-                error=error,
-                trace_id=item.result.trace_id,
-                artifacts=_artifacts(item.result),
+                stale=tuple(dataclasses.asdict(label) for label in item.asked.labels.stale),
+                error=item.error,
+                trace_id=item.asked.result.trace_id,
+                artifacts={
+                    **artifacts_data(item.asked.result, item.made, self._top_k),
+                    "groups": case_groups(case),
+                },
             )
-            for (position, case), (item, error) in zip(part, asked, strict=True)
+            for (position, case), item in zip(part, asked, strict=True)
         ]
 
-    def _answer(self, case: EvalCase) -> tuple[AskedCase, str]:
+    def _prove(self, item: _Asked) -> _Asked:
+        if self._proof is None or not item.asked.result.answered:
+            return item
+        proved = self._proof.proved(item.asked.result.citations)
+        return dataclasses.replace(item, asked=dataclasses.replace(item.asked, proved=proved))
+
+    def _write_to_traces(self, asked: Sequence[_Asked], metrics: CaseMetrics) -> None:
+        tracing.evaluate(
+            self._library.store.logs_dir,
+            {
+                item.asked.result.trace_id: {
+                    "eval_run_id": self._run.run_id,
+                    "case_id": item.asked.case.case_id,
+                    "dataset_id": self._run.dataset_id,
+                    "metric_set_id": "+".join(self._run.metric_set_ids),
+                    "judge_profile_id": self._run.judge_profile_id,
+                    "metrics": [
+                        {"name": name, "value": value}
+                        for name, value in sorted(metrics[item.asked.case.case_id].items())
+                    ],
+                }
+                for item in asked
+                if item.asked.result.trace_id
+            },
+        )
+
+    def _answer(self, case: EvalCase) -> _Asked:
         """The case with its result, and what went wrong: a question that fails has no hits."""
         labels = self._labels.read(case)
         request = QueryRequest(
             case.query,
             self._options.namespace,
-            top_k=max(_TOP_K, *self._dataset.k_values),
+            top_k=self._top_k,
             filters=dict(case.doc_scope),
             release_id=self._lease.release_id,
             strategy=self._options.strategy,
-            answer=self._options.mode == "end_to_end",
+            answer=self._options.mode != "retrieval_only",
             # documents are ranked by their best chunk; pages and chunks each by themselves
             max_per_document={"document": 1, "page": 0}.get(labels.unit),
         )
-        artifacts = Artifacts()
+        made = Artifacts()
         try:
-            result = answer(self._library, request, artifacts=artifacts)
-            return AskedCase(case, labels, result, tuple(artifacts.context)), ""
-        except RagError as error:
-            trace_id = str(error.details.get("trace_id", ""))
-            empty = QueryResult("", (), (), 0.0, "none", {}, None, self._lease.release_id, trace_id)
-            return AskedCase(case, labels, empty), f"{error.code}: {error.message}"
+            if self._options.mode == "generation_only":
+                request = dataclasses.replace(request, context_chunks=_given_context(case, labels))
+            result, error = answer(self._library, request, artifacts=made), ""
+        except RagError as raised:
+            trace_id = str(raised.details.get("trace_id", ""))
+            result = QueryResult(
+                "", (), (), 0.0, "none", {}, None, self._lease.release_id, trace_id
+            )
+            error = f"{raised.code}: {raised.message}"
+        scope = self._in_scope(case, result)
+        return _Asked(AskedCase(case, labels, result, tuple(made.context), scope), made, error)
+
+    def _in_scope(self, case: EvalCase, result: QueryResult) -> frozenset[str] | None:
+        """The hits within the case's `doc_scope`, None where it has none that excludes anything."""
+        plan = filters.plan(case.doc_scope, FILTERABLE)
+        if not (plan.where or plan.drop):
+            return None
+        found = frozenset(hit.chunk_id for hit in result.hits)
+        if plan.where:
+            found &= self._library.matching_chunks(self._lease, plan.where, plan.params)
+        if plan.drop:
+            where, params = filters.select_dropped(sorted(found), plan)
+            found -= frozenset(self._lease.release.catalog.chunk_ids(where, params))
+        return found
 
 
-def _artifacts(result: QueryResult) -> Json:
-    """Evidence of how a result came about: ids and figures, no words of any document, so that no
-    deletion has to look here.
+def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
+    """The chunks that a case is answered from without a search: those it names, else those it
+    expects. Raises InputError `no_context`.
     """
-    return {
-        "retrieved": [
-            {"chunk_id": hit.chunk_id, "score": round(hit.score, 6), "source": hit.source}
-            for hit in result.hits
-        ],
-        "answered": result.answered,
-        "confidence": result.confidence,
-        "citations": [citation.chunk_id for citation in result.citations],
-        "asset_ids": sorted({asset for hit in result.hits for asset in hit.asset_ids}),
-        "effective_mode": result.effective_mode,
-        "flags": sorted(name for name, value in result.flags.items() if value is True),
-        "usage": result.usage,
-    }
-
-
-def summarise(
-    results: Iterator[CaseResult],
-) -> tuple[dict[str, dict[str, float]], Json, int]:
-    """Means of every metric with their 95 % interval over the cases that have it, counts of stale
-    labels, and the number of cases that failed.
-    """
-    values: dict[str, dict[str, float]] = {}
-    failed = stale = unlabelled = 0
-    for result in results:
-        failed += bool(result.error)
-        stale += len(result.stale)
-        unlabelled += not result.metrics
-        for name, value in result.metrics.items():
-            values.setdefault(name, {})[result.case_id] = value
-    aggregates = {}
-    for name in sorted(values):
-        interval = bootstrap(values[name])
-        aggregates[name] = {
-            "value": interval.value,
-            "low": interval.low,
-            "high": interval.high,
-            "cases": float(len(values[name])),
-        }
-    return aggregates, {"stale_labels": stale, "unmeasured": unlabelled}, failed
+    found = case.context_chunks or tuple(sorted(labels.chunks))
+    if not found:
+        raise InputError(
+            f"case {case.case_id!r} has no chunks to answer from; give context_chunks,"
+            " expected_chunk_ids or expected_text",
+            code="no_context",
+        )
+    return found

@@ -260,6 +260,8 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
         }
     envelope["spans"] = sorted(spans, key=lambda item: (item["start_ms"], -item["end_ms"]))
     envelope["events"] = sorted(events, key=lambda item: item["ts_ms"])
+    if evaluated := [item["eval"] for item in lines if item["line"] == "trace.eval"]:
+        envelope["eval"] = evaluated[-1]
     envelope["logs"] = [_part(item) for item in lines if item["line"] == "log"]
     return envelope
 

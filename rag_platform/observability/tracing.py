@@ -1,4 +1,5 @@
-"""Traces, spans and events: one JSON line for each span.end, event and trace.end.
+"""Traces, spans and events: one JSON line for each span.end, event and trace.end, and a trace.eval
+for what an evaluation says of a trace.
 
     with tracing.trace("query", logs_dir=store.logs_dir, namespace="default"):
         with tracing.span("stage.fusion", provider_type="fusion", provider_id="min_max") as span:
@@ -367,6 +368,26 @@ def event(kind: str, payload: Mapping[str, Any] | None = None) -> None:
             "kind": kind,
             "payload": data,
         },
+    )
+
+
+def evaluate(logs_dir: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Write down what an evaluation says of finished questions, by trace id: `eval` of a trace as
+    `trace_reader.show` reads it.
+    """
+    logs.append(
+        logs_dir,
+        *(
+            {
+                "schema_version": logs.LOG_SCHEMA_VERSION,
+                "line": "trace.eval",
+                "trace_id": trace_id,
+                "trace_type": "query",
+                "ts": now(),
+                "eval": values,
+            }
+            for trace_id, values in found.items()
+        ),
     )
 
 

@@ -69,6 +69,9 @@ def search(s: SearchContext) -> Found:
     release and a hard filter.
     """
     query, plan, mode, top_k = _prepare(s)
+    if s.request.context_chunks:
+        given = Ranking(tuple(ranking.read_given(s)), "none", 1, None)
+        return Found(s.lease, s.strategy, query, plan, top_k, None, s, *given)
     key = _cache_key(s, query, mode, top_k)
     remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
     if remembered is None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Candidate, Hit, QueryIR
 from rag_platform.observability import faults, tracing
@@ -23,6 +24,24 @@ from rag_platform.retrieval.hydration import (
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext
+
+
+def read_given(s: SearchContext) -> list[Hit]:
+    """The chunks that the request wants to be answered from, in its order. Raises NotFoundError
+    `unknown_chunk` for one that is not in the release, or hidden.
+    """
+    wanted = s.request.context_chunks
+    rows = s.lease.release.catalog.rows(wanted)
+    hidden = s.library.hidden_chunks(s.lease)
+    for chunk_id in wanted:
+        if chunk_id not in rows or chunk_id in hidden:
+            raise NotFoundError(
+                f"no chunk {chunk_id!r} in release {s.lease.release_id}; `rag query` prints chunk"
+                " ids",
+                code="unknown_chunk",
+            )
+    candidates = [Candidate(chunk_id, 1.0, "given") for chunk_id in wanted]
+    return join_rows(candidates, rows, s.lease.namespace)
 
 
 def filter_after(s: SearchContext, plan: FilterPlan, fused: list[Candidate]) -> list[Candidate]:
