@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import closing
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,6 +58,7 @@ def evaluation() -> None:
 @click.option(
     "--no-reuse", "reuse", flag_value=False, default=True, help="Ask every question anew."
 )
+@click.option("--baseline", metavar="RUN", help="Say what differs from that run of the dataset.")
 @answers(own_trace=True)
 def run(
     context: Context,
@@ -63,14 +66,18 @@ def run(
     namespace: str | None,
     strategy: str | None,
     mode: str | None,
-    **options: Any,
+    baseline: str | None,
+    **asked: Any,
 ) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
-    from rag_platform.evaluation import libraries, reports
+    from rag_platform.evaluation import libraries, reports, run_files
+    from rag_platform.evaluation.comparing import compare_runs
     from rag_platform.evaluation.runs import RunOptions
     from rag_platform.evaluation.sources import open_dataset
 
     dataset = open_dataset(name)
+    with _store(context) as store:
+        before = store.run(baseline) if baseline else None
     own = dataset.load_documents is not None and namespace is None
     if own:
         name = strategy or context.settings.default_strategy
@@ -82,10 +89,19 @@ def run(
         namespace=space,
         mode=mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
         strategy=None if own else strategy,
-        **options,
+        **asked,
     )
     found = _evaluate(context, dataset, options)
-    return envelopes.envelope({"markdown": reports.run_markdown(found), "run": to_json(found)}, "")
+    data: dict[str, Any] = {"markdown": reports.run_markdown(found), "run": to_json(found)}
+    with _store(context) as store:
+        difference = None if before is None else compare_runs(before, found, store)
+        folder = run_files.write_run_files(context.store.home, found, store, difference)
+    if difference is not None:
+        data["markdown"] += f"\n\n{reports.compare_markdown(difference)}"
+        data |= run_files.difference_data(difference)
+    data["files"] = str(folder)
+    data["markdown"] += f"\n\nreport and case results: {folder}"
+    return envelopes.envelope(data, "")
 
 
 @evaluation.command("list")
@@ -112,11 +128,7 @@ def show(context: Context, run_id: str, failed: bool) -> Json:
 
     with _store(context) as store:
         found = store.run(run_id)
-        missed = [
-            result
-            for result in (store.cases(found.run_id) if failed else ())
-            if result.error or any(value < 0.5 for value in result.metrics.values())
-        ]
+        missed = reports.missed_cases(store.cases(found.run_id), sys.maxsize) if failed else []
     data: dict[str, Any] = {
         "markdown": reports.run_markdown(found, missed),
         "run": to_json(found),
@@ -124,6 +136,41 @@ def show(context: Context, run_id: str, failed: bool) -> Json:
     if failed:
         data["cases"] = to_json(missed)
     return envelopes.envelope(data, "")
+
+
+@evaluation.command("cases")
+@click.argument("run_id", metavar="RUN")
+@click.option("--failed", is_flag=True, help="Only those that missed.")
+@click.option("--limit", type=click.IntRange(1), default=100)
+@answers()
+def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
+    """The cases of a run with their metrics and traces."""
+    from rag_platform.evaluation import reports
+
+    with _store(context) as store:
+        results = store.cases(store.run(run_id).run_id)
+        found = reports.missed_cases(results, limit) if failed else list(islice(results, limit))
+    return envelopes.envelope(
+        {"markdown": reports.cases_markdown(found) or "none", "cases": to_json(found)}, ""
+    )
+
+
+@evaluation.command("trends")
+@click.argument("metric")
+@click.option("--days", type=click.FloatRange(0, min_open=True), default=30.0)
+@click.option("--dataset", "dataset_id", default="", metavar="ID", help="Only runs of it.")
+@click.option("--namespace", default="", metavar="NAME", help="Only runs of it.")
+@answers()
+def trends(context: Context, metric: str, days: float, dataset_id: str, namespace: str) -> Json:
+    """A metric over the runs of the last days, and its change from run to run."""
+    from rag_platform.evaluation import reports
+    from rag_platform.evaluation.comparing import eval_trends
+
+    with _store(context) as store:
+        points = eval_trends(store, metric, days=days, dataset_id=dataset_id, namespace=namespace)
+    return envelopes.envelope(
+        {"markdown": reports.trends_markdown(metric, points), "points": to_json(points)}, ""
+    )
 
 
 @evaluation.command("compare")

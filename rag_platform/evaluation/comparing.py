@@ -1,15 +1,20 @@
-"""Two runs of one dataset beside each other: differences of means, and the cases that flipped."""
+"""Two runs of one dataset beside each other: differences of means, and the cases that flipped; and
+a metric over many runs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
-from rag_platform.errors import InputError
-from rag_platform.evaluation.metrics import Interval, paired_bootstrap
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.metrics import Interval, bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 
 _FLIP = 0.5  # a metric crosses it where a case was right and is wrong, or the other way
+_MOST_RUNS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,25 +59,94 @@ def compare_runs(
             " the same cases can be compared",
             code="other_dataset",
         )
-    old = {result.case_id: result for result in store.cases(before.run_id)}
-    new = {result.case_id: result for result in store.cases(after.run_id)}
-    values: dict[str, tuple[dict[str, float], dict[str, float]]] = {}
+    values: dict[str, array[float]] = {}
     changed: list[Flip] = []
-    for case_id in old.keys() & new.keys():
-        one, other = old[case_id], new[case_id]
+    for one, other in _pairs(store.cases(before.run_id), store.cases(after.run_id)):
         for metric in one.metrics.keys() & other.metrics.keys():
-            sides = values.setdefault(metric, ({}, {}))
-            sides[0][case_id], sides[1][case_id] = one.metrics[metric], other.metrics[metric]
+            difference = other.metrics[metric] - one.metrics[metric]
+            values.setdefault(metric, array("d")).append(difference)
         changed += _flips(one, other, flips)
     changed.sort(key=lambda flip: (flip.metric, flip.case_id))
     return Comparison(
         before,
         after,
-        {name: paired_bootstrap(values[name][1], values[name][0]) for name in sorted(values)},
-        {name: len(values[name][0]) for name in sorted(values)},
+        {name: bootstrap(values[name]) for name in sorted(values)},
+        {name: len(values[name]) for name in sorted(values)},
         tuple(flip for flip in changed if flip.after < flip.before),
         tuple(flip for flip in changed if flip.after > flip.before),
     )
+
+
+def _pairs(
+    before: Iterator[CaseResult], after: Iterator[CaseResult]
+) -> Iterator[tuple[CaseResult, CaseResult]]:
+    """The results of the same case in two runs of one dataset, both in its order."""
+    one, other = next(before, None), next(after, None)
+    while one is not None and other is not None:
+        if one.position == other.position:
+            yield one, other
+        behind = min(one.position, other.position)
+        if one.position == behind:
+            one = next(before, None)
+        if other.position == behind:
+            other = next(after, None)
+
+
+@dataclass(frozen=True, slots=True)
+class TrendPoint:
+    """A metric in one run; `change` is that since the run before of the same dataset and strategy,
+    None of the first.
+    """
+
+    run_id: str
+    started_at: str
+    dataset_id: str
+    strategy: str
+    release_id: str
+    value: float
+    low: float
+    high: float
+    cases: int
+    change: float | None
+
+
+def eval_trends(
+    store: ResultStore, metric: str, *, days: float, dataset_id: str = "", namespace: str = ""
+) -> list[TrendPoint]:
+    """A metric over the runs of the last days, oldest first; runs of other cases, under one name,
+    begin anew. Raises NotFoundError `unknown_metric` naming what those runs measured.
+    """
+    since = (datetime.now(UTC) - timedelta(days=days)).isoformat(timespec="milliseconds")
+    runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_MOST_RUNS, since=since)
+    found: list[TrendPoint] = []
+    last: dict[tuple[str, ...], float] = {}
+    for run in reversed(runs):
+        if run.status != "done" or metric not in run.aggregates:
+            continue
+        item = run.aggregates[metric]
+        key = (run.dataset_fingerprint, run.namespace, run.strategy, run.mode)
+        found.append(
+            TrendPoint(
+                run.run_id,
+                run.started_at,
+                run.dataset_id,
+                run.strategy,
+                run.release_id,
+                item["value"],
+                item["low"],
+                item["high"],
+                int(item["cases"]),
+                item["value"] - last[key] if key in last else None,
+            )
+        )
+        last[key] = item["value"]
+    known = sorted({name for run in runs for name in run.aggregates})
+    if known and metric not in known:
+        raise NotFoundError(
+            f"no run of the last {days:g} days measured {metric!r}; measured: {', '.join(known)}",
+            code="unknown_metric",
+        )
+    return found
 
 
 def _flips(one: CaseResult, other: CaseResult, metrics: Iterable[str]) -> list[Flip]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
-from rag_platform.evaluation.comparing import Comparison, Flip
+from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
 from rag_platform.evaluation.results import CaseResult, EvalRun
 
 _MOST_CASES = 20
+_LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
 
 
 def list_markdown(runs: Sequence[EvalRun]) -> str:
@@ -42,7 +44,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
     ]
     missed = [
         f"- {result.case_id}: {result.query} ({result.error or _missed(result)})"
-        for result in list(worst)[:_MOST_CASES]
+        for result in islice(worst, _MOST_CASES)
     ]
     return "\n".join(
         [
@@ -54,10 +56,60 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
             "| metric | mean | 95 % | cases |",
             "|---|---|---|---|",
             *rows,
+            *_group_lines(run),
             *(f"\n{note}." for note in notes if note),
             *(["", "Missed:", *missed] if missed else []),
         ]
     )
+
+
+def missed_cases(results: Iterable[CaseResult], most: int = _MOST_CASES) -> list[CaseResult]:
+    """At most so many of the cases that failed or have a metric below one half."""
+    missed = (
+        result
+        for result in results
+        if result.error or any(value < 0.5 for value in result.metrics.values())
+    )
+    return list(islice(missed, most))
+
+
+def cases_markdown(results: Sequence[CaseResult]) -> str:
+    """One line a case: its question, metrics and trace."""
+    return "\n".join(
+        f"- {result.case_id}: {result.query} ({result.error or _figures(result)}), trace"
+        f" {result.trace_id}"
+        for result in results
+    )
+
+
+def trends_markdown(metric: str, points: Sequence[TrendPoint]) -> str:
+    """A metric over runs, oldest first."""
+    if not points:
+        return f"no run measured {metric}"
+    rows = [
+        f"| {point.run_id} | {point.started_at[:19]} | {point.dataset_id} | {point.strategy} |"
+        f" {point.release_id} | {point.value:.4f} | {point.low:.3f} .. {point.high:.3f} |"
+        f" {'' if point.change is None else f'{point.change:+.4f}'} |"
+        for point in points
+    ]
+    head = f"| run | started | dataset | strategy | release | {metric} | 95 % | change |"
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *rows])
+
+
+def _group_lines(run: EvalRun) -> list[str]:
+    """The leading metrics by tag, language and file type, where there are several of a kind."""
+    rows = []
+    for kind, members in run.figures.get("groups", {}).items():
+        for member, metrics in members.items() if len(members) > 1 else ():
+            cells = [
+                f"{metrics[name]['value']:.3f}" if name in metrics else "" for name in _LEADING
+            ]
+            cases = max((item["cases"] for item in metrics.values()), default=0)
+            rows.append(f"| {kind} {member} | {' | '.join(cells)} | {cases} |")
+    if not rows:
+        return []
+    names = " | ".join(name.rpartition(".")[2] for name in _LEADING)
+    return ["", f"| by | {names} | cases |", f"|---|{'---|' * len(_LEADING)}---|", *rows]
 
 
 def compare_markdown(found: Comparison) -> str:
@@ -97,12 +149,15 @@ def _flip_lines(title: str, flips: Sequence[Flip]) -> list[str]:
 def _headline(run: EvalRun) -> str:
     if run.status != "done":
         return run.status
-    wanted = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
     return ", ".join(
         f"{name.rpartition('.')[2]} {run.aggregates[name]['value']:.3f}"
-        for name in wanted
+        for name in _LEADING
         if name in run.aggregates
     )
+
+
+def _figures(result: CaseResult) -> str:
+    return ", ".join(f"{name} {value:.2f}" for name, value in sorted(result.metrics.items()))
 
 
 def _missed(result: CaseResult) -> str:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import threading
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import NotFoundError, SchemaVersionError
-from rag_platform.evaluation.metrics import bootstrap
+from rag_platform.evaluation.metrics import bootstrap, percentiles
 from rag_platform.ir import Json
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.sqlite_files import connect, transaction
@@ -150,10 +151,16 @@ class ResultStore:
         return exact[0]
 
     def runs(
-        self, *, dataset_id: str = "", namespace: str = "", limit: int = 50, before: str = ""
+        self,
+        *,
+        dataset_id: str = "",
+        namespace: str = "",
+        limit: int = 50,
+        since: str = "",
+        before: str = "",
     ) -> list[EvalRun]:
-        """Runs, newest first: at most `limit` of those that started before `before`."""
-        where, values = ["started_at < ?"], [before or "9999"]
+        """Runs, newest first: at most `limit` of those that started from `since` to `before`."""
+        where, values = ["started_at >= ?", "started_at < ?"], [since, before or "9999"]
         for name, value in (("dataset_id", dataset_id), ("namespace", namespace)):
             if value:
                 where.append(f"{name} = ?")
@@ -240,8 +247,13 @@ def summarise(
     """
     values: dict[str, array[float]] = {}
     groups: dict[str, dict[str, dict[str, list[float]]]] = {}
+    latencies = array("d")
+    usage: Counter[str] = Counter()
     failed = stale = unlabelled = 0
     for result in results:
+        if (total_ms := result.artifacts.get("latency_ms", {}).get("total")) is not None:
+            latencies.append(total_ms)
+        usage.update({name: n for name, n in result.artifacts.get("usage", {}).items() if n})
         failed += bool(result.error)
         stale += len(result.stale)
         unlabelled += not result.metrics
@@ -272,5 +284,11 @@ def summarise(
         }
         for kind, members in groups.items()
     }
-    figures = {"stale_labels": stale, "unmeasured": unlabelled, "groups": means_by_group}
+    figures = {
+        "stale_labels": stale,
+        "unmeasured": unlabelled,
+        "latency_ms": percentiles(latencies),
+        "usage": dict(usage),
+        "groups": means_by_group,
+    }
     return aggregates, figures, failed

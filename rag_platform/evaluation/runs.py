@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from rag_platform.answering.engine import answer
@@ -165,10 +166,10 @@ class _Run:
                     if keys[case.case_id] in known
                 ]
                 reused += len(results)
-                results += self._ask(pool, fresh, keys)
+                advance = partial(self._advance, on_progress, start + len(results))
+                results += self._ask(pool, fresh, keys, advance)
                 self._store.put_cases(self._run.run_id, results)
-                if on_progress is not None:
-                    on_progress(start + len(part), len(cases))
+                self._advance(on_progress, start, len(part))
         aggregates, figures, failed = summarise(self._store.cases(self._run.run_id))
         run = dataclasses.replace(
             self._run,
@@ -182,6 +183,10 @@ class _Run:
         self._store.put_run(run)
         return run
 
+    def _advance(self, on_progress: OnProgress | None, before: int, done: int) -> None:
+        if on_progress is not None:
+            on_progress(before + done, self._run.cases)
+
     def _key(self, case: EvalCase) -> str:
         """Fingerprint of all that the case's result depends on."""
         return fingerprint(*self._basis, self._dataset.k_values, case_data(case))
@@ -191,8 +196,12 @@ class _Run:
         pool: ThreadPoolExecutor,
         part: Sequence[tuple[int, EvalCase]],
         keys: dict[str, str],
+        advance: Callable[[int], None],
     ) -> list[CaseResult]:
-        asked = [self._prove(item) for item in pool.map(lambda item: self._answer(item[1]), part)]
+        asked: list[_Asked] = []
+        for item in pool.map(lambda item: self._answer(item[1]), part):
+            advance(len(asked))  # the last one counts when all are committed
+            asked.append(self._prove(item))
         metrics = compute(
             [item.asked for item in asked], self._dataset.k_values, self._metric_sets, self._judge
         )

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
@@ -40,8 +41,28 @@ def test_a_dataset_is_run_listed_shown_and_compared(published: Shelf, tmp_path: 
     assert code == 0
     run = first["data"]["run"]
     assert run["aggregates"]["retrieval.hit_rate@1"]["cases"] == 2
-    code, again = rag("eval", "run", "--dataset", str(path))
+    code, again = rag("eval", "run", "--dataset", str(path), "--baseline", run["run_id"])
     assert again["data"]["run"]["reused"] == 2
+    assert again["data"]["baseline_run_id"] == run["run_id"] and again["data"]["worse"] == []
+    folder = Path(again["data"]["files"])
+    report = json.loads((folder / "report.json").read_text())
+    assert report["run"]["run_id"] == folder.name
+    assert report["difference"]["differences"]["retrieval.mrr@10"]["value"] == 0.0
+    assert "| retrieval.mrr@10 |" in (folder / "report.md").read_text()
+    rows = pq.read_table(folder / "cases.parquet").to_pylist()
+    assert [(row["case_id"], dict(row["metrics"])["retrieval.hit_rate@1"]) for row in rows] == [
+        ("port", 1.0), ("miss", 0.0)
+    ]  # fmt: skip
+    assert dict(pq.read_table(folder / "run.parquet").to_pylist()[0]["metrics"]) == {
+        name: item["value"] for name, item in again["data"]["run"]["aggregates"].items()
+    }
+    _, trend = rag("eval", "trends", "retrieval.mrr@10", "--dataset", "golden")
+    assert [point["change"] for point in trend["data"]["points"]] == [None, 0.0]
+    code, unknown = rag("eval", "trends", "retrieval.map")
+    assert code and "retrieval.mrr@10" in unknown["error"]["message"]
+    _, cases = rag("eval", "cases", run["run_id"], "--failed")
+    assert [item["case_id"] for item in cases["data"]["cases"]] == ["miss"]
+    assert len(rag("eval", "cases", run["run_id"])[1]["data"]["cases"]) == 2
     _, listed = rag("eval", "list", "--dataset", "golden")
     assert [item["run_id"] for item in listed["data"]["runs"]] == [
         again["data"]["run"]["run_id"],

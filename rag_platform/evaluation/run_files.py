@@ -1,0 +1,117 @@
+"""A run as files for other programs: `evaluations/<run_id>/` under the data root.
+
+`run.parquet` has one row, `cases.parquet` one a case, their `metrics` a map of name to value;
+`report.json` and `report.md` tell what the command line does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rag_platform.evaluation.comparing import Comparison
+from rag_platform.evaluation.reports import compare_markdown, missed_cases, run_markdown
+from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
+from rag_platform.storage.store import write_json, write_text
+
+_ROWS = 1000  # of cases in memory together
+
+
+def run_folder(home: Path, run_id: str) -> Path:
+    """Where the files of a run lie."""
+    return home / "evaluations" / run_id
+
+
+def write_run_files(
+    home: Path, run: EvalRun, store: ResultStore, difference: Comparison | None = None
+) -> Path:
+    """The folder with the files of a run, written anew; `difference` is that to its baseline."""
+    folder = run_folder(home, run.run_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_parquet(folder / "run.parquet", [_run_row(run)], _run_schema())
+    rows = (_case_row(run.run_id, result) for result in store.cases(run.run_id))
+    _write_parquet(folder / "cases.parquet", rows, _case_schema())
+    missed = missed_cases(store.cases(run.run_id))
+    text = run_markdown(run, missed)
+    report: Json = {"run": to_json(run), "missed": to_json(missed)}
+    if difference is not None:
+        text += f"\n\n{compare_markdown(difference)}"
+        report["difference"] = difference_data(difference)
+    write_json(folder / "report.json", report)
+    write_text(folder / "report.md", f"{text}\n")
+    return folder
+
+
+def difference_data(found: Comparison) -> Json:
+    """A comparison as JSON."""
+    return {
+        "baseline_run_id": found.before.run_id,
+        "differences": {name: to_json(item) for name, item in found.differences.items()},
+        "worse": to_json(found.worse),
+        "better": to_json(found.better),
+    }
+
+
+def _write_parquet(path: Path, rows: Iterable[Json], schema: Any) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    waiting: Iterator[Json] = iter(rows)
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        while part := list(islice(waiting, _ROWS)):
+            writer.write_table(pa.Table.from_pylist(part, schema=schema))
+
+
+def _run_row(run: EvalRun) -> Json:
+    metrics = {name: item["value"] for name, item in run.aggregates.items()}
+    return {**to_json(run), "metrics": list(metrics.items()), "figures": _text(run.figures)}
+
+
+def _run_schema() -> Any:
+    import pyarrow as pa
+
+    texts = (
+        "run_id started_at ended_at status dataset_id dataset_version dataset_fingerprint namespace"
+        " release_id strategy strategy_config_id eval_profile_id judge_profile_id mode figures"
+    )
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in texts.split()),
+            *((name, pa.int64()) for name in ("cases", "reused", "failed")),
+            ("metric_set_ids", pa.list_(pa.string())),
+            ("metrics", pa.map_(pa.string(), pa.float64())),
+        ]
+    )
+
+
+def _case_row(run_id: str, result: CaseResult) -> Json:
+    return {
+        **to_json(result),
+        "run_id": run_id,
+        "metrics": list(result.metrics.items()),
+        "stale": _text(result.stale),
+        "artifacts": _text(result.artifacts),
+    }
+
+
+def _case_schema() -> Any:
+    import pyarrow as pa
+
+    texts = "run_id case_id key query stale error trace_id artifacts"
+    return pa.schema(
+        [
+            *((name, pa.string()) for name in texts.split()),
+            ("position", pa.int64()),
+            ("tags", pa.list_(pa.string())),
+            ("metrics", pa.map_(pa.string(), pa.float64())),
+        ]
+    )
+
+
+def _text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
