@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -208,6 +209,53 @@ def datasets(context: Context) -> Json:
     lines = [f"{row['name']}: {row['cases']} cases, {row['fingerprint']}" for row in rows]
     return envelopes.envelope(
         {"markdown": "\n".join(lines) or "none; put files into config/datasets", "datasets": rows},
+        "",
+    )
+
+
+@evaluation.command("import")
+@click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
+@click.option("--name", default="", metavar="NAME", help="Another name than the file's.")
+@click.option("--replace", is_flag=True, help="Take the place of a dataset of that name.")
+@answers()
+def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
+    """Check a file of cases and copy it into config/datasets."""
+    from rag_platform.evaluation.exchange import import_dataset
+
+    found = import_dataset(path, name=name, replace=replace)
+    cases, fingerprint = len(found.dataset.cases), found.dataset.fingerprint
+    return envelopes.envelope(
+        {
+            "markdown": f"{found.path} {found.state}: {cases} cases, {fingerprint}",
+            "dataset": {
+                "name": found.path.stem,
+                "path": str(found.path),
+                "state": found.state,
+                "cases": cases,
+                "fingerprint": fingerprint,
+            },
+        },
+        "",
+    )
+
+
+@evaluation.command("export")
+@click.argument("run_id", metavar="RUN")
+@click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
+@answers()
+def export(context: Context, run_id: str, path: Path) -> Json:
+    """Write a run and its cases to a new file, .jsonl or .csv."""
+    from rag_platform.evaluation.exchange import export_run
+
+    with _store(context) as store:
+        found = store.run(run_id)
+        count = export_run(found, store, path)
+    return envelopes.envelope(
+        {
+            "markdown": f"{path}: run {found.run_id}, {count} cases",
+            "path": str(path),
+            "cases": count,
+        },
         "",
     )
 

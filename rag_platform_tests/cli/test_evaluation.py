@@ -75,6 +75,27 @@ def test_a_dataset_is_run_listed_shown_and_compared(published: Shelf, tmp_path: 
     assert compared["data"]["differences"]["retrieval.mrr@10"]["value"] == 0.0
 
 
+def test_an_imported_dataset_is_run_by_its_name_and_the_run_exported(
+    published: Shelf, tmp_path: Path
+) -> None:
+    path = tmp_path / "ports.yaml"
+    path.write_text(
+        "- {case_id: a, query: Which port, should_refuse: no}\n- {case_id: b}\n", "utf-8"
+    )
+    code, refused = rag("eval", "import", str(path))
+    assert code == 2 and "ports.yaml, line 2: `query` is missing" in refused["error"]["message"]
+    path.write_text("- {case_id: a, query: Which port, should_refuse: no}\n", "utf-8")
+    code, imported = rag("eval", "import", str(path))
+    assert code == 0 and imported["data"]["dataset"]["state"] == "new"
+    _, listed = rag("eval", "datasets")
+    assert [item["name"] for item in listed["data"]["datasets"]] == ["ports"]
+    _, found = rag("eval", "run", "--dataset", "ports")
+    target = tmp_path / "run.jsonl"
+    code, exported = rag("eval", "export", found["data"]["run"]["run_id"], str(target))
+    assert code == 0 and exported["data"]["cases"] == 1
+    assert len(target.read_text(encoding="utf-8").splitlines()) == 2
+
+
 def test_a_set_with_documents_is_built_in_a_namespace_of_its_own(
     home: Path, tmp_path: Path
 ) -> None:

@@ -47,9 +47,10 @@ class Yaml:
     traits: ClassVar[Traits] = Traits()
 
     def load(self, source: Path) -> Dataset:
-        """The dataset of a file. Raises InputError `invalid_dataset` naming the case."""
+        """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
+        text = source.read_text(encoding="utf-8")
         try:
-            data = yaml.safe_load(source.read_text(encoding="utf-8"))
+            data = yaml.safe_load(text)
         except yaml.YAMLError as error:
             raise InputError(
                 f"{source.name} is not YAML: {error}", code="invalid_dataset"
@@ -67,8 +68,8 @@ class Yaml:
                 f"{source.name}: `cases` must be a list of cases", code="invalid_dataset"
             )
         cases = [
-            parse_case(item, f"{source.name}, case {number}")
-            for number, item in enumerate(listed, 1)
+            parse_case(item, f"{source.name}, line {line}")
+            for item, line in zip(listed, _lines_of_cases(text), strict=True)
         ]
         return Dataset(
             dataset_id=str(head.get("dataset_id") or source.stem),
@@ -76,6 +77,14 @@ class Yaml:
             cases=_some(cases, source.name),
             k_values=parse_k_values(head.get("k_values", K_VALUES), source.name),
         )
+
+
+def _lines_of_cases(text: str) -> list[int]:
+    """The lines on which the cases of a YAML file begin."""
+    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+    if isinstance(root, yaml.MappingNode):
+        root = next(value for key, value in root.value if key.value == "cases")
+    return [item.start_mark.line + 1 for item in root.value]
 
 
 def parse_k_values(value: object, where: str) -> tuple[int, ...]:
