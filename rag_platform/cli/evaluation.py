@@ -330,7 +330,11 @@ def bisect_releases(
         line = f"all {len(kept)} releases that are kept answer alike, {state}"
     else:
         line = f"since release {found.release_id} the answer is {state}; {found.before} differs"
-    lines = [line, *(f"- {change}" for change in found.changes)]
+    lines = [line]
+    if found.suspects:
+        lines += ["what touches this question:", *(f"- {item}" for item in found.suspects)]
+    if found.changes:
+        lines += ["all that changed:", *(f"- {change}" for change in found.changes)]
     lines.append(f"{len(found.asked)} of {len(kept)} releases were asked")
     return envelopes.envelope({"markdown": "\n".join(lines), "bisection": to_json(found)}, "")
 

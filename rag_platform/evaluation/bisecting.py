@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase
 from rag_platform.evaluation.expectations import TOP, judge
 from rag_platform.evaluation.gates import describe_changes
-from rag_platform.evaluation.results import ResultStore
+from rag_platform.evaluation.labels import LabelReader
+from rag_platform.evaluation.results import CaseResult, ResultStore
 from rag_platform.evaluation.runs import UNPROVED, RunOptions, evaluate
-from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.library import Lease, Library
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,8 @@ class Bisection:
     reason: str  # why not
     release_id: str
     before: str | None  # None: every release that is kept answers alike
-    changes: tuple[str, ...]  # between the two
+    suspects: tuple[str, ...]  # what changed between the two and touches this question
+    changes: tuple[str, ...]  # all that changed between the two
     asked: tuple[str, ...]  # releases, in the order they were asked
 
 
@@ -40,11 +42,10 @@ def bisect(
     """
     if not release_ids:
         raise NotFoundError(f"namespace {namespace!r} has no releases", code="no_release")
-    asked: list[str] = []
+    results: dict[str, CaseResult] = {}
     dataset = Dataset(dataset_id="bisect", version="1", cases=(case,), k_values=(TOP, 10))
 
     def ask(release_id: str) -> tuple[bool, str]:
-        asked.append(release_id)
         with library.lease(namespace, release_id) as lease:
             config = library.config_id(lease.strategy)
         run = evaluate(
@@ -55,7 +56,8 @@ def bisect(
             ),
             store,
         )
-        verdict = judge(next(iter(store.cases(run.run_id))))
+        results[release_id] = next(iter(store.cases(run.run_id)))
+        verdict = judge(results[release_id])
         return verdict.met, verdict.reason
 
     met, reason = ask(release_ids[-1])
@@ -67,8 +69,47 @@ def bisect(
         else:
             low = middle + 1
     if high == 0:
-        return Bisection(met, reason, release_ids[0], None, (), tuple(asked))
+        return Bisection(met, reason, release_ids[0], None, (), (), tuple(results))
     before, after = release_ids[high - 1], release_ids[high]
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         changes = describe_changes(old, new)
-    return Bisection(met, reason, after, before, changes, tuple(asked))
+        suspects = list(_expected_changes(dataset, old, new))
+        if not (results[before].stale or results[after].stale):  # it is there, and outranked
+            suspects += _newcomers(results[after], old, new)
+        suspects += [change for change in changes if change.startswith("config ")]
+    return Bisection(met, reason, after, before, tuple(suspects), changes, tuple(results))
+
+
+def _expected_changes(dataset: Dataset, old: Lease, new: Lease) -> Iterator[str]:
+    """What became of the documents that hold what is expected."""
+    versions: dict[str, list[str]] = {}
+    for lease in (old, new):
+        release = lease.release
+        profile = release.manifest.profiles.get("chunks", "")
+        labels = LabelReader(release.catalog, dataset, profile).read(dataset.cases[0])
+        for chunk in release.catalog.chunks(labels.chunks).values():
+            versions.setdefault(chunk.doc_id, [])
+        for doc_id in labels.documents:
+            versions.setdefault(doc_id, [])
+    for lease in (old, new):
+        live = {item.doc_id: item.version_id for item in lease.release.catalog.versions().values()}
+        for doc_id, found in versions.items():
+            found.append(live.get(doc_id, ""))
+    for doc_id, (before, after) in versions.items():
+        if not after:
+            yield f"document {doc_id} is gone"
+        elif not before:
+            yield f"document {doc_id} is new"
+        elif before != after:
+            yield f"document changed: {before} -> {after}"
+
+
+def _newcomers(result: CaseResult, old: Lease, new: Lease) -> Iterator[str]:
+    """Versions among the first hits that the release before did not hold."""
+    ranked = [item["chunk_id"] for item in result.artifacts["retrieved"]][:TOP]
+    chunks = new.release.catalog.chunks(ranked)
+    versions = {chunk.version_id for chunk in chunks.values()}
+    known = old.release.catalog.versions(versions)
+    for version_id in sorted(versions):
+        if version_id not in known:
+            yield f"{version_id} came and is among the first {TOP} hits"

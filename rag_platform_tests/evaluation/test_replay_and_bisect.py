@@ -77,7 +77,10 @@ def test_the_release_that_changed_an_answer_is_found(
     assert (found.met, found.reason) == (False, "the text is gone")
     assert found.release_id == releases[5] and found.before == releases[4]
     assert len(found.asked) <= 4
-    assert any("default.docs-keys" in change for change in found.changes)
+    assert len(found.suspects) == 1 and found.suspects[0].startswith(
+        "document changed: default.docs-keys"
+    )
+    assert len(found.changes) == 1 and found.changes[0].startswith("2 documents changed")
     ports = expectation("which port?", file="ports.md")
     assert bisect(library, "default", kept, ports, store).before is None
     with pytest.raises(NotFoundError):
