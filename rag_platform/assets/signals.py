@@ -14,7 +14,7 @@ from rag_platform.evaluation.drift import drift_markdown, measure_drift
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.observability import faults
-from rag_platform.releases.release_store import manifest_of, require_current
+from rag_platform.releases.release_store import find_parent, require_current
 
 _WARN = dg.AssetCheckSeverity.WARN
 
@@ -27,9 +27,7 @@ def _check_canaries(namespace: str, platform: Platform) -> dg.AssetCheckResult:
             passed=True, severity=_WARN, metadata={"details": "canaries.seconds is 0: none asked"}
         )
     release_id = require_current(root.store, namespace)
-    parent = manifest_of(root.store, namespace, release_id).parent
-    if parent and not (root.store.release_dir(namespace, parent) / "manifest.json").is_file():
-        parent = None
+    parent = find_parent(root.store, namespace, release_id)
     with (
         open_library(root.settings, root.store) as library,
         closing(ResultStore(root.store.home)) as store,

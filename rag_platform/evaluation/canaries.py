@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,11 @@ from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
-from rag_platform.ir import Chunk, Version
+from rag_platform.ir import Version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
+from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import terms
 from rag_platform.traits import Traits
 
@@ -36,7 +38,8 @@ DATASET_ID = "canaries"
 _FIRST = 8  # whose time says how many fit into the budget
 _WORDS = 6  # of a question, the rarest of its sentence
 _MIN_WORDS = 3  # a sentence with fewer tells no document from another
-_MIN_CHARS, _MAX_CHARS = 24, 400  # of a sentence or row that a question is made of
+_MIN_CHARS, _MAX_CHARS = 16, 400  # of a sentence or row that a question is made of
+_CLAUSE = re.compile(r"[^\s，。；：、？！,.;:?!（）()「」“”|*#`]{6,24}")  # of a Chinese sentence
 _HIT = "retrieval.hit_rate@10"
 _COUNTED_CHUNKS = 2000  # a sample in which words are counted
 _SHOWN = 20
@@ -76,9 +79,7 @@ def _of_document(
                 continue
             seen.add(text)
             for kind, query in _questions(unit.kind, text, chunk.section_path, rarity):
-                words = terms(query)
-                score = sum(rarity.get(word, 0) for word in words) / max(1, len(words))
-                kinds[kind].append((score, query, text))
+                kinds[kind].append((_rarity_of(query, rarity), query, text))
     ranked = {kind: sorted(found) for kind, found in kinds.items()}
     chosen: dict[str, EvalCase] = {}
     for place in range(count):
@@ -102,8 +103,7 @@ def _questions(
         if len(found) > 1:
             yield "table", " ".join(found[:2])
         return
-    words = _rarest(text, rarity)
-    if len(words) < _MIN_WORDS:
+    if not (words := _rarest(text, rarity)):
         return
     yield "phrase", " ".join(words)
     if heading := section_path.rpartition("/")[2].strip():
@@ -111,10 +111,21 @@ def _questions(
 
 
 def _rarest(text: str, rarity: Mapping[str, int]) -> list[str]:
-    """The rarest words of a text, in its order."""
+    """The rarest words of a text in its order, of Chinese its rarest clause; nothing of one that
+    has too few.
+    """
+    if has_han(text):
+        clauses = [clause for clause in _CLAUSE.findall(text) if has_han(clause)]
+        return sorted(clauses, key=lambda clause: _rarity_of(clause, rarity))[:1]
     words = [word for word in dict.fromkeys(terms(text)) if len(word) > 1]
     kept = set(sorted(words, key=lambda word: (rarity.get(word, 0), -len(word), word))[:_WORDS])
-    return [word for word in words if word in kept]
+    return [word for word in words if word in kept] if len(words) >= _MIN_WORDS else []
+
+
+def _rarity_of(text: str, rarity: Mapping[str, int]) -> float:
+    """In how many chunks the words of a text stand on the average."""
+    words = terms(text)
+    return sum(rarity.get(word, 0) for word in words) / max(1, len(words))
 
 
 def _order(name: str) -> bytes:

@@ -47,7 +47,7 @@ def draw_metrics(runs: Mapping[str, EvalRun]) -> bytes:
             top += _ROW
         top += 6
     stream = io.BytesIO()
-    image.save(stream, "PNG", optimize=True)
+    image.quantize(32).save(stream, "PNG", optimize=True)
     return stream.getvalue()
 
 

@@ -23,7 +23,6 @@ from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import Mode, OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Library
 from rag_platform.workspace import DataRoot
 
@@ -184,51 +183,6 @@ def comparison_markdown(found: StrategyComparison) -> str:
     parts = [comparison_table(found)]
     parts += [compare_markdown(item) for item in found.comparisons.values()]
     return "\n\n".join(parts)
-
-
-# --- promotion ----------------------------------------------------------------------------------
-
-
-def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
-    """The name of the strategy that a promotion would replace. Raises InputError for a way to ask
-    and for the strategy that the namespace has, NotFoundError for an unknown one.
-    """
-    bound = root.bound_strategy(namespace)
-    if not has_strategy(root.settings, name):
-        if name in WAYS:
-            mode, reranks = WAYS[name]
-            reranker = "" if reranks else ", `reranker: {provider: none}`"
-            raise InputError(
-                f"{name} is a way to ask, not a strategy; write a strategy file with `retrieval:"
-                f" {{mode: {mode}}}`{reranker} and promote that",
-                code="no_strategy",
-            )
-        known = ", ".join(strategy_names(root.settings))
-        raise NotFoundError(f"unknown strategy {name!r}; known: {known}", code="unknown_strategy")
-    if bound == name:
-        raise InputError(
-            f"namespace {namespace!r} has strategy {name!r} already; after a change of its file"
-            " `rag rebuild` makes the release of it",
-            code="bound_already",
-        )
-    return bound
-
-
-def describe_promotion(
-    root: DataRoot, namespace: str, candidate_id: str, store: ResultStore
-) -> dict[str, object]:
-    """What the ledger records of a promotion's release: its verdict, and the gate's runs."""
-    manifest = manifest_of(root.store, namespace, candidate_id)
-    verdicts = {check.name: check.passed for check in manifest.checks}
-    runs = store.runs(namespace=namespace, limit=1000)
-    return {
-        "release_id": candidate_id,
-        "verdict": "failed" if manifest.failures else "passed",
-        "gate": verdicts.get("quality_gate"),
-        "run_ids": [
-            run.run_id for run in runs if run.release_id in (candidate_id, manifest.parent)
-        ],
-    }
 
 
 def names_of(text: str) -> Sequence[str]:
