@@ -224,9 +224,10 @@ def _newest_runs(
     context: Context, target: str, store: ResultStore
 ) -> Iterator[tuple[str, EvalRun]]:
     """(strategy, its newest run), as the events of `evaluation_run` name them."""
-    for key in dataset_strategies.get_multipartition_keys_with_dimension_value("dataset", target):
+    for strategy in comparable_names(load_settings()):
+        key = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
         wanted = dg.AssetRecordsFilter(asset_key=evaluation_run.key, asset_partitions=[key])
         for record in context.instance.fetch_materializations(wanted, limit=1).records:
             if (event := record.asset_materialization) is not None:
                 run = store.run(str(event.metadata["run_id"].value))
-                yield key.keys_by_dimension["strategy"], run
+                yield strategy, run
