@@ -10,6 +10,7 @@ import dagster as dg
 from rag_platform.assets.partitions import NAMESPACE_TAG
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import record_job
+from rag_platform.assets.signals import drift_evaluation
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
@@ -88,8 +89,8 @@ def strategy_comparison(
 
 @dg.op(
     description=(
-        "Asks every dataset under its namespace's strategy and the four ways to ask, then compares"
-        " them; each is logged as the asset's partition."
+        "Asks every dataset under its namespace's strategy and the four ways to ask, compares them,"
+        " and looks for drift; each is logged as the asset's partition."
     )
 )
 def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
@@ -116,6 +117,8 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
                 _log(context, strategy_comparison.key, target, metadata)
             except RagError as error:  # one dataset must never stop the others
                 problems.append(f"{target}: [{error.code}] {error.message}")
+        for namespace in bound:
+            context.log_event(drift_evaluation(namespace, platform))
     if problems:
         raise dg.Failure("\n".join(problems), allow_retries=False)
 

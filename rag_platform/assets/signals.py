@@ -59,6 +59,19 @@ def _check_drift(namespace: str, platform: Platform) -> dg.AssetCheckResult:
     )
 
 
+def drift_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluation:
+    """The check `drift` of a namespace as an event: a run of checks alone has no partition."""
+    found = _guard(_check_drift, namespace, platform)
+    return dg.AssetCheckEvaluation(
+        asset_key=published_release.key,
+        check_name="drift",
+        passed=found.passed,
+        severity=_WARN,
+        metadata=found.metadata,
+        partition=namespace,
+    )
+
+
 def _guard(
     check: Callable[[str, Platform], dg.AssetCheckResult], namespace: str, platform: Platform
 ) -> dg.AssetCheckResult:

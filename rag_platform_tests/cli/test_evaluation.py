@@ -139,26 +139,24 @@ def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
     assert desk.call("expect", "list").data["expectations"] == [kept]
 
 
-def test_strategies_are_compared_and_promoted_through_the_gate(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> None:
     desk.write(ports=PORTS)
-    assert desk.call("ingest", desk.docs).code == 0
+    desk.publish()
     config = desk.folder / "config"
     text = (config / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
     (config / "strategies" / "other.yaml").write_text(
         f"{text}\nretrieval: {{mode: sparse}}\n", encoding="utf-8"
     )
-    case = "[{case_id: port, query: which port?, expected_text: port 8080}]"
+    case = "[{case_id: port, query: which port, expected_text: port 8080}]"
     path = desk.folder / "golden.yaml"
     path.write_text(f"k_values: [10]\ncases: {case}\n", encoding="utf-8")
     asked = desk.call("eval", "compare", "--strategies", "tiny,other,dense_only", "--dataset", path)
-    assert asked.code == 0, asked.output
+    assert asked.exit_code == 0, asked.said
     assert set(asked.data["comparisons"]) == {"other", "dense_only"}
     assert desk.call("eval", "compare", "--strategies", "tiny").error["code"] == "usage"
 
     promoted = desk.call("eval", "promote", "other")
-    assert promoted.code == 0, promoted.output
+    assert promoted.exit_code == 0, promoted.said
     with desk.ledger() as ledger:
         assert ledger.namespaces() == {"default": "other"}
         job = ledger.job(promoted.data["job_id"])
@@ -167,7 +165,7 @@ def test_strategies_are_compared_and_promoted_through_the_gate(
 
     desk.call("expect", "zebra quotas", "--file", "ports.md", "--text", "no such words")
     held = desk.call("eval", "promote", "tiny")
-    assert held.code == 1 and held.error["code"] == "not_promoted", held.output
+    assert held.exit_code == 1 and held.error["code"] == "not_promoted", held.said
     with desk.ledger() as ledger:
         assert ledger.namespaces() == {"default": "other"}
 
