@@ -318,6 +318,12 @@ def _repeat(job: Job, root: DataRoot) -> Started:
             " use `rag ingest --sync`",
             code="nothing_to_retry",
         )
+    if job.kind == "evaluate":
+        raise NotFoundError(
+            f"job {job.job_id} was an evaluation in Dagster: launch that again in its UI, or use"
+            " `rag eval run`",
+            code="nothing_to_retry",
+        )
     if job.state == "done":
         raise _nothing_to_retry(f"job {job.job_id} ({job.kind}) is done")
     items = [
