@@ -2,14 +2,26 @@
 
 import dagster as dg
 
-from rag_platform.assets import automation, ingestion, release
+from rag_platform.assets import automation, evaluation, ingestion, release, signals
 from rag_platform.assets.resources import Platform
 
 defs = dg.Definitions(
-    assets=[ingestion.ingestion, release.candidate, release.published_release],
-    jobs=[automation.ingest_job, automation.release_job, automation.sync_job],
+    assets=[
+        ingestion.ingestion,
+        release.candidate,
+        release.published_release,
+        evaluation.evaluation_run,
+        evaluation.strategy_comparison,
+    ],
+    asset_checks=[signals.canaries, signals.drift],
+    jobs=[
+        automation.ingest_job,
+        automation.release_job,
+        automation.sync_job,
+        evaluation.evaluation_job,
+    ],
     sensors=[automation.inbox, automation.release_when_quiet],
-    schedules=[automation.nightly],
+    schedules=[automation.nightly, evaluation.nightly_evaluation],
     resources={"platform": Platform()},
     # A run is one chain of steps over the data root: a process for each would only cost its start,
     # and a worker elsewhere (Celery, Dask, Kubernetes) has no data root, so this must stay whatever

@@ -53,6 +53,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "yaml": "rag_platform.evaluation.datasets.files:Yaml",
         "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
+        "canaries": "rag_platform.evaluation.canaries:Canaries",
     },
     "metric_set": {
         "retrieval": "rag_platform.evaluation.metric_sets.retrieval:Retrieval",

@@ -425,6 +425,9 @@ def _format_response(
             warnings=q.warnings,
             usage=usage,
             ranked_chunk_ids=[hit.chunk_id for hit in hits],
+            language=first.query.language,
+            confidence=answer.confidence,
+            top_score=hits[0].score if hits else None,
             **{name: q.trace.stage_ms(stage) for name, stage in _LATENCIES.items()},
         )
         if not q.is_single:

@@ -143,8 +143,18 @@ def candidate(
             asset_key="catalog",
             check_name=result.name,
             passed=result.passed,
-            metadata={"details": result.details, "release_id": manifest.release_id},
+            metadata={"details": _details(result), "release_id": manifest.release_id},
         )
+
+
+def _details(result: CheckResult) -> dg.MetadataValue[str]:
+    """What a check says; of the gate its report, with the paragraphs that Markdown needs."""
+    if result.name != QUALITY_GATE:
+        return dg.MetadataValue.text(result.details)
+    lines = result.details.splitlines()
+    return dg.MetadataValue.md(
+        "\n".join(line if line.startswith("- ") else f"\n{line}\n" for line in lines)
+    )
 
 
 def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Manifest | None:

@@ -175,11 +175,39 @@ def trends(context: Context, metric: str, days: float, dataset_id: str, namespac
 
 
 @evaluation.command("compare")
-@click.argument("before", metavar="BEFORE")
-@click.argument("after", metavar="AFTER")
-@answers()
-def compare(context: Context, before: str, after: str) -> Json:
-    """Two runs of one dataset: differences with their intervals, and the cases that flipped."""
+@click.argument("before", metavar="[BEFORE]", required=False)
+@click.argument("after", metavar="[AFTER]", required=False)
+@click.option(
+    "--strategies",
+    metavar="A,B,...",
+    help="Ask as each of these does, and compare with the first; beside the strategy files"
+    " dense_only, sparse_only, hybrid and hybrid+rerank.",
+)
+@click.option("--dataset", metavar="DATASET", help="What the strategies are asked.")
+@namespace_option
+@click.option("--mode", type=click.Choice(["retrieval_only", "end_to_end"]))
+@answers(own_trace=True)
+def compare(
+    context: Context,
+    before: str | None,
+    after: str | None,
+    strategies: str | None,
+    dataset: str | None,
+    namespace: str | None,
+    mode: str | None,
+) -> Json:
+    """Two runs of one dataset, or several strategies: differences with their intervals, and the
+    cases that flipped.
+    """
+    if strategies and dataset and not before:
+        from rag_platform.cli.evaluation_assets import compare_named
+
+        return compare_named(context, strategies, dataset, namespace, mode)
+    if strategies or dataset or not (before and after):
+        raise InputError(
+            "name two runs, or strategies and a dataset: --strategies A,B --dataset DATASET",
+            code="usage",
+        )
     from rag_platform.evaluation import reports
     from rag_platform.evaluation.comparing import compare_runs
 

@@ -12,7 +12,16 @@ import json
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli import documents, drafts, evaluation, maintenance, reading, releases, writing
+from rag_platform.cli import (
+    documents,
+    drafts,
+    evaluation,
+    evaluation_assets,
+    maintenance,
+    reading,
+    releases,
+    writing,
+)
 from rag_platform.cli.output import Context, answers
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
@@ -47,6 +56,8 @@ for command in (
 ):
     main.add_command(command)
 reading.trace.add_command(evaluation.replay_trace)
+for command in (evaluation_assets.promote, evaluation_assets.canaries, evaluation_assets.drift):
+    evaluation.evaluation.add_command(command)
 
 
 @main.command()

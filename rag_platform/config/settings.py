@@ -140,6 +140,29 @@ class ServerSettings(Section):
     processes: int = Field(default=0, ge=0)
 
 
+class CanarySettings(Section):
+    """How many questions with a known answer a release is asked once it is published."""
+
+    # what that may add to a release; the first eight questions are asked whatever they take; 0: off
+    seconds: float = Field(default=3.0, ge=0)
+    documents: int = Field(default=60, ge=1)  # sampled, always alike
+    per_document: int = Field(default=2, ge=1, le=6)
+
+
+class DriftSettings(Section):
+    """When what users ask, and what they get, counts as changed."""
+
+    days: float = Field(default=7.0, gt=0)  # of a window
+    windows: int = Field(default=8, ge=2)  # that are looked back for a stable one
+    min_questions: int = Field(default=30, ge=10)  # of a window that says something
+    # largest distance between two distributions of a figure (Kolmogorov-Smirnov); chosen by hand
+    ks: float = Field(default=0.25, gt=0, le=1)
+    # population stability index of shares; above 0.25 is a shift (Siddiqi, Credit Risk Scorecards)
+    psi: float = Field(default=0.25, gt=0)
+    # of a difference that large by chance alone, for each signal
+    significance: float = Field(default=0.001, gt=0, lt=1)
+
+
 class Settings(Section):
     """Everything that does not change what an index contains."""
 
@@ -157,7 +180,10 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     caches: CacheSettings = CacheSettings()
     load: LoadSettings = LoadSettings()
+    canaries: CanarySettings = CanarySettings()
+    drift: DriftSettings = DriftSettings()
     nightly_cron: str = "0 3 * * *"
+    evaluation_cron: str = "0 5 * * *"
     # a file of the inbox that changed within this time may still be written
     inbox_settle_seconds: float = Field(default=5.0, ge=0)
     # that embed, build many small documents and prove releases; 0: one per core
@@ -432,6 +458,7 @@ _PLAIN_TEXT = {
     "default_namespace",
     "default_strategy",
     "nightly_cron",
+    "evaluation_cron",
     "server.name",
 }
 

@@ -105,15 +105,20 @@ def start_ingest(
 
 
 def start_rebuild(
-    namespace: str, workspace: Workspace, *, full: bool = False, wait: float = 0.0
+    namespace: str,
+    workspace: Workspace,
+    *,
+    full: bool = False,
+    wait: float = 0.0,
+    args: Json | None = None,
 ) -> Started:
     """The launched job that rebuilds what the namespace's config left stale, binds it to the
     workspace's strategy, and releases it.
 
     The release is built whole where the config asks for another index, or with `full`; the
     published one serves until the new one passed its checks. `rebuild_plan.plan` says beforehand
-    what this comes to. Raises BusyError when another job still writes the namespace after `wait`
-    seconds.
+    what this comes to; `args` are recorded with the job. Raises BusyError when another job still
+    writes the namespace after `wait` seconds.
     """
     ledger, strategy = workspace.ledger, workspace.strategy
     workspace.bound_strategy(namespace)
@@ -121,9 +126,8 @@ def start_rebuild(
         ledger.rebind_strategy(namespace, strategy.name, strategy_config_id(strategy))
         items = _stale_items(namespace, workspace)
         version_ids = [item.version_id for item in items if item.state == "queued"]
-        job = ledger.add_job(
-            "rebuild", namespace, {"version_ids": version_ids, "release": True, "full": full}, items
-        )
+        own = {"version_ids": version_ids, "release": True, "full": full}
+        job = ledger.add_job("rebuild", namespace, {**(args or {}), **own}, items)
     return _launch(job, workspace)
 
 
@@ -312,6 +316,12 @@ def _repeat(job: Job, root: DataRoot) -> Started:
         raise NotFoundError(
             f"job {job.job_id} was a run of Dagster's job `sync`: launch that again in its UI, or"
             " use `rag ingest --sync`",
+            code="nothing_to_retry",
+        )
+    if job.kind == "evaluate":
+        raise NotFoundError(
+            f"job {job.job_id} was an evaluation in Dagster: launch that again in its UI, or use"
+            " `rag eval run`",
             code="nothing_to_retry",
         )
     if job.state == "done":

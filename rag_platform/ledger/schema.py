@@ -284,7 +284,7 @@ class Job:
 
     job_id: str
     # ingest | rebuild | edit | live | delete | gc | draft; of Dagster's own runs: ingest | release
-    # | sync
+    # | sync | evaluate
     kind: str
     namespace: str
     state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled

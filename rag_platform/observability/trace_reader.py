@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,23 @@ def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Jso
                     found[key] = {"asked_at": record["started_at"], **request}
     newest = sorted(found.values(), key=lambda item: str(item["asked_at"]), reverse=True)
     return newest[: max(limit, 0)], wordless
+
+
+def read_questions(logs_dir: Path, namespace: str, *, since: datetime) -> Iterator[Json]:
+    """The last lines of the traces of questions to the published releases of a namespace, that
+    began after `since`; a question to a release by its id is an evaluation's.
+    """
+    first_day = f"{since.astimezone(UTC):%Y-%m-%d}"
+    for path, date, _ in _files(logs_dir):
+        if date < first_day:
+            break
+        for line in _lines(path, b'"line":"trace.end"'):
+            head = _HEAD.match(line)
+            if head is None or head[3] != b"query" or (record := _parse(line)) is None:
+                continue
+            request = record.get("attrs", {}).get("request") or {}
+            if record.get("namespace") == namespace and request.get("release_id") is None:
+                yield record
 
 
 def show(logs_dir: Path, trace_id: str) -> Json:

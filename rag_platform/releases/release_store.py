@@ -179,6 +179,13 @@ def rollback(store: Store, namespace: str, to: str | None = None) -> str:
     return to
 
 
+def find_parent(store: Store, namespace: str, release_id: str) -> str | None:
+    """The release that one was made from, where its files are still kept."""
+    parent = manifest_of(store, namespace, release_id).parent
+    kept = {manifest.release_id for manifest in list_releases(store, namespace)}
+    return parent if parent in kept else None
+
+
 def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
     """The manifest of a release. Raises ReleaseError `release_lost` when it is the published one
     and gone from disk, else NotFoundError.

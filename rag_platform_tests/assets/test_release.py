@@ -97,7 +97,7 @@ def test_a_release_run_builds_checks_and_publishes(
     result = run(instance)
     assert result.success and "05:30" in said(shelf, "When does the gate open?")
     checks = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
-    assert checks == dict.fromkeys([*CHECKS, QUALITY_GATE], True)
+    assert checks == dict.fromkeys([*CHECKS, QUALITY_GATE, "canaries"], True)
     published = releases.current(shelf.store, "default")
     for name in ("catalog", "lexical_index", "dense_index", "published_release"):
         (record,) = instance.fetch_materializations(dg.AssetKey(name), limit=5).records

@@ -179,3 +179,41 @@ def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
     assert deleted.exit_code == 0, deleted.said
     assert deleted.data["expectations_dropped"] == [pinned["case_id"]]
     assert desk.call("expect", "list").data["expectations"] == [kept]
+
+
+def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> None:
+    desk.write(ports=PORTS)
+    desk.publish()
+    config = desk.folder / "config"
+    text = (config / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
+    (config / "strategies" / "other.yaml").write_text(
+        f"{text}\nretrieval: {{mode: sparse}}\n", encoding="utf-8"
+    )
+    case = "[{case_id: port, query: which port, expected_text: port 8080}]"
+    path = desk.folder / "golden.yaml"
+    path.write_text(f"k_values: [10]\ncases: {case}\n", encoding="utf-8")
+    asked = desk.call("eval", "compare", "--strategies", "tiny,other,dense_only", "--dataset", path)
+    assert asked.exit_code == 0, asked.said
+    assert set(asked.data["comparisons"]) == {"other", "dense_only"}
+    assert desk.call("eval", "compare", "--strategies", "tiny").error["code"] == "usage"
+
+    promoted = desk.call("eval", "promote", "other")
+    assert promoted.exit_code == 0, promoted.said
+    with desk.ledger() as ledger:
+        assert ledger.namespaces() == {"default": "other"}
+        job = ledger.job(promoted.data["job_id"])
+        assert job.result["promotion"]["from"] == "tiny"
+        assert job.result["promotion"]["verdict"] == "passed" and job.result["promotion"]["by"]
+
+    desk.call("expect", "zebra quotas", "--file", "ports.md", "--text", "no such words")
+    held = desk.call("eval", "promote", "tiny")
+    assert held.exit_code == 1 and held.error["code"] == "not_promoted", held.said
+    with desk.ledger() as ledger:
+        assert ledger.namespaces() == {"default": "other"}
+
+
+def test_canaries_and_drift_answer_over_a_small_library(published: Shelf) -> None:
+    code, asked = rag("eval", "canaries")
+    assert code == 0 and asked["data"]["canaries"]["made"] > 0
+    code, found = rag("eval", "drift")
+    assert code == 0 and found["data"]["signals"] == []

@@ -1,0 +1,237 @@
+"""Evaluation as assets: a run for each dataset and strategy, and the strategies of a dataset beside
+each other, with their figures as metadata, which Dagster plots over time.
+"""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import dagster as dg
+
+from rag_platform.assets.partitions import NAMESPACE_TAG
+from rag_platform.assets.resources import Platform
+from rag_platform.assets.runs import record_job
+from rag_platform.assets.signals import drift_evaluation
+from rag_platform.config.settings import load_settings
+from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.charts import draw_metrics, embed_png
+from rag_platform.evaluation.reports import run_markdown
+from rag_platform.evaluation.results import EvalRun, ResultStore
+from rag_platform.evaluation.runs import open_library
+from rag_platform.evaluation.sources import open_dataset
+from rag_platform.evaluation.strategies import (
+    WAYS,
+    comparable_names,
+    compare_strategies,
+    comparison_markdown,
+    comparison_table,
+    evaluation_targets,
+    run_strategy,
+)
+from rag_platform.retrieval.library import Library
+
+_SETTINGS = load_settings()
+_HEADLINES = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
+_NONE = "no dataset"  # a partition definition holds at least one key
+
+Metadata = dict[str, str | int | float | dg.MarkdownMetadataValue]
+Context = dg.OpExecutionContext | dg.AssetExecutionContext
+
+datasets = dg.StaticPartitionsDefinition(list(evaluation_targets(_SETTINGS)) or [_NONE])
+dataset_strategies = dg.MultiPartitionsDefinition(
+    {
+        "dataset": datasets,
+        "strategy": dg.StaticPartitionsDefinition(comparable_names(_SETTINGS)),
+    }
+)
+
+
+@dg.asset(
+    group_name="evaluation",
+    partitions_def=dataset_strategies,
+    description=(
+        "One dataset asked of its namespace under one strategy; results that depend on nothing that"
+        " changed are taken over."
+    ),
+)
+def evaluation_run(
+    context: dg.AssetExecutionContext, platform: Platform
+) -> dg.MaterializeResult[None]:
+    """Ask the published release and keep the run."""
+    key = context.partition_key
+    assert isinstance(key, dg.MultiPartitionKey)
+    target, strategy = key.keys_by_dimension["dataset"], key.keys_by_dimension["strategy"]
+    root = platform.root
+    dataset, namespace = _open(target, platform)
+    with (
+        _evaluating(context, platform) as store,
+        open_library(root.settings, root.store) as library,
+    ):
+        metadata = _evaluate(platform, library, dataset, strategy, store, namespace)
+    return dg.MaterializeResult(metadata=metadata)
+
+
+@dg.asset(
+    group_name="evaluation",
+    partitions_def=datasets,
+    # which strategies a dataset was asked under follows from the dimensions' names
+    deps=[evaluation_run],
+    description="The newest runs of a dataset beside each other, one for each strategy.",
+)
+def strategy_comparison(
+    context: dg.AssetExecutionContext, platform: Platform
+) -> dg.MaterializeResult[None]:
+    """Compare the newest run of every strategy with that of the namespace's own."""
+    with _evaluating(context, platform) as store:
+        metadata = _compare(context, platform, context.partition_key, store)
+    return dg.MaterializeResult(metadata=metadata)
+
+
+@dg.op(
+    description=(
+        "Asks every dataset under its namespace's strategy and the four ways to ask, compares them,"
+        " and looks for drift; each is logged as the asset's partition."
+    )
+)
+def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
+    """What is due in every namespace, in one process; fails at its end when a dataset could not be
+    asked.
+    """
+    root = platform.root
+    bound = root.ledger.namespaces()
+    problems: list[str] = []
+    with (
+        _evaluating(context, platform) as store,
+        open_library(root.settings, root.store) as library,
+    ):
+        for target, (name, namespace) in evaluation_targets(root.settings).items():
+            if namespace not in bound:
+                continue
+            try:
+                dataset = open_dataset(name)
+                for strategy in dict.fromkeys([bound[namespace], *WAYS]):
+                    metadata = _evaluate(platform, library, dataset, strategy, store, namespace)
+                    partition = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
+                    _log(context, evaluation_run.key, partition, metadata)
+                metadata = _compare(context, platform, target, store)
+                _log(context, strategy_comparison.key, target, metadata)
+            except RagError as error:  # one dataset must never stop the others
+                problems.append(f"{target}: [{error.code}] {error.message}")
+        for namespace in bound:
+            # taken as the other events are, though its type does not say so
+            context.log_event(drift_evaluation(namespace, platform))  # type: ignore[arg-type]
+    if problems:
+        raise dg.Failure("\n".join(problems), allow_retries=False)
+
+
+def _log(
+    context: dg.OpExecutionContext, key: dg.AssetKey, partition: str, metadata: Metadata
+) -> None:
+    context.log_event(dg.AssetMaterialization(key, partition=partition, metadata=metadata))
+
+
+@dg.job(name="evaluation", description="Evaluates every dataset and compares the strategies.")
+def evaluation_job() -> None:
+    """The evaluation of the night."""
+    evaluate_all()
+
+
+@dg.schedule(
+    job=evaluation_job,
+    cron_schedule=_SETTINGS.evaluation_cron,
+    default_status=dg.DefaultScheduleStatus.STOPPED,
+    description="Asks every dataset and compares the strategies.",
+)
+def nightly_evaluation(_context: dg.ScheduleEvaluationContext) -> dg.RunRequest:
+    """The run of the night; nothing is asked in the tick itself."""
+    return dg.RunRequest()
+
+
+@contextmanager
+def _evaluating(context: Context, platform: Platform) -> Iterator[ResultStore]:
+    """The result store for the length of a job of no namespace: nothing waits for an evaluation."""
+    context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
+    root = platform.root
+    with (
+        record_job(context, root.ledger, "evaluate", ""),
+        closing(ResultStore(root.store.home)) as store,
+    ):
+        yield store
+
+
+def _open(target: str, platform: Platform) -> tuple[Dataset, str]:
+    targets = evaluation_targets(platform.root.settings)
+    if target not in targets:
+        raise NotFoundError(
+            f"{target!r} names no dataset any more; reload the definitions", code="unknown_dataset"
+        )
+    name, namespace = targets[target]
+    return open_dataset(name), namespace
+
+
+def _evaluate(
+    platform: Platform,
+    library: Library,
+    dataset: Dataset,
+    strategy: str,
+    store: ResultStore,
+    namespace: str,
+) -> Metadata:
+    """The metadata of a new run: its figures as numbers, its report and picture."""
+    own = None if dataset.load_documents is not None else namespace
+    run = run_strategy(platform.root, library, dataset, strategy, store, namespace=own)
+    return {
+        "run_id": run.run_id,
+        "release_id": run.release_id,
+        "cases": run.cases,
+        "reused": run.reused,
+        "failed": run.failed,
+        "seconds": float(run.figures.get("seconds", 0.0)),
+        "report": dg.MetadataValue.md(run_markdown(run)),
+        "picture": dg.MetadataValue.md(embed_png(draw_metrics({strategy: run}), strategy)),
+        **{name: float(item["value"]) for name, item in run.aggregates.items()},
+    }
+
+
+def _compare(context: Context, platform: Platform, target: str, store: ResultStore) -> Metadata:
+    """The metadata of the comparison of the newest runs with that of the namespace's strategy."""
+    dataset, namespace = _open(target, platform)
+    own = platform.root.ledger.namespaces().get(namespace, "")
+    runs = {
+        name: run
+        for name, run in _newest_runs(context, target, store)
+        if run.dataset_fingerprint == dataset.fingerprint
+    }
+    ordered = {name: runs[name] for name in sorted(runs, key=lambda name: (name != own, name))}
+    if len(ordered) < 2:
+        raise InputError(
+            f"{len(ordered)} strategies were evaluated on {target} as it is now; materialise"
+            " evaluation_run for at least two",
+            code="nothing_to_compare",
+        )
+    found = compare_strategies(ordered, store)
+    return {
+        "compared_with": next(iter(ordered)),
+        "table": dg.MetadataValue.md(comparison_table(found)),
+        "picture": dg.MetadataValue.md(embed_png(draw_metrics(ordered), target)),
+        "report": dg.MetadataValue.md(comparison_markdown(found)),
+        **{
+            f"{metric} of {name}": float(run.aggregates[metric]["value"])
+            for metric in _HEADLINES
+            for name, run in ordered.items()
+            if metric in run.aggregates
+        },
+    }
+
+
+def _newest_runs(
+    context: Context, target: str, store: ResultStore
+) -> Iterator[tuple[str, EvalRun]]:
+    """(strategy, its newest run), as the events of `evaluation_run` name them."""
+    for strategy in comparable_names(load_settings()):
+        key = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
+        wanted = dg.AssetRecordsFilter(asset_key=evaluation_run.key, asset_partitions=[key])
+        for record in context.instance.fetch_materializations(wanted, limit=1).records:
+            if (event := record.asset_materialization) is not None:
+                run = store.run(str(event.metadata["run_id"].value))
+                yield strategy, run

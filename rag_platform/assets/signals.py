@@ -1,0 +1,106 @@
+"""Checks of a published release that warn and hold nothing back: its canaries, and drift."""
+
+import warnings
+from collections.abc import Callable
+from contextlib import closing
+
+import dagster as dg
+
+from rag_platform.assets.partitions import namespaces
+from rag_platform.assets.release import published_release
+from rag_platform.assets.resources import Platform
+from rag_platform.evaluation.canaries import ask_canaries, canaries_markdown
+from rag_platform.evaluation.drift import drift_markdown, measure_drift
+from rag_platform.evaluation.results import ResultStore
+from rag_platform.evaluation.runs import open_library
+from rag_platform.observability import faults
+from rag_platform.releases.release_store import find_parent, require_current
+
+_WARN = dg.AssetCheckSeverity.WARN
+
+
+def _check_canaries(namespace: str, platform: Platform) -> dg.AssetCheckResult:
+    root = platform.root
+    config = root.settings.canaries
+    if not config.seconds:
+        return dg.AssetCheckResult(
+            passed=True, severity=_WARN, metadata={"details": "canaries.seconds is 0: none asked"}
+        )
+    release_id = require_current(root.store, namespace)
+    parent = find_parent(root.store, namespace, release_id)
+    with (
+        open_library(root.settings, root.store) as library,
+        closing(ResultStore(root.store.home)) as store,
+    ):
+        report = ask_canaries(library, namespace, release_id, parent, config, store)
+    return dg.AssetCheckResult(
+        passed=not report.alarms,
+        severity=_WARN,
+        metadata={
+            "report": dg.MetadataValue.md(canaries_markdown(report)),
+            "asked": report.run.cases if report.run is not None else 0,
+            "lost": len(report.lost),
+            "seconds": report.seconds,
+        },
+    )
+
+
+def _check_drift(namespace: str, platform: Platform) -> dg.AssetCheckResult:
+    root = platform.root
+    report = measure_drift(root.store.logs_dir, namespace, root.settings.drift)
+    return dg.AssetCheckResult(
+        passed=not report.drifted,
+        severity=_WARN,
+        metadata={
+            "report": dg.MetadataValue.md(drift_markdown(report)),
+            "questions": report.current.questions,
+            **{signal.name: signal.distance for signal in report.signals},
+        },
+    )
+
+
+def drift_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluation:
+    """The check `drift` of a namespace as an event: a run of checks alone has no partition."""
+    found = _guard(_check_drift, namespace, platform)
+    return dg.AssetCheckEvaluation(
+        asset_key=published_release.key,
+        check_name="drift",
+        passed=found.passed,
+        severity=_WARN,
+        metadata=found.metadata,
+        partition=namespace,
+    )
+
+
+def _guard(
+    check: Callable[[str, Platform], dg.AssetCheckResult], namespace: str, platform: Platform
+) -> dg.AssetCheckResult:
+    """The result of a check; a warning where it cannot be made, for the release is out already."""
+    try:
+        return check(namespace, platform)
+    except Exception as error:  # noqa: BLE001 (a check that only warns must not fail a release)
+        faults.report(error, "check", logs_dir=platform.root.store.logs_dir)
+        details = f"could not be checked: {faults.describe(error)}"
+        return dg.AssetCheckResult(passed=False, severity=_WARN, metadata={"details": details})
+
+
+with warnings.catch_warnings():  # partitioned checks are a preview, as those of the candidate are
+    warnings.simplefilter("ignore", dg.PreviewWarning)
+
+    @dg.asset_check(
+        asset=published_release,
+        partitions_def=namespaces,
+        description="Questions made of the release before are still answered; warns.",
+    )
+    def canaries(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
+        """Ask the published release the canaries of its parent."""
+        return _guard(_check_canaries, context.partition_key, platform)
+
+    @dg.asset_check(
+        asset=published_release,
+        partitions_def=namespaces,
+        description="What users ask and get is as in the last stable window; warns.",
+    )
+    def drift(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
+        """Compare the signals of real questions with those of the last stable window."""
+        return _guard(_check_drift, context.partition_key, platform)

@@ -1,0 +1,203 @@
+"""Commands that compare and promote strategies, ask canaries, and look for drift."""
+
+from __future__ import annotations
+
+import getpass
+import time
+from contextlib import closing
+from functools import partial
+from typing import Any
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import (
+    Context,
+    answers,
+    finish_job,
+    namespace_option,
+    progress_bar,
+    wait_option,
+)
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
+
+
+def compare_named(
+    context: Context, names: str, dataset_name: str, namespace: str | None, mode: str | None
+) -> Json:
+    """Every strategy of a list asked the dataset, the others against the first."""
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import open_library
+    from rag_platform.evaluation.sources import open_dataset
+    from rag_platform.evaluation.strategies import (
+        compare_strategies,
+        comparison_markdown,
+        names_of,
+        run_strategy,
+    )
+
+    wanted = names_of(names)
+    if len(wanted) < 2:
+        raise InputError("--strategies takes at least two names, as in fast,hybrid", code="usage")
+    dataset = open_dataset(dataset_name)
+    runs = {}
+    with (
+        open_library(context.settings, context.store) as library,
+        closing(ResultStore(context.store.home)) as store,
+        progress_bar(context.json_output) as advance,
+    ):
+        for name in wanted:
+            runs[name] = run_strategy(
+                context.root,
+                library,
+                dataset,
+                name,
+                store,
+                namespace=namespace,
+                mode=mode,  # type: ignore[arg-type]
+                on_progress=partial(advance, name),
+            )
+        found = compare_strategies(runs, store)
+    return envelopes.envelope(
+        {
+            "markdown": comparison_markdown(found),
+            "runs": {name: to_json(run) for name, run in found.runs.items()},
+            "comparisons": {
+                name: {
+                    "differences": to_json(item.differences),
+                    "worse": to_json(item.worse),
+                    "better": to_json(item.better),
+                }
+                for name, item in found.comparisons.items()
+            },
+        },
+        "",
+    )
+
+
+@click.command("promote")
+@click.argument("strategy")
+@namespace_option
+@wait_option
+@answers()
+def promote(context: Context, strategy: str, namespace: str | None, wait: float) -> Json:
+    """Make a strategy the namespace's own, through its gate; one that the gate rejects leaves
+    everything as it was.
+    """
+    from rag_platform.config.gates import read_gates
+    from rag_platform.evaluation.expectations import read_expectations
+    from rag_platform.evaluation.promotion import (
+        describe_promotion,
+        require_promotable,
+    )
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.ingestion.job_start import start_rebuild
+    from rag_platform.ingestion.rebuild_plan import plan
+    from rag_platform.releases.release_store import current
+
+    started_at = time.perf_counter()
+    space = context.namespace(namespace)
+    before = require_promotable(context.root, space, strategy)
+    workspace = context.root.workspace(space, strategy)
+    planned = plan(space, workspace)
+    if not context.json_output:
+        click.echo(planned.data()["markdown"], err=True)
+    published = current(context.store, space)
+    promotion: Json = {"from": before, "to": strategy, "by": getpass.getuser()}
+    started = start_rebuild(space, workspace, wait=wait, args={"promotion": promotion})
+    ended = finish_job(context, started, started_at)
+    ledger = context.ledger
+    newest = next(iter(ledger.releases(space)), None)
+    with closing(ResultStore(context.store.home, create=False)) as store:
+        if newest is not None and newest.release_id != published:
+            promotion |= describe_promotion(context.root, space, newest.release_id, store)
+    job = ledger.job(started.job.job_id)
+    if current(context.store, space) == published:
+        promotion["verdict"] = promotion.get("verdict", "not released")
+        ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
+        # what was rebuilt is still there, so going back computes nothing
+        back = start_rebuild(space, context.root.workspace(space, before), wait=wait)
+        finish_job(context, back, started_at)
+        reason = job.reason or str(ended.get("error", {}).get("message", ""))
+        error = RagError(
+            f"{strategy} was not promoted; {space!r} stays with {before} and release {published}:"
+            f" {reason}",
+            code="not_promoted",
+            **promotion,
+        )
+        return envelopes.failure(error, "", local=True)
+    ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
+    gated = bool(read_gates().get(space) or read_expectations(context.store, space).cases)
+    warnings = [] if gated else [f"{space!r} has no gate in gates.yaml, so no question judged it"]
+    lines = [
+        f"{space!r} is ingested and asked by {strategy} from now on, release"
+        f" {promotion['release_id']}; gate: {promotion['verdict'] if gated else 'none'}",
+        f"recorded in job {job.job_id}; `rag eval promote {before}` goes back",
+    ]
+    data = {"markdown": "\n".join(lines), "promotion": promotion, "job_id": job.job_id}
+    return envelopes.envelope(data, "", warnings)
+
+
+@click.command("canaries")
+@namespace_option
+@click.option("--release", "release_id", metavar="ID", help="Ask this release.")
+@click.option("--before", metavar="ID", help="Make them of this one; by default of its parent.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), help="Ask so long; by default canaries.seconds."
+)
+@answers(own_trace=True)
+def canaries(
+    context: Context,
+    namespace: str | None,
+    release_id: str | None,
+    before: str | None,
+    seconds: float | None,
+) -> Json:
+    """Ask a release questions made of the one before; exit code 1 where some were lost."""
+    from rag_platform.evaluation.canaries import ask_canaries, canaries_markdown
+    from rag_platform.evaluation.results import ResultStore
+    from rag_platform.evaluation.runs import open_library
+    from rag_platform.releases.release_store import find_parent, require_current
+
+    space = context.namespace(namespace)
+    release_id = release_id or require_current(context.store, space)
+    before = before or find_parent(context.store, space, release_id)
+    config = context.settings.canaries
+    if seconds is not None:
+        config = config.model_copy(update={"seconds": seconds})
+    with (
+        open_library(context.settings, context.store) as library,
+        closing(ResultStore(context.store.home)) as store,
+    ):
+        report = ask_canaries(library, space, release_id, before, config, store)
+    data = {"markdown": canaries_markdown(report), "canaries": to_json(report)}
+    return _failed_if(bool(report.alarms), data, "canaries_lost")
+
+
+@click.command("drift")
+@namespace_option
+@answers()
+def drift(context: Context, namespace: str | None) -> Json:
+    """Compare what users asked and got of late with the last stable window; exit code 1 where it
+    changed.
+    """
+    from rag_platform.evaluation.drift import drift_markdown, measure_drift
+
+    space = context.namespace(namespace)
+    report = measure_drift(context.store.logs_dir, space, context.settings.drift)
+    data = {
+        "markdown": drift_markdown(report),
+        "questions": report.current.questions,
+        "stable_questions": report.stable.questions if report.stable is not None else 0,
+        "signals": [{**to_json(signal), "drifted": signal.drifted} for signal in report.signals],
+        "reason": report.reason,
+    }
+    return _failed_if(bool(report.drifted), data, "drifted")
+
+
+def _failed_if(failed: bool, data: dict[str, Any], code: str) -> Json:
+    if not failed:
+        return envelopes.envelope(data, "")
+    return {**envelopes.failure(RagError(str(data["markdown"]), code=code), ""), "data": data}

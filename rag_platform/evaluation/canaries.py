@@ -1,0 +1,329 @@
+"""Canaries: questions whose answer is known because they were made of it, without a model.
+
+Of each document a few are made: the rarest words of a sentence, a heading with the rarest words of
+its section, the first cells of a table row. A new release is asked those of the release before it;
+what it no longer finds is told apart by its cause.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from rag_platform.config.settings import CanarySettings
+from rag_platform.errors import InputError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.labels import find_quote
+from rag_platform.evaluation.quotes import fold
+from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.evaluation.runs import RunOptions, evaluate
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.ir import Version
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.passages import units
+from rag_platform.text.scripts import has_han
+from rag_platform.text.segmentation import terms
+from rag_platform.traits import Traits
+
+DATASET_ID = "canaries"
+_FIRST = 8  # whose time says how many fit into the budget
+_WORDS = 6  # of a question, the rarest of its sentence
+_MIN_WORDS = 3  # a sentence with fewer tells no document from another
+_MIN_CHARS, _MAX_CHARS = 16, 400  # of a sentence or row that a question is made of
+_CLAUSE = re.compile(r"[^\s，。；：、？！,.;:?!（）()「」“”|*#`]{6,24}")  # of a Chinese sentence
+_HIT = "retrieval.hit_rate@10"
+_COUNTED_CHUNKS = 2000  # a sample in which words are counted
+_SHOWN = 20
+
+
+# --- making -------------------------------------------------------------------------------------
+
+
+def make_canaries(catalog: CatalogReader, config: CanarySettings) -> Dataset:
+    """The canaries of a release: of a sample of its documents that only changes with them."""
+    versions = sorted(catalog.versions().values(), key=lambda item: _order(item.doc_id))
+    rarity = _count_words(catalog)
+    cases: list[EvalCase] = []
+    for version in versions[: config.documents]:
+        cases += _of_document(version, catalog, rarity, config.per_document)
+    return Dataset(dataset_id=DATASET_ID, version="1", cases=tuple(cases), k_values=(1, 3, 10))
+
+
+def _count_words(catalog: CatalogReader) -> Counter[str]:
+    """In how many chunks each word stands, in a sample of them."""
+    ids = sorted(catalog.chunk_ids(), key=_order)[:_COUNTED_CHUNKS]
+    return Counter(
+        word for chunk in catalog.chunks(ids).values() for word in set(terms(chunk.chunk_text))
+    )
+
+
+def _of_document(
+    version: Version, catalog: CatalogReader, rarity: Mapping[str, int], count: int
+) -> list[EvalCase]:
+    """The rarest of the sentences, of the headings and of the table rows in turn."""
+    kinds: dict[str, list[tuple[float, str, str]]] = {"phrase": [], "table": [], "heading": []}
+    seen: set[str] = set()
+    for chunk in catalog.chunks_of_version(version.version_id):
+        for unit in units(chunk.chunk_text):
+            text = chunk.chunk_text[unit.start : unit.end]
+            if text in seen or not _MIN_CHARS <= len(text) <= _MAX_CHARS:
+                continue
+            seen.add(text)
+            for kind, query in _questions(unit.kind, text, chunk.section_path, rarity):
+                kinds[kind].append((_rarity_of(query, rarity), query, text))
+    ranked = {kind: sorted(found) for kind, found in kinds.items()}
+    chosen: dict[str, EvalCase] = {}
+    for place in range(count):
+        for kind, found in ranked.items():
+            if place < len(found) and len(chosen) < count:
+                _, query, text = found[place]
+                name = hashlib.sha256(f"{version.doc_id}\n{query}".encode()).hexdigest()[:12]
+                expected = ExpectedText(text=text, file=version.source_uri)
+                chosen[name] = EvalCase(
+                    case_id=f"canary_{name}", query=query, tags=(kind,), expected_text=(expected,)
+                )
+    return list(chosen.values())
+
+
+def _questions(
+    kind: str, text: str, section_path: str, rarity: Mapping[str, int]
+) -> Iterator[tuple[str, str]]:
+    """(kind, question) of what a sentence or a table row can be asked by."""
+    if kind == "row":
+        found = [cell for cell in cells(text) if cell.strip(" -:")]
+        if len(found) > 1:
+            yield "table", " ".join(found[:2])
+        return
+    if not (words := _rarest(text, rarity)):
+        return
+    yield "phrase", " ".join(words)
+    if heading := section_path.rpartition("/")[2].strip():
+        yield "heading", " ".join([heading, *words[: _WORDS // 2]])
+
+
+def _rarest(text: str, rarity: Mapping[str, int]) -> list[str]:
+    """The rarest words of a text in its order, of Chinese its rarest clause; nothing of one that
+    has too few.
+    """
+    if has_han(text):
+        clauses = [clause for clause in _CLAUSE.findall(text) if has_han(clause)]
+        return sorted(clauses, key=lambda clause: _rarity_of(clause, rarity))[:1]
+    words = [word for word in dict.fromkeys(terms(text)) if len(word) > 1]
+    kept = set(sorted(words, key=lambda word: (rarity.get(word, 0), -len(word), word))[:_WORDS])
+    return [word for word in words if word in kept] if len(words) >= _MIN_WORDS else []
+
+
+def _rarity_of(text: str, rarity: Mapping[str, int]) -> float:
+    """In how many chunks the words of a text stand on the average."""
+    words = terms(text)
+    return sum(rarity.get(word, 0) for word in words) / max(1, len(words))
+
+
+def _order(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+@dataclass(frozen=True)
+class Canaries:
+    """The dataset provider `canaries`: its source is the folder of a release."""
+
+    documents: int = 60
+    per_document: int = 2
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits()
+
+    def load(self, source: Path) -> Dataset:
+        """The canaries of a release. Raises InputError `invalid_dataset` for another folder."""
+        if not (source / CATALOG).is_file():
+            raise InputError(
+                f"{source} is no release: it holds no {CATALOG}", code="invalid_dataset"
+            )
+        catalog = CatalogReader(source / CATALOG)
+        try:
+            config = CanarySettings(documents=self.documents, per_document=self.per_document)
+            return make_canaries(catalog, config)
+        finally:
+            catalog.close()
+
+
+# --- asking -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LostCanary:
+    """A canary that the release before found and this one does not.
+
+    `cause`: document_gone | text_gone (the label is stale) | recut (its text stands in another
+    chunk) | outranked (by the document that comes first) | failed.
+    """
+
+    case_id: str
+    query: str
+    document: str
+    cause: str
+    by: str = ""
+    trace_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryReport:
+    """What became of the canaries; `made` of them could have been asked."""
+
+    release_id: str
+    before: str  # the release that they were made of
+    made: int
+    run: EvalRun | None
+    seconds: float
+    lost: tuple[LostCanary, ...]
+
+    @property
+    def alarms(self) -> tuple[LostCanary, ...]:
+        """Those that are no mere consequence of an edit: a text that is gone was taken away."""
+        return tuple(item for item in self.lost if item.cause in ("outranked", "recut", "failed"))
+
+
+def ask_canaries(
+    library: Library,
+    namespace: str,
+    release_id: str,
+    before: str | None,
+    config: CanarySettings,
+    store: ResultStore,
+) -> CanaryReport:
+    """Ask a release the canaries of the one before it, its own where there is none, as long as
+    `config.seconds` last; the first eight are asked in any case.
+    """
+    started = time.perf_counter()
+    with (
+        library.lease(namespace, release_id) as lease,
+        library.lease(namespace, before or release_id) as old,
+    ):
+        dataset = make_canaries(old.release.catalog, config)
+        if not dataset.cases:
+            return CanaryReport(release_id, before or "", 0, None, 0.0, ())
+        run = _ask(library, lease, dataset, config.seconds, store, started)
+        found = {result.case_id: result for result in store.cases(run.run_id)}
+        missed = [
+            case
+            for case in dataset.cases
+            if case.case_id in found and _is_missed(found[case.case_id])
+        ]
+        if missed and old is not lease:
+            # one that was not found before was not lost
+            only = dataclasses.replace(dataset, cases=tuple(missed))
+            earlier = _run(library, old, only, store)
+            right = {r.case_id for r in store.cases(earlier.run_id) if r.metrics.get(_HIT)}
+            missed = [case for case in missed if case.case_id in right]
+        lost = tuple(_explain(case, found[case.case_id], old, lease) for case in missed)
+        seconds = time.perf_counter() - started
+    return CanaryReport(release_id, before or "", len(dataset.cases), run, round(seconds, 2), lost)
+
+
+def _ask(
+    library: Library,
+    lease: Lease,
+    dataset: Dataset,
+    seconds: float,
+    store: ResultStore,
+    started: float,
+) -> EvalRun:
+    ordered = sorted(dataset.cases, key=lambda case: _order(case.case_id))
+    begun = time.perf_counter()
+    run = _run(library, lease, dataclasses.replace(dataset, cases=tuple(ordered[:_FIRST])), store)
+    each = (time.perf_counter() - begun) / _FIRST
+    # a lost one costs a second question, of the release before
+    further = int((seconds - (time.perf_counter() - started)) / (2 * max(each, 1e-6)))
+    if further <= 0 or len(ordered) <= _FIRST:
+        return run
+    rest = dataclasses.replace(dataset, cases=tuple(ordered[: _FIRST + further]))
+    return _run(library, lease, rest, store)
+
+
+def _run(library: Library, lease: Lease, dataset: Dataset, store: ResultStore) -> EvalRun:
+    options = RunOptions(
+        namespace=lease.namespace,
+        release_id=lease.release_id,
+        strategy=library.config_id(lease.strategy),
+        mode="retrieval_only",
+    )
+    return evaluate(library, dataset, options, store)
+
+
+def _is_missed(result: CaseResult) -> bool:
+    return bool(result.error or result.stale) or not result.metrics.get(_HIT)
+
+
+def _explain(case: EvalCase, result: CaseResult, old: Lease, new: Lease) -> LostCanary:
+    (expected,) = case.expected_text
+    lost = LostCanary(
+        case.case_id, case.query, expected.file, "failed", result.error, result.trace_id
+    )
+    if result.error:
+        return lost
+    if result.stale:
+        return dataclasses.replace(lost, cause=str(result.stale[0]["reason"]))
+    first = next(iter(result.artifacts.get("retrieved", ())), None)
+    by = "nothing was found"
+    if first is not None:
+        row = new.release.catalog.rows([first["chunk_id"]])[first["chunk_id"]]
+        by = f"{row.source_uri} # {row.chunk.section_path}"
+    same = _holders(old, expected) & _holders(new, expected)
+    return dataclasses.replace(lost, cause="outranked" if same else "recut", by=by)
+
+
+def _holders(lease: Lease, expected: ExpectedText) -> set[str]:
+    """Ids of the chunks that hold a text of one document."""
+    catalog = lease.release.catalog
+    return {
+        chunk_id
+        for version in catalog.versions().values()
+        if version.source_uri == expected.file
+        for chunk_id in find_quote(
+            [
+                (chunk, fold(chunk.chunk_text))
+                for chunk in catalog.chunks_of_version(version.version_id)
+            ],
+            expected,
+        )
+    }
+
+
+def canaries_markdown(report: CanaryReport) -> str:
+    """How many were asked and found, and what became of the lost ones."""
+    if report.run is None:
+        return "no document holds a text that a canary could be made of"
+    found = report.run.aggregates.get(_HIT, {}).get("value", 0.0)
+    lines = [
+        f"{report.run.cases} of {report.made} canaries of release"
+        f" {report.before or report.release_id} were asked of {report.release_id} in"
+        f" {report.seconds:.1f} s; of those whose text is there {found:.1%} are among ten hits.",
+    ]
+    lines += _lost_lines(report.lost)
+    return "\n".join(lines)
+
+
+def _lost_lines(lost: Sequence[LostCanary]) -> list[str]:
+    if not lost:
+        return ["", "None was lost."]
+    rows = [
+        f"| {item.cause} | {item.query} | {item.document} | {item.by} | {item.trace_id} |"
+        for item in sorted(lost, key=lambda item: (item.cause, item.document))[:_SHOWN]
+    ]
+    more = [f"\nand {len(lost) - _SHOWN} more"] if len(lost) > _SHOWN else []
+    return [
+        "",
+        "| lost | question | document | first now | trace |",
+        "|---" * 5 + "|",
+        *rows,
+        *more,
+    ]

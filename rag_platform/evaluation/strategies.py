@@ -1,0 +1,190 @@
+"""Several strategies asked one dataset, the first of them being what the others are compared with.
+
+Beside the strategy files there are four ways to ask any release: `dense_only`, `sparse_only`,
+`hybrid` and `hybrid+rerank`. They take the release's own strategy and change which retrievers run
+and whether hits are reranked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rag_platform.config.gates import read_gates
+from rag_platform.config.query import RerankConfig
+from rag_platform.config.settings import Settings, Strategy, has_strategy, strategy_names
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.comparing import Comparison, compare_runs
+from rag_platform.evaluation.libraries import publish_documents
+from rag_platform.evaluation.reports import compare_markdown
+from rag_platform.evaluation.results import EvalRun, ResultStore
+from rag_platform.evaluation.runs import Mode, OnProgress, RunOptions, evaluate
+from rag_platform.evaluation.sources import dataset_names
+from rag_platform.releases.manifest import Manifest
+from rag_platform.retrieval.library import Library
+from rag_platform.workspace import DataRoot
+
+# way to ask: which retrievers run, and whether hits are reranked
+WAYS: Mapping[str, tuple[Literal["dense", "sparse", "hybrid"], bool]] = {
+    "dense_only": ("dense", False),
+    "sparse_only": ("sparse", False),
+    "hybrid": ("hybrid", False),
+    "hybrid+rerank": ("hybrid", True),
+}
+_RERANKER = "features"  # of a strategy without one: it needs no model
+_ENCODINGS = {"dense": "sparse_only", "sparse": "dense_only"}  # that hold nothing for a retriever
+
+
+def comparable_names(settings: Settings) -> list[str]:
+    """The strategy files, then the ways to ask that no file is named like."""
+    files = strategy_names(settings)
+    return [*files, *(name for name in WAYS if name not in files)]
+
+
+def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
+    """What can be evaluated unasked, `dataset@namespace`: the datasets of the config folder in the
+    default namespace, and those of gates.yaml in theirs.
+    """
+    pairs = [(name, settings.default_namespace) for name in dataset_names()]
+    pairs += [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
+    return {f"{dataset}@{namespace}": (dataset, namespace) for dataset, namespace in pairs}
+
+
+def run_strategy(
+    root: DataRoot,
+    library: Library,
+    dataset: Dataset,
+    name: str,
+    store: ResultStore,
+    *,
+    namespace: str | None = None,
+    mode: Mode | None = None,
+    on_progress: OnProgress | None = None,
+) -> EvalRun:
+    """The run of a dataset under a strategy or a way to ask. Without a namespace a dataset's own
+    documents are published first, by that strategy.
+
+    Raises NotFoundError `unknown_strategy` naming the known ones, InputError for a strategy that
+    the release's vectors cannot be asked by.
+    """
+    known = comparable_names(root.settings)
+    if name not in known:
+        raise NotFoundError(
+            f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
+        )
+    is_file = has_strategy(root.settings, name)
+    brings_documents = dataset.load_documents is not None and namespace is None
+    if brings_documents:
+        space = publish_documents(dataset, root.workspace("", name if is_file else None))
+    else:
+        space = namespace or root.settings.default_namespace
+    asked: str | None = name
+    if not is_file:
+        asked = _way_id(library, space, name)
+    elif brings_documents:
+        asked = None
+    options = RunOptions(
+        namespace=space,
+        mode=mode or ("retrieval_only" if brings_documents else "end_to_end"),
+        strategy=asked,
+    )
+    return evaluate(library, dataset, options, store, on_progress=on_progress)
+
+
+def _way_id(library: Library, namespace: str, name: str) -> str:
+    """The strategy_config_id under which a way to ask the namespace's release is kept."""
+    with library.lease(namespace) as lease:
+        _require_encoding(lease.release.manifest, name)
+        return library.config_id(_derive(library.query_strategy(lease), name))
+
+
+def _derive(own: Strategy, name: str) -> Strategy:
+    mode, reranks = WAYS[name]
+    reranker = own.reranker
+    if not reranks:
+        reranker = RerankConfig()
+    elif reranker.provider == "none":
+        reranker = RerankConfig(provider=_RERANKER)
+    retrieval = own.retrieval.model_copy(update={"mode": mode})
+    return own.model_copy(update={"name": name, "retrieval": retrieval, "reranker": reranker})
+
+
+def _require_encoding(manifest: Manifest, name: str) -> None:
+    mode, _ = WAYS[name]
+    lacking = (
+        manifest.encoding != "hybrid"
+        if mode == "hybrid"
+        else (manifest.encoding == _ENCODINGS[mode])
+    )
+    if lacking:
+        raise InputError(
+            f"release {manifest.release_id} is {manifest.encoding}; it cannot be asked"
+            f" {name}. Set `encoding: hybrid` in strategy {manifest.strategy} and run `rag"
+            " rebuild`",
+            code="not_encoded",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyComparison:
+    """Runs of one dataset by strategy; `comparisons` are those of the others with the first."""
+
+    runs: Mapping[str, EvalRun]
+    comparisons: Mapping[str, Comparison]
+
+
+def compare_strategies(runs: Mapping[str, EvalRun], store: ResultStore) -> StrategyComparison:
+    """The runs beside each other. Raises InputError `usage` for fewer than two, `other_dataset`
+    where they did not ask the same cases.
+    """
+    if len(runs) < 2:
+        raise InputError("name at least two strategies to compare, as in a,b", code="usage")
+    first, *others = runs
+    found = {name: compare_runs(runs[first], runs[name], store) for name in others}
+    return StrategyComparison(runs, found)
+
+
+def comparison_table(found: StrategyComparison) -> str:
+    """Every metric of every strategy; a star marks what differs from the first by more than
+    chance.
+    """
+    names = list(found.runs)
+    metrics = sorted({metric for run in found.runs.values() for metric in run.aggregates})
+    rows = [
+        f"| {metric} | {' | '.join(_cell(found, name, metric) for name in names)} |"
+        for metric in metrics
+    ]
+    releases = sorted({f"{run.namespace}/{run.release_id}" for run in found.runs.values()})
+    return "\n".join(
+        [
+            f"| metric | {' | '.join(names)} |",
+            "|---" * (len(names) + 1) + "|",
+            *rows,
+            "",
+            f"\\* differs from {names[0]}: the 95 % interval of the paired difference leaves out 0."
+            f" Releases: {', '.join(releases)}.",
+        ]
+    )
+
+
+def _cell(found: StrategyComparison, name: str, metric: str) -> str:
+    if metric not in found.runs[name].aggregates:
+        return ""
+    text = f"{found.runs[name].aggregates[metric]['value']:.3f}"
+    compared = found.comparisons.get(name)
+    interval = compared.differences.get(metric) if compared is not None else None
+    return f"{text} \\*" if interval is not None and interval.low * interval.high > 0 else text
+
+
+def comparison_markdown(found: StrategyComparison) -> str:
+    """The table, then each strategy against the first with intervals and flipped cases."""
+    parts = [comparison_table(found)]
+    parts += [compare_markdown(item) for item in found.comparisons.values()]
+    return "\n\n".join(parts)
+
+
+def names_of(text: str) -> Sequence[str]:
+    """The strategies of a list with commas, each once."""
+    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

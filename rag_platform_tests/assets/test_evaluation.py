@@ -1,0 +1,77 @@
+"""Evaluation in Dagster: figures are numbers, reports Markdown, and the signals only warn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from rag_platform.assets.evaluation import nightly_evaluation
+from rag_platform.assets.partitions import namespaces
+from rag_platform_tests.conftest import PORTS, Shelf
+
+pytestmark = pytest.mark.integration
+
+CASES = """
+k_values: [10]
+cases:
+  - case_id: port
+    query: Which port does the gateway listen on?
+    expected_text: {text: port 8080, file: ports.md}
+"""
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as made:
+        made.add_dynamic_partitions(namespaces.name or "", ["default"])
+        yield made
+
+
+@pytest.fixture
+def shelved(shelf: Shelf, tmp_path: Path, config_folder: Path) -> Shelf:
+    (config_folder / "datasets").mkdir(exist_ok=True)
+    (config_folder / "datasets" / "golden.yaml").write_text(CASES, encoding="utf-8")
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "ports.md").write_text(PORTS, encoding="utf-8")
+    shelf.ingest(folder)
+    return shelf
+
+
+def metadata(instance: dg.DagsterInstance, key: str, partition: str) -> dict[str, Any]:
+    wanted = dg.AssetRecordsFilter(dg.AssetKey(key), asset_partitions=[partition])
+    (record,) = instance.fetch_materializations(wanted, limit=1).records
+    assert record.asset_materialization is not None
+    return dict(record.asset_materialization.metadata)
+
+
+def test_the_night_logs_a_run_a_strategy_and_the_comparison(
+    instance: dg.DagsterInstance, shelved: Shelf
+) -> None:
+    from rag_platform.definitions import defs
+
+    result = defs.resolve_job_def("evaluation").execute_in_process(instance=instance)
+    assert result.success
+    found = metadata(instance, "evaluation_run", "golden@default|sparse_only")
+    assert found["retrieval.hit_rate@10"] == dg.FloatMetadataValue(1.0)
+    assert isinstance(found["report"], dg.MarkdownMetadataValue)
+    assert str(found["picture"].value).startswith("![sparse_only](data:image/png;base64,")
+    compared = metadata(instance, "strategy_comparison", "golden@default")
+    assert compared["compared_with"].value == "tiny"
+    assert compared["retrieval.hit_rate@10 of dense_only"] == dg.FloatMetadataValue(1.0)
+    table = str(compared["table"].value)
+    assert table.startswith("| metric | tiny | dense_only | hybrid | hybrid+rerank | sparse_only |")
+    (drift,) = result.get_asset_check_evaluations()
+    assert (drift.check_name, drift.passed, drift.severity) == (
+        "drift",
+        True,
+        dg.AssetCheckSeverity.WARN,
+    )
+    assert "30 say something" in str(drift.metadata["report"].value)
+    (job,) = shelved.ledger.jobs(state="done", limit=10)
+    assert (job.kind, job.namespace) == ("evaluate", "")
+    assert nightly_evaluation.default_status == dg.DefaultScheduleStatus.STOPPED

@@ -1,0 +1,99 @@
+"""Strategies compared on one dataset, and what may be promoted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.charts import draw_metrics, embed_png
+from rag_platform.evaluation.promotion import require_promotable
+from rag_platform.evaluation.results import ResultStore
+from rag_platform.evaluation.runs import open_library
+from rag_platform.evaluation.strategies import (
+    WAYS,
+    compare_strategies,
+    comparison_table,
+    names_of,
+    run_strategy,
+)
+from rag_platform.workspace import DataRoot
+from rag_platform_tests.conftest import PORTS, Shelf
+
+GOLDEN = Dataset(
+    dataset_id="golden",
+    version="1",
+    k_values=(10,),
+    cases=(
+        EvalCase(
+            case_id="port",
+            query="Which port does the gateway listen on?",
+            expected_text=(ExpectedText(text="port 8080", file="ports.md"),),
+        ),
+    ),
+)
+
+
+@pytest.fixture
+def root(shelf: Shelf, tmp_path: Path) -> DataRoot:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "ports.md").write_text(PORTS, encoding="utf-8")
+    shelf.ingest(folder)
+    return DataRoot(settings=shelf.settings, store=shelf.store, ledger=shelf.ledger)
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Iterator[ResultStore]:
+    store = ResultStore(tmp_path / "results")
+    yield store
+    store.close()
+
+
+def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultStore) -> None:
+    with open_library(root.settings, root.store) as library:
+        runs = {
+            name: run_strategy(root, library, GOLDEN, name, results) for name in ("tiny", *WAYS)
+        }
+    modes = {
+        name: next(results.cases(run.run_id)).artifacts["effective_mode"]
+        for name, run in runs.items()
+    }
+    assert modes == {
+        "tiny": "hybrid",
+        "dense_only": "dense",
+        "sparse_only": "sparse",
+        "hybrid": "hybrid",
+        "hybrid+rerank": "hybrid",
+    }
+    assert len({run.strategy_config_id for run in runs.values()}) >= 4
+    found = compare_strategies(runs, results)
+    assert list(found.comparisons) == list(WAYS)
+    table = comparison_table(found).splitlines()
+    assert table[0] == "| metric | tiny | dense_only | sparse_only | hybrid | hybrid+rerank |"
+    assert any(line.startswith("| retrieval.hit_rate@10 | 1.000 |") for line in table)
+    picture = draw_metrics(runs)
+    assert picture.startswith(b"\x89PNG") and len(picture) < 40_000
+    assert embed_png(b"\x89PNG", "a").startswith("![a](data:image/png;base64,iVBORw")
+
+
+def test_what_cannot_be_compared_is_named(root: DataRoot, results: ResultStore) -> None:
+    with open_library(root.settings, root.store) as library:
+        with pytest.raises(NotFoundError, match=r"'tinny'.*tiny.*dense_only"):
+            run_strategy(root, library, GOLDEN, "tinny", results)
+        run = run_strategy(root, library, GOLDEN, "tiny", results)
+    with pytest.raises(InputError, match="at least two"):
+        compare_strategies({"tiny": run}, results)
+    assert names_of(" a, b,,a ") == ["a", "b"]
+
+
+def test_only_another_strategy_file_can_be_promoted(root: DataRoot) -> None:
+    with pytest.raises(InputError, match="has strategy 'tiny' already"):
+        require_promotable(root, "default", "tiny")
+    with pytest.raises(InputError, match="mode: dense"):
+        require_promotable(root, "default", "dense_only")
+    with pytest.raises(NotFoundError, match="known: "):
+        require_promotable(root, "default", "nobody")
