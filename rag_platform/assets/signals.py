@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from contextlib import closing
 
 import dagster as dg
 
@@ -11,7 +10,6 @@ from rag_platform.assets.release import published_release
 from rag_platform.assets.resources import Platform
 from rag_platform.evaluation.canaries import ask_canaries, canaries_markdown
 from rag_platform.evaluation.drift import drift_markdown, measure_drift
-from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.observability import faults
 from rag_platform.releases.release_store import find_parent, require_current
@@ -28,11 +26,8 @@ def _check_canaries(namespace: str, platform: Platform) -> dg.AssetCheckResult:
         )
     release_id = require_current(root.store, namespace)
     parent = find_parent(root.store, namespace, release_id)
-    with (
-        open_library(root.settings, root.store) as library,
-        closing(ResultStore(root.store.home)) as store,
-    ):
-        report = ask_canaries(library, namespace, release_id, parent, config, store)
+    with open_library(root.settings, root.store) as library:
+        report = ask_canaries(library, namespace, release_id, parent, config)
     return dg.AssetCheckResult(
         passed=not report.alarms,
         severity=_WARN,

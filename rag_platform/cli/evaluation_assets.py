@@ -157,7 +157,6 @@ def canaries(
 ) -> Json:
     """Ask a release questions made of the one before; exit code 1 where some were lost."""
     from rag_platform.evaluation.canaries import ask_canaries, canaries_markdown
-    from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import find_parent, require_current
 
@@ -167,11 +166,8 @@ def canaries(
     config = context.settings.canaries
     if seconds is not None:
         config = config.model_copy(update={"seconds": seconds})
-    with (
-        open_library(context.settings, context.store) as library,
-        closing(ResultStore(context.store.home)) as store,
-    ):
-        report = ask_canaries(library, space, release_id, before, config, store)
+    with open_library(context.settings, context.store) as library:
+        report = ask_canaries(library, space, release_id, before, config)
     data = {"markdown": canaries_markdown(report), "canaries": to_json(report)}
     return _failed_if(bool(report.alarms), data, "canaries_lost")
 

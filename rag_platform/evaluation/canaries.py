@@ -10,9 +10,11 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -198,13 +200,15 @@ def ask_canaries(
     release_id: str,
     before: str | None,
     config: CanarySettings,
-    store: ResultStore,
 ) -> CanaryReport:
     """Ask a release the canaries of the one before it, its own where there is none, as long as
-    `config.seconds` last; the first eight are asked in any case.
+    `config.seconds` last; the first eight are asked in any case. Nothing of them is kept, for they
+    are made of documents' words.
     """
     started = time.perf_counter()
     with (
+        tempfile.TemporaryDirectory() as folder,
+        closing(ResultStore(Path(folder))) as store,
         library.lease(namespace, release_id) as lease,
         library.lease(namespace, before or release_id) as old,
     ):

@@ -55,6 +55,12 @@ class EvalCase:
         return "chunk" if self._chunks else "document"
 
     @property
+    def expected_documents(self) -> tuple[str, ...]:
+        """The files whose words the case may hold."""
+        files = (item.file for item in (*self.expected_text, *self.expected_citations))
+        return tuple(dict.fromkeys(name for name in (*files, *self.expected_files) if name))
+
+    @property
     def is_ranked(self) -> bool:
         """True where something is expected to be found."""
         return bool(self._chunks or self.expected_files or self.relevance_doc)

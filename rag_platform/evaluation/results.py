@@ -18,6 +18,7 @@ from typing import Any
 from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.evaluation.metrics import bootstrap, percentiles
 from rag_platform.ir import Json
+from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.sqlite_files import connect, transaction
 
@@ -105,7 +106,7 @@ class ResultStore:
     """
 
     def __init__(self, home: Path, *, create: bool = True) -> None:
-        self._path = home / "evaluations.sqlite"
+        self._path = home / DATABASE
         self._lock = threading.Lock()
         if create:
             self._path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,15 +16,11 @@ from rag_platform.evaluation.comparing import Comparison
 from rag_platform.evaluation.reports import compare_markdown, missed_cases, run_markdown
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Json
+from rag_platform.storage.evaluation_files import run_folder
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import write_json, write_text
 
 _ROWS = 1000  # of cases in memory together
-
-
-def run_folder(home: Path, run_id: str) -> Path:
-    """Where the files of a run lie."""
-    return home / "evaluations" / run_id
 
 
 def write_run_files(

@@ -29,6 +29,7 @@ from rag_platform.query import filters
 from rag_platform.registry import build
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
+from rag_platform.storage.evaluation_files import RUN_PREFIX
 from rag_platform.storage.store import Store
 
 Mode = Literal["retrieval_only", "generation_only", "end_to_end"]
@@ -132,7 +133,7 @@ class _Run:
         profile = fingerprint(dataset.fingerprint, *measured_by)
         self._basis = (lease.release_id, sorted(library.hidden_names(lease)), *measured_by)
         self._run = EvalRun(
-            run_id=f"eval_{uuid.uuid4().hex[:12]}",
+            run_id=f"{RUN_PREFIX}{uuid.uuid4().hex[:12]}",
             started_at=tracing.now(),
             dataset_id=dataset.dataset_id,
             dataset_version=dataset.version,
@@ -239,6 +240,7 @@ class _Run:
                     "eval_run_id": self._run.run_id,
                     "case_id": item.asked.case.case_id,
                     "dataset_id": self._run.dataset_id,
+                    "expected_documents": list(item.asked.case.expected_documents),
                     "metric_set_id": "+".join(self._run.metric_set_ids),
                     "judge_profile_id": self._run.judge_profile_id,
                     "metrics": [

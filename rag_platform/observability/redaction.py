@@ -2,8 +2,8 @@
 
 A line names a document by its ids. Texts in such a line under a key of free text are overwritten by
 as many bytes, so that files other processes append to keep their lines, and their readers their
-places; ids, hashes and figures stay. A question is erased when its answer came from the document:
-it may quote it. Packed files, which nobody appends to, are written anew.
+places; ids, hashes and figures stay. A question is erased when its answer came from the document,
+or was expected to: it may quote it. Packed files, which nobody appends to, are written anew.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _ID_CODES = frozenset(
 )
 _IDS = re.compile(rb"chk_[0-9a-f]{20}|[0-9a-f]{64}")  # of chunks; of images and files
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
-# what a question's answer was made of
-_ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"')
+# what a question's answer was made of, or an evaluated question was asked to find
+_ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"|"expected_documents"')
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 # Parquet, zip, xz, bzip2, 7-Zip, lz4
 _OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x22\x4d\x18")

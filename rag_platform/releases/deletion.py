@@ -36,6 +36,7 @@ from rag_platform.releases.stored_artifacts import (
     read_record,
     write_record,
 )
+from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.store import Store, read_json
 
 MODES = ("soft", "hard")
@@ -564,6 +565,7 @@ def prove(
         "drafts": words.pop("drafts"),
         "ledger": sum(words.values()),
         "ledger_backups": len(store.ledger_backups()) if document.status == "deleted" else 0,
+        "evaluations": count_results(store.home, names),
         "other_files": others,
     }
     return Proof(
@@ -579,7 +581,14 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
     strange = [
         path
         for path in sorted(store.home.iterdir())
-        if path.name not in _OUR_FOLDERS and not path.name.startswith((".", "ledger"))
+        if path.name not in _OUR_FOLDERS
+        and not path.name.startswith((".", "ledger", DATABASE, "evaluations"))
+    ]
+    # the files of runs hold what their case results do
+    strange += [
+        path
+        for path in (store.home / "evaluations").glob("*")
+        if not path.name.startswith(RUN_PREFIX)
     ]
     files = [file for path in strange for file in (path, *path.rglob("*")) if file.is_file()]
     unfinished = sum(path.is_file() for path in store.spool_dir.rglob("*"))

@@ -38,6 +38,7 @@ from rag_platform.releases.stored_artifacts import (
     profile_of,
     write_record,
 )
+from rag_platform.storage.evaluation_files import erase_results
 from rag_platform.storage.store import Store, directory_bytes, read_json
 
 OnProgress = Callable[[str, int, int], None]
@@ -427,6 +428,7 @@ class _Collection:
             frozenset().union(*(ids for _, ids in names)),
         )
         self.result.add("logs", redaction.erase(self.store.logs_dir, whole))
+        self.result.add("evaluations", erase_results(self.store.home, whole))
         self.result.left += [
             f"{path.relative_to(self.store.home)} is packed in a way that is not looked into:"
             " remove it by hand if it may quote what was deleted"

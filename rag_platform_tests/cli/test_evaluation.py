@@ -175,10 +175,24 @@ def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
     desk.publish()
     pinned = desk.call("expect", "add", "which port?", "--file", "ports.md").data["expectation"]
     kept = desk.call("expect", "add", "which words?", "--file", "other.md").data["expectation"]
+    case = "{case_id: a, query: does the gateway quetzal, expected_text: {text: port 8080, file: ports.md}}"
+    (desk.folder / "set.yaml").write_text(f"[{case}]", encoding="utf-8")
+    asked = desk.call("eval", "run", "--dataset", desk.folder / "set.yaml").data["run"]
+    files = desk.store.home / "evaluations" / asked["run_id"]
+    assert (files / "cases.parquet").is_file()
+    assert desk.call("gc", "--prove", "ports").data["remaining"]["evaluations"] == 1
     deleted = desk.rag("docs", "delete", "ports", "--mode", "hard", "--yes")
     assert deleted.exit_code == 0, deleted.said
     assert deleted.data["expectations_dropped"] == [pinned["case_id"]]
     assert desk.call("expect", "list").data["expectations"] == [kept]
+    assert desk.call("gc", "--prove", "ports").data["total"] == 0
+    assert not files.exists()
+    assert [
+        path
+        for path in desk.store.home.rglob("*")
+        if path.is_file() and b"quetzal" in path.read_bytes()
+    ] == []
+    assert desk.call("eval", "show", asked["run_id"]).data["run"]["aggregates"]
 
 
 def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> None:

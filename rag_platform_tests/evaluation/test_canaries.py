@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from rag_platform.evaluation.canaries import (
     ask_canaries,
     canaries_markdown,
 )
-from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.registry import build
 from rag_platform_tests.conftest import Shelf
@@ -37,24 +35,13 @@ def folder(shelf: Shelf, tmp_path: Path) -> Path:
     return docs
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Iterator[ResultStore]:
-    store = ResultStore(tmp_path / "results")
-    yield store
-    store.close()
-
-
-def ask(
-    shelf: Shelf, after: str, before: str | None, results: ResultStore, seconds: float = 60
-) -> CanaryReport:
+def ask(shelf: Shelf, after: str, before: str | None, seconds: float = 60) -> CanaryReport:
     config = CanarySettings(seconds=seconds)
     with open_library(shelf.settings, shelf.store) as library:
-        return ask_canaries(library, "default", after, before, config, results)
+        return ask_canaries(library, "default", after, before, config)
 
 
-def test_each_document_has_its_own_and_they_are_found(
-    shelf: Shelf, folder: Path, results: ResultStore
-) -> None:
+def test_each_document_has_its_own_and_they_are_found(shelf: Shelf, folder: Path) -> None:
     release = shelf.ingest(folder)
     provider = build("dataset", "canaries", {"per_document": 2})
     dataset = provider.load(shelf.store.release_dir("default", release))
@@ -63,7 +50,7 @@ def test_each_document_has_its_own_and_they_are_found(
     assert files == {f"{name}.md" for name in TEXTS}
     assert {tag for case in dataset.cases for tag in case.tags} == {"phrase", "heading", "table"}
     assert "archive glacier tier forty units" in {case.query for case in dataset.cases}
-    report = ask(shelf, release, None, results)
+    report = ask(shelf, release, None)
     assert report.lost == () and report.run is not None
     assert report.run.cases == report.made == len(dataset.cases)
     assert report.run.aggregates["retrieval.hit_rate@10"]["value"] == 1.0
@@ -71,21 +58,19 @@ def test_each_document_has_its_own_and_they_are_found(
         provider.load(folder)
 
 
-def test_lost_ones_are_told_apart(shelf: Shelf, folder: Path, results: ResultStore) -> None:
+def test_lost_ones_are_told_apart(shelf: Shelf, folder: Path) -> None:
     first = shelf.ingest(folder, sync=True)
     (folder / "keys.md").unlink()
     (folder / "ports.md").write_text("# ports\n\nNothing of that any more.\n", encoding="utf-8")
     second = shelf.ingest(folder, sync=True)
-    report = ask(shelf, second, first, results)
+    report = ask(shelf, second, first)
     causes = {(item.document.rsplit("/")[-1], item.cause) for item in report.lost}
     assert causes == {("keys.md", "document_gone"), ("ports.md", "text_gone")}
     assert report.alarms == ()
     assert "| document_gone |" in canaries_markdown(report)
 
 
-def test_a_text_that_others_outrank_is_an_alarm(
-    shelf: Shelf, folder: Path, results: ResultStore
-) -> None:
+def test_a_text_that_others_outrank_is_an_alarm(shelf: Shelf, folder: Path) -> None:
     first = shelf.ingest(folder, sync=True)
     words = "gateway listens port 8080 behind northern firewall"
     for number in range(12):
@@ -93,19 +78,19 @@ def test_a_text_that_others_outrank_is_an_alarm(
             f"# ports\n\nThe {words} number {number}. {words}.\n", encoding="utf-8"
         )
     second = shelf.ingest(folder, sync=True)
-    report = ask(shelf, second, first, results)
+    report = ask(shelf, second, first)
     assert {(item.document.rsplit("/")[-1], item.cause) for item in report.alarms} == {
         ("ports.md", "outranked")
     }
     assert "copy" in report.alarms[0].by and report.alarms[0].trace_id.startswith("trc_")
 
 
-def test_the_budget_bounds_the_questions(shelf: Shelf, folder: Path, results: ResultStore) -> None:
+def test_the_budget_bounds_the_questions(shelf: Shelf, folder: Path) -> None:
     for number in range(12):
         (folder / f"more{number}.md").write_text(
             f"# more{number}\n\nThe lantern numbered {number} hangs over canal {number + 40}.\n",
             encoding="utf-8",
         )
     release = shelf.ingest(folder)
-    report = ask(shelf, release, None, results, seconds=0.0001)
+    report = ask(shelf, release, None, seconds=0.0001)
     assert report.run is not None and report.run.cases == 8 < report.made

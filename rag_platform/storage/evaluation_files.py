@@ -1,0 +1,70 @@
+"""What evaluations keep under a data root, and how a deleted document leaves it."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Protocol
+
+from rag_platform.storage.sqlite_files import connect, transaction
+
+DATABASE = "evaluations.sqlite"  # runs and case results
+RUN_PREFIX = "eval_"  # of the ids of runs, and so of the folders with their files
+
+
+class Names(Protocol):
+    """How a document is named."""
+
+    def stand_in(self, line: bytes) -> bool:
+        """True when the line names the document."""
+        ...
+
+
+def run_folder(home: Path, run_id: str) -> Path:
+    """Where the files of a run lie."""
+    return home / "evaluations" / run_id
+
+
+def count_results(home: Path, names: Names) -> int:
+    """How many case results name the document."""
+    path = home / DATABASE
+    if not path.is_file():
+        return 0
+    with closing(connect(path, timeout=60)) as db:
+        return sum(1 for _ in _naming(db, names))
+
+
+def erase_results(home: Path, names: Names) -> int:
+    """Empty the case results that name the document, metrics apart, and remove the files of their
+    runs; how many there were.
+    """
+    path = home / DATABASE
+    if not path.is_file():
+        return 0
+    with closing(connect(path, timeout=60)) as db:
+        found = list(_naming(db, names))
+        if not found:
+            return 0
+        with transaction(db, path):
+            db.executemany(
+                "UPDATE eval_case_results SET query = '[deleted]', key = '', error = '',"
+                " artifacts = '{}', stale = '[]' WHERE rowid = ?",
+                [(row,) for row, _ in found],
+            )
+        for run_id in {run_id for _, run_id in found}:
+            shutil.rmtree(run_folder(home, run_id), ignore_errors=True)
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return len(found)
+
+
+def _naming(db: sqlite3.Connection, names: Names) -> Iterator[tuple[int, str]]:
+    """(rowid, run_id) of the case results that name the document."""
+    for row, run_id, *texts in db.execute(
+        "SELECT rowid, run_id, query, error, artifacts, stale FROM eval_case_results"
+    ):
+        if names.stand_in("\n".join(texts).encode()):
+            yield row, run_id
