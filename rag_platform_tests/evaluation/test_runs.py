@@ -100,6 +100,19 @@ def test_a_question_that_fails_counts_0(library: Library, results: ResultStore) 
     assert found.aggregates["retrieval.hit_rate@3"]["value"] == 0.5
 
 
+def test_a_scope_that_is_no_filter_fails_its_case_alone(
+    library: Library, results: ResultStore
+) -> None:
+    wrong = EvalCase(
+        case_id="wrong", query="Which port?", doc_scope={"doc": "x"}, expected_files=("ports.md",)
+    )
+    found = run(library, results, dataset(PORT, wrong), mode="retrieval_only")
+    failed = by_case(results, found)["wrong"]
+    assert failed.error.startswith("unknown_filter: ")
+    assert failed.metrics["retrieval.coverage"] == failed.metrics["retrieval.mrr@3"] == 0.0
+    assert found.failed == 1
+
+
 def test_what_did_not_change_is_taken_over(library: Library, results: ResultStore) -> None:
     first = run(library, results, dataset(PORT, LEAVE))
     again = run(library, results, dataset(PORT, LEAVE, UNKNOWN))
