@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -225,3 +227,16 @@ def test_sets_and_judges_of_ones_own_make_another_profile(
     assert again.reused == 0  # another judge, another result
     with pytest.raises(InputError, match=r"measures 'retrieval.mrr@3', as one before it does"):
         run(library, results, dataset(PORT), metric_sets=("retrieval", f"{__name__}:Clash"))
+
+
+def test_a_part_of_a_run_is_read_without_sorting_all_of_it(
+    results: ResultStore, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "evaluations.sqlite")) as opened:
+        plan = opened.execute(
+            "EXPLAIN QUERY PLAN SELECT artifacts FROM eval_case_results WHERE run_id = 'r' AND"
+            " position > 500 ORDER BY position LIMIT 500"
+        ).fetchall()
+    assert [line[-1] for line in plan] == [
+        "SEARCH eval_case_results USING INDEX eval_case_results_in_order (run_id=? AND position>?)"
+    ]
