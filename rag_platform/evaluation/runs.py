@@ -278,7 +278,10 @@ class _Run:
             )
             error = f"{raised.code}: {raised.message}"
             scope = frozenset() if case.doc_scope else None
-        return _Asked(AskedCase(case, labels, result, tuple(made.context), scope), made, error)
+        asked = AskedCase(
+            case, labels, result, tuple(made.context), in_scope=scope, failed=bool(error)
+        )
+        return _Asked(asked, made, error)
 
     def _in_scope(self, case: EvalCase, result: QueryResult) -> frozenset[str] | None:
         """The hits within the case's `doc_scope`, None where it has none that excludes anything."""

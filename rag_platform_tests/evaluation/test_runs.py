@@ -102,6 +102,14 @@ def test_a_question_that_fails_counts_0(library: Library, results: ResultStore) 
     assert found.aggregates["retrieval.hit_rate@3"]["value"] == 0.5
 
 
+def test_a_question_that_fails_is_no_refusal(library: Library, results: ResultStore) -> None:
+    empty = EvalCase(case_id="empty", query=" ", should_refuse=True)
+    found = run(library, results, dataset(UNKNOWN, empty))
+    cases = by_case(results, found)
+    assert cases["unknown"].metrics["refusal.right"] == 1.0
+    assert cases["empty"].metrics["refusal.right"] == 0.0
+
+
 def test_a_scope_that_is_no_filter_fails_its_case_alone(
     library: Library, results: ResultStore
 ) -> None:
