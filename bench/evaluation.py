@@ -10,9 +10,9 @@ all that was retrieved, the one figure that it has without a model, of the same 
 processor time, the measurers taking turns.
 
 Then a small library is asked --runs cases, each run in a process of its own: its peak memory beside
-that of the cases alone, and its time beside that of its questions. Runs of --taken-over cases find
-every result in the store, as after an earlier run, so that what is left is the evaluation's own.
-Ends with exit code 1 where a figure differs from trec_eval's by more than 1e-9.
+that of the cases alone, and its processor time beside that of its questions. Runs of --taken-over
+cases find every result in the store, as after an earlier run, so that what is left is the
+evaluation's own. Ends with exit code 1 where a figure differs from trec_eval's by more than 1e-9.
 """
 
 from __future__ import annotations
@@ -234,7 +234,9 @@ def measure_runs(counts: Sequence[int], taken_over: Sequence[int]) -> None:
     with tempfile.TemporaryDirectory(prefix="rag-evaluation-") as folder:
         place = Place(Path(folder), Path(folder) / "home").enter()
         write_documents(place)
-        print("\n| cases | peak of the cases alone | peak of the run | questions alone | run |")
+        print(
+            "\n| cases | peak of the cases alone | peak of the run | time of the questions | run |"
+        )
         print("|---|---|---|---|---|")
         for count, taken in [*((each, False) for each in counts), *((n, True) for n in taken_over)]:
             held = run_child("hold", folder, count)
@@ -259,7 +261,7 @@ def write_documents(place: Place) -> None:
 
 
 def run_child(work: str, folder: str, count: int) -> dict[str, float]:
-    """What a fresh process prints: its peak and its seconds."""
+    """What a fresh process prints: its peak and its processor seconds."""
     ended = subprocess.run(
         [sys.executable, __file__, "--child", work, folder, str(count)],
         capture_output=True,
@@ -306,7 +308,7 @@ def ask(folder: Path, count: int) -> dict[str, float]:
     """Ask the questions as a run does, and nothing more."""
     cases = make_dataset(count).cases
     with opened(folder) as library, ThreadPoolExecutor(runs._THREADS) as pool:
-        started = time.perf_counter()
+        started = time.process_time()
         for case in cases[:1], cases[1:]:
             requests = (
                 QueryRequest(each.query, NAMESPACE, top_k=10, answer=False, max_per_document=1)
@@ -314,7 +316,7 @@ def ask(folder: Path, count: int) -> dict[str, float]:
             )
             for _ in pool.map(lambda request: answer(library, request).trace_id, requests):
                 pass
-        return {"seconds": time.perf_counter() - started}
+        return {"seconds": time.process_time() - started}
 
 
 class Remembering(ResultStore):
@@ -357,14 +359,14 @@ def take_over(folder: Path, count: int) -> dict[str, float]:
 def run_with(
     kind: type[ResultStore], folder: Path, count: int, *, reuse: bool
 ) -> tuple[dict[str, float], EvalRun]:
-    """Peak and seconds of a run, and the run."""
+    """Peak and processor seconds of a run, and the run."""
     dataset = make_dataset(count)
     options = runs.RunOptions(namespace=NAMESPACE, mode="retrieval_only", reuse=reuse)
     home = folder / f"results-{kind.__name__}-{count}"
     with opened(folder) as library, closing(kind(home)) as store:
-        started = time.perf_counter()
+        started = time.process_time()
         run = runs.evaluate(library, dataset, options, store)
-        seconds = time.perf_counter() - started
+        seconds = time.process_time() - started
     return {"peak_mb": peak_mb(), "seconds": seconds}, run
 
 

@@ -216,6 +216,14 @@ def _expected_texts(value: object, where: str) -> tuple[ExpectedText, ...]:
 def _scope(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise _invalid(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
+    # read when a case has one: releases without gates need no filters
+    from rag_platform.indexes.catalog import FILTERABLE
+    from rag_platform.query import filters
+
+    try:
+        filters.plan(value, FILTERABLE)
+    except InputError as error:
+        raise _invalid(where, error.message) from error
     return dict(value)
 
 

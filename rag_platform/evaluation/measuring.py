@@ -26,6 +26,7 @@ class AskedCase:
     context: tuple[Hit, ...] = ()  # the evidence that the answerer was given
     in_scope: frozenset[str] | None = None  # hits within the case's doc_scope; None without one
     proved: frozenset[str] = frozenset()  # cited chunks that stand in the stored bytes
+    failed: bool = False  # the question ended with an error
 
 
 class Judge(Protocol):

@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS eval_case_results (
     error TEXT NOT NULL, trace_id TEXT NOT NULL, artifacts TEXT NOT NULL,
     PRIMARY KEY (run_id, case_id));
 CREATE INDEX IF NOT EXISTS eval_case_results_by_key ON eval_case_results (key);
+CREATE INDEX IF NOT EXISTS eval_case_results_in_order ON eval_case_results (run_id, position);
 """
 
 

@@ -272,14 +272,18 @@ class _Run:
             if self._options.mode == "generation_only":
                 request = dataclasses.replace(request, context_chunks=_given_context(case, labels))
             result, error = answer(self._library, request, artifacts=made), ""
+            scope = self._in_scope(case, result)
         except RagError as raised:
             trace_id = str(raised.details.get("trace_id", ""))
             result = QueryResult(
                 "", (), (), 0.0, "none", {}, None, self._lease.release_id, trace_id
             )
             error = f"{raised.code}: {raised.message}"
-        scope = self._in_scope(case, result)
-        return _Asked(AskedCase(case, labels, result, tuple(made.context), scope), made, error)
+            scope = frozenset() if case.doc_scope else None
+        asked = AskedCase(
+            case, labels, result, tuple(made.context), in_scope=scope, failed=bool(error)
+        )
+        return _Asked(asked, made, error)
 
     def _in_scope(self, case: EvalCase, result: QueryResult) -> frozenset[str] | None:
         """The hits within the case's `doc_scope`, None where it has none that excludes anything."""

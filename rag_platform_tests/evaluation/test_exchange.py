@@ -67,6 +67,11 @@ def test_another_dataset_of_the_name_is_only_written_over_when_asked(
             ("# two", "- case_id: a", "  query: b", "  should_refuse: true", "- {case_id: c}"),
             "a.yaml, line 5: `query` is missing",
         ),
+        (
+            "a.jsonl",
+            ('{"case_id": "a", "query": "b", "should_refuse": true, "doc_scope": {"doc": "x"}}',),
+            "a.jsonl, line 1, doc_scope: unknown filter 'doc'",
+        ),
         ("a.txt", (CASE,), "a dataset is a file of .jsonl"),
     ],
 )

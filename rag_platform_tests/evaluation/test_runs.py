@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -98,6 +100,27 @@ def test_a_question_that_fails_counts_0(library: Library, results: ResultStore) 
     assert failed.metrics["retrieval.hit_rate@3"] == 0.0
     assert found.failed == 1
     assert found.aggregates["retrieval.hit_rate@3"]["value"] == 0.5
+
+
+def test_a_question_that_fails_is_no_refusal(library: Library, results: ResultStore) -> None:
+    empty = EvalCase(case_id="empty", query=" ", should_refuse=True)
+    found = run(library, results, dataset(UNKNOWN, empty))
+    cases = by_case(results, found)
+    assert cases["unknown"].metrics["refusal.right"] == 1.0
+    assert cases["empty"].metrics["refusal.right"] == 0.0
+
+
+def test_a_scope_that_is_no_filter_fails_its_case_alone(
+    library: Library, results: ResultStore
+) -> None:
+    wrong = EvalCase(
+        case_id="wrong", query="Which port?", doc_scope={"doc": "x"}, expected_files=("ports.md",)
+    )
+    found = run(library, results, dataset(PORT, wrong), mode="retrieval_only")
+    failed = by_case(results, found)["wrong"]
+    assert failed.error.startswith("unknown_filter: ")
+    assert failed.metrics["retrieval.coverage"] == failed.metrics["retrieval.mrr@3"] == 0.0
+    assert found.failed == 1
 
 
 def test_what_did_not_change_is_taken_over(library: Library, results: ResultStore) -> None:
@@ -212,3 +235,16 @@ def test_sets_and_judges_of_ones_own_make_another_profile(
     assert again.reused == 0  # another judge, another result
     with pytest.raises(InputError, match=r"measures 'retrieval.mrr@3', as one before it does"):
         run(library, results, dataset(PORT), metric_sets=("retrieval", f"{__name__}:Clash"))
+
+
+def test_a_part_of_a_run_is_read_without_sorting_all_of_it(
+    results: ResultStore, tmp_path: Path
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "evaluations.sqlite")) as opened:
+        plan = opened.execute(
+            "EXPLAIN QUERY PLAN SELECT artifacts FROM eval_case_results WHERE run_id = 'r' AND"
+            " position > 500 ORDER BY position LIMIT 500"
+        ).fetchall()
+    assert [line[-1] for line in plan] == [
+        "SEARCH eval_case_results USING INDEX eval_case_results_in_order (run_id=? AND position>?)"
+    ]

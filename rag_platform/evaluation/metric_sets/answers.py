@@ -14,7 +14,7 @@ from rag_platform.evaluation.quotes import fold, holds
 class Answers:
     """Whether the library refused rightly, and whether the answer holds the expected texts."""
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
@@ -27,7 +27,9 @@ def _measure(item: AskedCase) -> dict[str, float]:
     case, result = item.case, item.result
     found: dict[str, float] = {}
     if case.should_refuse is not None:
-        found["refusal.right"] = float(result.answered != case.should_refuse)
+        # a question that failed was not refused
+        right = result.answered != case.should_refuse and not item.failed
+        found["refusal.right"] = float(right)
     elif case.is_ranked or case.expected_answer:
         found["refusal.right"] = float(result.answered)  # there is an answer
     if case.expected_text and not case.should_refuse:
