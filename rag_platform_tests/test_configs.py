@@ -37,6 +37,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "ocr": {"rapidocr", "onnxruntime"},
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
+    "eval": {"ragas", "deepeval", "instructor", "langchain_openai", "langchain_community"},
 }
 
 

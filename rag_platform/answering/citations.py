@@ -258,7 +258,7 @@ def _find_claims(text: str) -> list[_Claim]:
             own = own[lead.end() :]
         if own.strip():
             code = unit.kind == "code"
-            prose = own if code else _outside_code(own, lambda part: _MARK.sub("", part))
+            prose = own if code else strip_marks(own)
             marks = [] if code else _find_marks(own)
             found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
     return found
@@ -344,6 +344,11 @@ def renumber_marks(answer: str, numbers: Mapping[int, int]) -> str:
             lambda m: f"[{numbers[int(m[1])]}]" if int(m[1]) in numbers else m[0], prose
         ),
     )
+
+
+def strip_marks(answer: str) -> str:
+    """The answer without its marks; brackets in code stay."""
+    return _outside_code(answer, lambda prose: _MARK.sub("", prose))
 
 
 def escape_marks(quote: str) -> str:

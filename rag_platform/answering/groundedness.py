@@ -82,8 +82,15 @@ def is_quoted(sentence: str, text: str) -> bool:
 
 def support(sentence: str, passages: Sequence[Hit]) -> Support:
     """How far the passages together, with their headings and titles, support the sentence."""
-    body = "\n".join(hit.chunk_text for hit in passages)
-    headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
+    return support_by(
+        sentence,
+        "\n".join(hit.chunk_text for hit in passages),
+        "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages),
+    )
+
+
+def support_by(sentence: str, body: str, headings: str = "") -> Support:
+    """How far a text and its headings support the sentence."""
     have = meaning(body) | meaning(headings)
     words = meaning(sentence)
     total = sum(map(kind_weight, words))

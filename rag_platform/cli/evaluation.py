@@ -33,7 +33,8 @@ def evaluation() -> None:
     "name",
     required=True,
     metavar="DATASET",
-    help="A file of cases, a folder in BEIR's layout, or a name of config/datasets.",
+    help="A file of cases, a folder in BEIR's layout, a name of config/datasets,"
+    " expectations:NAMESPACE or traces:NAMESPACE?size=50.",
 )
 @namespace_option
 @click.option(
@@ -55,7 +56,11 @@ def evaluation() -> None:
     metavar="NAME",
     help="Measure by these sets alone; may be given again.",
 )
-@click.option("--judge", metavar="NAME", help="Who scores what needs an opinion.")
+@click.option(
+    "--judge",
+    metavar="NAME",
+    help="Score the answers by rules, or by llm, the language model of settings.yaml.",
+)
 @click.option(
     "--no-reuse", "reuse", flag_value=False, default=True, help="Ask every question anew."
 )
@@ -74,9 +79,9 @@ def run(
     from rag_platform.evaluation import libraries, reports, run_files
     from rag_platform.evaluation.comparing import compare_runs
     from rag_platform.evaluation.runs import RunOptions
-    from rag_platform.evaluation.sources import open_dataset
+    from rag_platform.evaluation.sources import open_dataset, require_found_labels
 
-    dataset = open_dataset(name)
+    dataset = open_dataset(name, context.store.home)
     with _store(context) as store:
         before = store.run(baseline) if baseline else None
     own = dataset.load_documents is not None and namespace is None
@@ -93,6 +98,7 @@ def run(
         **asked,
     )
     found = _evaluate(context, dataset, options)
+    require_found_labels(found)
     data: dict[str, Any] = {"markdown": reports.run_markdown(found), "run": to_json(found)}
     with _store(context) as store:
         difference = None if before is None else compare_runs(before, found, store)

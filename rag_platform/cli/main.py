@@ -17,6 +17,7 @@ from rag_platform.cli import (
     drafts,
     evaluation,
     evaluation_assets,
+    gaps,
     maintenance,
     reading,
     releases,
@@ -56,7 +57,13 @@ for command in (
 ):
     main.add_command(command)
 reading.trace.add_command(evaluation.replay_trace)
-for command in (evaluation_assets.promote, evaluation_assets.canaries, evaluation_assets.drift):
+for command in (
+    evaluation_assets.promote,
+    evaluation_assets.canaries,
+    evaluation_assets.drift,
+    gaps.sample,
+    gaps.gaps,
+):
     evaluation.evaluation.add_command(command)
 
 

@@ -8,10 +8,10 @@ notes:                      # a namespace
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from rag_platform.config.query import Section
 from rag_platform.config.settings import config_dir
@@ -28,8 +28,17 @@ class GateConfig(Section):
     floors: dict[str, float] = Field(default_factory=dict)
     # whether it must not be significantly worse than the published release, question by question
     not_worse: bool = True
+    # of answers, for floors of `generation.*`: rules, llm or a dotted path
+    judge: str | None = None
     # of the questions' own time; a larger dataset is sampled, always alike
     max_seconds: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _name_a_judge(self) -> Self:
+        judged = [name for name in self.floors if name.startswith("generation.")]
+        if judged and not self.judge:
+            raise ValueError(f"the floor of {judged[0]} needs `judge`: rules or llm")
+        return self
 
 
 def read_gates() -> dict[str, tuple[GateConfig, ...]]:

@@ -182,6 +182,8 @@ class Settings(Section):
     load: LoadSettings = LoadSettings()
     canaries: CanarySettings = CanarySettings()
     drift: DriftSettings = DriftSettings()
+    # the language model by which `rag eval run --judge llm` scores answers
+    judge: ProviderConfig = ProviderConfig(provider="none")
     nightly_cron: str = "0 3 * * *"
     evaluation_cron: str = "0 5 * * *"
     # a file of the inbox that changed within this time may still be written

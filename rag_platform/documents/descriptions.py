@@ -21,6 +21,7 @@ from rag_platform.errors import ProviderError, RagError, SchemaVersionError
 from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
+from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.registry import build, provider_version
 from rag_platform.storage.sqlite_files import connect, writable
 
@@ -40,8 +41,6 @@ SCHEMA: Json = {
     "required": ["title", "summary", "tags"],
     "additionalProperties": False,
 }
-# Options that change how a model is reached, not what it writes.
-_TRANSPORT = {"api_key_env", "timeout_ms", "retries", "backoff_ms", "price_input", "price_output"}
 # Failures that say nothing about the next text.
 _OF_ONE_TEXT = {"content_filtered", "too_large"}
 _FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
@@ -134,7 +133,7 @@ class Questions:
 def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions:
     """The questions about chunks with text but parents. Raises ConfigError for a bad prompt."""
     prompt = prompts.load("describe/chunk", DESCRIBE_FIELDS)
-    options = {key: value for key, value in config.options.items() if key not in _TRANSPORT}
+    options = {key: value for key, value in config.options.items() if key not in TRANSPORT}
     profile = fingerprint(
         config.provider,
         provider_version("llm", config.provider),

@@ -41,6 +41,7 @@ class EvalCase:
     expected_citations: tuple[ExpectedText, ...] = ()
     expected_chunk_ids: tuple[str, ...] = ()
     expected_files: tuple[str, ...] = ()
+    expected_tags: tuple[str, ...] = ()  # of each, some document that has it
     expected_text: tuple[ExpectedText, ...] = ()
     match: Literal["any", "all"] = "all"
     should_refuse: bool | None = None  # None: nothing is expected of it
@@ -63,7 +64,7 @@ class EvalCase:
     @property
     def is_ranked(self) -> bool:
         """True where something is expected to be found."""
-        return bool(self._chunks or self.expected_files or self.relevance_doc)
+        return bool(self._chunks or self.expected_files or self.expected_tags or self.relevance_doc)
 
     @property
     def expects_something(self) -> bool:
@@ -248,6 +249,7 @@ _READERS: Mapping[str, Callable[[Any, str], Any]] = {
     "expected_citations": _expected_texts,
     "expected_chunk_ids": _texts,
     "expected_files": _texts,
+    "expected_tags": _texts,
     "expected_text": _expected_texts,
     "match": _match,
     "should_refuse": _flag,

@@ -99,13 +99,18 @@ class _Judging:
         return found
 
     def _run(
-        self, lease: Lease, dataset: Dataset, metric_sets: tuple[str, ...] = UNPROVED
+        self,
+        lease: Lease,
+        dataset: Dataset,
+        metric_sets: tuple[str, ...] = UNPROVED,
+        judge: str | None = None,
     ) -> tuple[EvalRun, dict[str, CaseResult]]:
         options = RunOptions(
             namespace=lease.namespace,
             release_id=lease.release_id,
             strategy=self._library.config_id(lease.strategy),
             metric_sets=metric_sets,
+            judge=judge,
         )
         run = evaluate(self._library, dataset, options, self._store)
         return run, {result.case_id: result for result in self._store.cases(run.run_id)}
@@ -113,12 +118,16 @@ class _Judging:
     def _judge(self, gate: GateConfig, dataset: Dataset) -> Verdict:
         dataset = self._sample(dataset, gate.max_seconds)
         cited = any(name.startswith("citation.") for name in gate.floors)
-        metric_sets = (*UNPROVED, "citations") if cited else UNPROVED
-        run, after = self._run(self._candidate, dataset, metric_sets)
+        metric_sets = (
+            *UNPROVED,
+            *(("citations",) if cited else ()),
+            *(("judged",) if gate.judge else ()),
+        )
+        run, after = self._run(self._candidate, dataset, metric_sets, gate.judge)
         baseline, before = (
             (None, {})
             if self._published is None
-            else self._run(self._published, dataset, metric_sets)
+            else self._run(self._published, dataset, metric_sets, gate.judge)
         )
         lost = self._lost(dataset, before, after)
         gone = {item.case_id for item in lost if after[item.case_id].stale}

@@ -140,6 +140,14 @@ class LabelReader:
         if labels.unit == "page":
             labels.documents = {doc_id: _stem(uri) for doc_id, (uri, _) in self._uris.items()}
             known = set(labels.documents.values())
+        for tag in case.expected_tags:
+            tagged = [item.doc_id for item in self._catalog.documents(tag=tag)]
+            owners = [doc_id for doc_id in tagged if doc_id in self._uris]
+            labels.documents |= dict.fromkeys(owners, f"tag {tag}")
+            if owners:
+                labels.grades[f"tag {tag}"] = 1
+            else:
+                labels.stale.append(Stale(f"tag {tag}", "document_gone"))
         for name, grade in grades.items():
             if labels.unit == "page":
                 there = name.rpartition("#p")[0] in known

@@ -29,15 +29,35 @@ class AskedCase:
     failed: bool = False  # the question ended with an error
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a judge says of one thing: 0 to 1, None where it could not be judged, and why."""
+
+    score: float | None
+    reason: str = ""
+
+
 class Judge(Protocol):
     """Scores what needs an opinion; registry kind `judge`."""
 
     VERSION: ClassVar[str]
 
     def profile(self) -> Json:
-        """`judge_provider_id`, `judge_model`, `judge_prompt_id` and `temperature`: all that its
-        scores depend on.
+        """`judge_provider_id`, `judge_model`, `judge_prompt_id` (by metric), `temperature` and what
+        else its scores depend on.
         """
+        ...
+
+    def score_faithfulness(self, answer: str, contexts: Sequence[str]) -> Score:
+        """How far the answer says only what the passages say."""
+        ...
+
+    def score_answer_relevancy(self, answer: str, query: str) -> Score:
+        """How far the answer is one to the question, be it right or wrong."""
+        ...
+
+    def score_answer_correctness(self, answer: str, expected: str, query: str) -> Score:
+        """How far the answer says what the expected one says."""
         ...
 
 

@@ -19,6 +19,7 @@ from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
+from rag_platform.evaluation.judges.opening import judge_profile_id, open_judge
 from rag_platform.evaluation.labels import LabelReader, Labels
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge, MetricSet, compute
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
@@ -89,6 +90,11 @@ def evaluate(
         raise InputError(
             f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
         )
+    if options.judge and options.mode == "retrieval_only":
+        raise InputError(
+            "a judge scores answers, and `retrieval_only` makes none; take --mode end_to_end",
+            code="invalid_mode",
+        )
     with library.lease(options.namespace, options.release_id) as lease:
         return _Run(library, dataset, options, store, lease).finish(on_progress)
 
@@ -113,11 +119,12 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
-        self._metric_sets: dict[str, MetricSet] = {
-            name: build("metric_set", name) for name in options.metric_sets or _SETS[options.mode]
-        }
-        self._judge: Judge | None = build("judge", options.judge) if options.judge else None
-        judge_id = "" if self._judge is None else f"jdg_{fingerprint(self._judge.profile())}"
+        sets = options.metric_sets or (*_SETS[options.mode], *(("judged",) * bool(options.judge)))
+        self._metric_sets: dict[str, MetricSet] = {name: build("metric_set", name) for name in sets}
+        self._judge: Judge | None = (
+            open_judge(options.judge, library.settings, library.store) if options.judge else None
+        )
+        judge_id = "" if self._judge is None else judge_profile_id(self._judge)
         strategy = library.query_strategy(lease, options.strategy)
         config_id = library.config_id(strategy)
         manifest = lease.release.manifest
@@ -203,9 +210,7 @@ class _Run:
         for item in pool.map(lambda item: self._answer(item[1]), part):
             advance(len(asked))  # the last one counts when all are committed
             asked.append(self._prove(item))
-        metrics = compute(
-            [item.asked for item in asked], self._dataset.k_values, self._metric_sets, self._judge
-        )
+        metrics = self._measure([item.asked for item in asked])
         self._write_to_traces(asked, metrics)
         return [
             CaseResult(
@@ -231,6 +236,13 @@ class _Run:
             return item
         proved = self._proof.proved(item.asked.result.citations)
         return dataclasses.replace(item, asked=dataclasses.replace(item.asked, proved=proved))
+
+    def _measure(self, items: Sequence[AskedCase]) -> CaseMetrics:
+        """The metrics of the cases; a judge's calls and reasons have a trace of their own."""
+        logs_dir = self._library.store.logs_dir if self._judge is not None else None
+        with tracing.trace("evaluation", logs_dir=logs_dir, namespace=self._run.namespace) as trace:
+            trace.set(eval_run_id=self._run.run_id, judge_profile_id=self._run.judge_profile_id)
+            return compute(items, self._dataset.k_values, self._metric_sets, self._judge)
 
     def _write_to_traces(self, asked: Sequence[_Asked], metrics: CaseMetrics) -> None:
         tracing.evaluate(

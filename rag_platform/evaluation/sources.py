@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 from rag_platform.config.settings import config_dir
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
-from rag_platform.registry import build
+from rag_platform.evaluation.results import EvalRun
+from rag_platform.registry import build, takes
 
 _BY_SUFFIX = {".jsonl": "jsonl", ".yaml": "yaml", ".yml": "yaml", ".json": "knowledge_json"}
 
 
-def open_dataset(name: str) -> Dataset:
+_STORED = re.compile(r"(traces|expectations):([^?]*)(?:\?(.*))?")
+
+
+def open_dataset(name: str, home: Path | None = None) -> Dataset:
     """The dataset of a path, or of a name under `datasets/` in the config folder; `A:B` asks the
-    questions of folder A of the texts of folder B.
+    questions of folder A of the texts of folder B. Out of the data root `home` come
+    `expectations:NAMESPACE`, and `traces:NAMESPACE?size=50&seed=7`.
 
     Raises NotFoundError `unknown_dataset` naming the known ones, InputError for one that cannot be
     read.
     """
+    if home is not None and (stored := _STORED.fullmatch(name)):
+        return _open_stored(home, stored[1], stored[2], stored[3] or "")
     path = Path(name).expanduser()
     if not path.exists() and ":" in name:
         questions, _, corpus = name.partition(":")
@@ -48,6 +58,34 @@ def open_dataset(name: str) -> Dataset:
     return _load(_BY_SUFFIX[path.suffix.lower()], path)
 
 
+def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dataset:
+    """Raises InputError `invalid_dataset` for an option that is none or no number."""
+    given: dict[str, Any] = {"namespace": namespace} if namespace else {}
+    for name, value in parse_qsl(options, keep_blank_values=True):
+        if not takes("dataset", provider, name) or not value.isdigit():
+            raise InputError(
+                f"{provider}:{namespace}?{options}: {name}={value} is no option; write for example"
+                " traces:NAMESPACE?size=50&seed=7",
+                code="invalid_dataset",
+            )
+        given[name] = int(value)
+    return _load(provider, home, **given)
+
+
+def require_found_labels(run: EvalRun) -> None:
+    """Raises InputError `other_namespace` where nothing that a dataset expects is in the release
+    that was asked: it is about other documents.
+    """
+    stale = run.figures.get("stale_labels", 0)
+    if stale and not any(name.startswith("retrieval.hit_rate") for name in run.aggregates):
+        raise InputError(
+            f"none of the {stale} documents and texts that {run.dataset_id} expects is in release"
+            f" {run.release_id} of namespace {run.namespace!r}; name the namespace that the dataset"
+            " is about with --namespace",
+            code="other_namespace",
+        )
+
+
 def dataset_names() -> dict[str, Path]:
     """The datasets of the config folder by name."""
     folder = config_dir() / "datasets"
@@ -55,6 +93,6 @@ def dataset_names() -> dict[str, Path]:
     return {path.stem: path for path in found if path.suffix.lower() in _BY_SUFFIX}
 
 
-def _load(provider: str, path: Path, **options: str) -> Dataset:
+def _load(provider: str, path: Path, **options: Any) -> Dataset:
     dataset: Dataset = build("dataset", provider, options).load(path)
     return dataset

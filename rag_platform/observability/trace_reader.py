@@ -115,6 +115,39 @@ def read_questions(logs_dir: Path, namespace: str, *, since: datetime) -> Iterat
                 yield record
 
 
+def list_outcomes(logs_dir: Path, namespace: str, *, since: datetime) -> list[Json]:
+    """How users' questions went that were asked after `since`, newest first, each question (text
+    and filters) once: trace_id, asked_at, text, filters, answered, confidence, and how many times
+    it was asked.
+
+    Questions whose words were erased, that failed or that asked for hits alone are left out.
+    """
+    found: dict[str, Json] = {}
+    records = read_questions(logs_dir, namespace, since=since)
+    for record in sorted(records, key=lambda item: str(item["started_at"]), reverse=True):
+        attrs = record["attrs"]
+        request, flags = attrs["request"], attrs.get("flags") or {}
+        text = str(request.get("text") or "")
+        if "answered" not in flags or not text or text.startswith(ERASED):
+            continue
+        filters = request.get("filters") or {}
+        key = json.dumps([" ".join(text.split()).lower(), filters], sort_keys=True)
+        outcome = found.setdefault(
+            key,
+            {
+                "trace_id": record["trace_id"],
+                "asked_at": record["started_at"],
+                "text": text,
+                "filters": filters,
+                "answered": bool(flags["answered"]),
+                "confidence": float(attrs.get("confidence") or 0.0),
+                "times": 0,
+            },
+        )
+        outcome["times"] += 1
+    return list(found.values())
+
+
 def show(logs_dir: Path, trace_id: str) -> Json:
     """The envelope of a trace: header, spans by start, events by time, aggregates, and its program
     log.

@@ -42,7 +42,8 @@ EVENT_KINDS = frozenset(
     retrieval.plan retrieval.named retrieval.candidates fusion.ranked filter.applied
     rerank.ranked context.final generation.prompt generation.summary response.envelope
     query.fallback summary.written summary.fallback release.published release.rolled_back
-    release.opened gate.verdict document.deleted garbage.collected model.call stage.error
+    release.opened gate.verdict judge.score document.deleted garbage.collected model.call
+    stage.error
     """.split()
 )
 UNKNOWN_EVENT = "event.unknown"

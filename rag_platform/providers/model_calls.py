@@ -25,6 +25,8 @@ from rag_platform.retrying import pause, retry_after
 from rag_platform.text.tokens import estimate_tokens
 
 R = TypeVar("R")
+# Options that change how a model is reached, not what it writes.
+TRANSPORT = {"api_key_env", "timeout_ms", "retries", "backoff_ms", "price_input", "price_output"}
 ONLINE_RETRIES = 1  # somebody is waiting
 RETRYABLE = ("timeout", "connection_failed", "rate_limited", "server_error")
 _CODES = {

@@ -77,6 +77,11 @@ class Store:
         return self.home / "cache" / "descriptions.sqlite"
 
     @property
+    def judgements_path(self) -> Path:
+        """The scores that a language model gave answers; no words."""
+        return self.home / "cache" / "judgements.sqlite"
+
+    @property
     def logs_dir(self) -> Path:
         """Structured logs and traces, one JSONL file per process and day."""
         return self.home / "logs"

@@ -96,6 +96,19 @@ def test_an_imported_dataset_is_run_by_its_name_and_the_run_exported(
     assert len(target.read_text(encoding="utf-8").splitlines()) == 2
 
 
+def test_answers_are_judged_where_a_judge_is_named(published: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "judged.yaml"
+    path.write_text(
+        "- query: Which port does the gateway listen on?\n  expected_answer: port 8080\n", "utf-8"
+    )
+    code, found = rag("eval", "run", "--dataset", str(path), "--judge", "rules")
+    assert code == 0, found
+    assert found["data"]["run"]["judge_profile_id"].startswith("jdg_")
+    assert found["data"]["run"]["aggregates"]["generation.answer_correctness"]["value"] == 1.0
+    code, found = rag("eval", "run", "--dataset", str(path), "--judge", "llm")
+    assert code != 0 and found["error"]["code"] == "no_judge"
+
+
 def test_a_set_with_documents_is_built_in_a_namespace_of_its_own(
     home: Path, tmp_path: Path
 ) -> None:

@@ -146,3 +146,56 @@ def test_a_fingerprint_changes_with_a_case_only() -> None:
         return Dataset(dataset_id="d", version="1", cases=(parse_case(data, "x"),)).fingerprint
 
     assert of(one) == of(dict(reversed(one.items()))) != of({**one, "query": "r"})
+
+
+SHORT = """\
+dataset_id: rag_eval_small
+version: 2
+k_values: [1, 5]
+cases:
+  - query: Which port does the gateway listen on?
+    tags: [ports, en]
+    expected: {doc_id: ports-0a1b2c3d4e, keyword: port 8080}
+  - query: 员工有多少天年假？
+    tags: [hr, zh]
+    expected: {tag: hr}
+  - case_id: by-hand
+    query: What are the limits?
+    expected: {keyword: [50 MB, code 413]}
+"""
+
+
+def test_yaml_cases_may_name_a_document_a_tag_or_a_keyword(tmp_path: Path) -> None:
+    path = tmp_path / "rag_eval_small.yaml"
+    path.write_text(SHORT, encoding="utf-8")
+    dataset = open_dataset(str(path))
+    assert [case.case_id for case in dataset.cases] == [
+        "rag_eval_small-1",
+        "rag_eval_small-2",
+        "by-hand",
+    ]
+    first, second, third = dataset.cases
+    assert first.expected_files == ("ports-0a1b2c3d4e",)
+    assert first.expected_text == (ExpectedText(text="port 8080"),)
+    assert second.expected_tags == ("hr",) and second.unit == "document"
+    assert [item.text for item in third.expected_text] == ["50 MB", "code 413"]
+    assert (dataset.version, dataset.k_values) == ("2", (1, 5))
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        ("{docid: a}", "line 1: `expected` is an object with doc_id, tag, keyword"),
+        ("[a]", "line 1: `expected` is an object with doc_id, tag, keyword"),
+        ("{doc_id: a}, expected_files: [b]", "say the same thing"),
+        ("{}", "expects nothing"),
+    ],
+)
+def test_a_short_form_that_says_nothing_is_named(
+    tmp_path: Path, expected: str, message: str
+) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(f"- {{query: q, expected: {expected}}}\n", encoding="utf-8")
+    with pytest.raises(InputError, match=message) as raised:
+        open_dataset(str(path))
+    assert raised.value.code == "invalid_dataset"

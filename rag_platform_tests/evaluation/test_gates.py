@@ -88,8 +88,13 @@ def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStor
     second = shelf.ingest(folder, sync=True)
     found = judged(shelf, first, second, results)
     assert found.passed and found.lost == ()
-    floors = GateConfig(dataset="golden", floors={"retrieval.hit_rate@10": 0.99})
-    assert judged(shelf, None, second, results, floors).passed
+    floors = {"retrieval.hit_rate@10": 0.99, "generation.faithfulness": 0.99}
+    gate = GateConfig(dataset="golden", floors=floors, judge="rules")
+    assert judged(shelf, None, second, results, gate).passed
+    strict = GateConfig(dataset="golden", floors={"generation.faithfulness": 1.1}, judge="fake")
+    assert judged(shelf, None, second, results, strict).reasons == (
+        "generation.faithfulness is 1.000, the floor is 1.1",
+    )
 
 
 def test_documents_that_are_gone_are_the_cause(
@@ -165,6 +170,11 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     assert read_gates() == {"notes": (GateConfig(dataset="golden", max_seconds=60.0),)}
     path.write_text("notes:\n  - {dataset: golden, floor: 1}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="floor"):
+        read_gates()
+    path.write_text(
+        "notes:\n  - {dataset: golden, floors: {generation.faithfulness: 0.9}}\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match=r"generation\.faithfulness needs `judge`"):
         read_gates()
     path.write_text("- golden\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="must name namespaces"):

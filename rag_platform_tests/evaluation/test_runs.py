@@ -237,6 +237,17 @@ def test_sets_and_judges_of_ones_own_make_another_profile(
         run(library, results, dataset(PORT), metric_sets=("retrieval", f"{__name__}:Clash"))
 
 
+def test_a_document_is_expected_by_its_tag(library: Library, results: ResultStore) -> None:
+    right = EvalCase(case_id="right", query="员工有多少天年假？", expected_tags=("hr",))
+    wrong = EvalCase(case_id="wrong", query="员工有多少天年假？", expected_tags=("ops",))
+    none = EvalCase(case_id="none", query="员工有多少天年假？", expected_tags=("law",))
+    found = run(library, results, dataset(right, wrong, none), mode="retrieval_only")
+    cases = by_case(results, found)
+    assert cases["right"].metrics["retrieval.hit_rate@1"] == 1.0
+    assert cases["wrong"].metrics["retrieval.hit_rate@1"] == 0.0
+    assert cases["none"].stale == ({"label": "tag law", "reason": "document_gone"},)
+
+
 def test_a_part_of_a_run_is_read_without_sorting_all_of_it(
     results: ResultStore, tmp_path: Path
 ) -> None:

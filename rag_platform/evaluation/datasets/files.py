@@ -41,7 +41,10 @@ class JsonLines:
 
 @dataclass(frozen=True)
 class Yaml:
-    """A list of cases, or an object with `dataset_id`, `version`, `k_values` and `cases`."""
+    """A list of cases, or an object with `dataset_id`, `version`, `k_values` and `cases`. A case
+    may say in short `expected: {doc_id: ..., tag: ..., keyword: ...}`, each a text or a list, and
+    leave its case_id to its place in the file.
+    """
 
     VERSION: ClassVar[str] = "1"
     traits: ClassVar[Traits] = Traits()
@@ -68,8 +71,11 @@ class Yaml:
                 f"{source.name}: `cases` must be a list of cases", code="invalid_dataset"
             )
         cases = [
-            parse_case(item, f"{source.name}, line {line}")
-            for item, line in zip(listed, _lines_of_cases(text), strict=True)
+            parse_case(_in_full(item, f"{source.stem}-{number}", where), where)
+            for number, (item, line) in enumerate(
+                zip(listed, _lines_of_cases(text), strict=True), 1
+            )
+            for where in [f"{source.name}, line {line}"]
         ]
         return Dataset(
             dataset_id=str(head.get("dataset_id") or source.stem),
@@ -77,6 +83,30 @@ class Yaml:
             cases=_some(cases, source.name),
             k_values=parse_k_values(head.get("k_values", K_VALUES), source.name),
         )
+
+
+_SHORT = {"doc_id": "expected_files", "tag": "expected_tags", "keyword": "expected_text"}
+
+
+def _in_full(item: object, case_id: str, where: str) -> object:
+    """The case with the fields that its short form stands for. Raises InputError
+    `invalid_dataset`.
+    """
+    if not isinstance(item, Mapping):
+        return item  # `parse_case` says what is wrong
+    found = {"case_id": case_id, **item}
+    short = found.pop("expected", {})
+    if not isinstance(short, Mapping) or set(short) - set(_SHORT):
+        raise InputError(
+            f"{where}: `expected` is an object with {', '.join(_SHORT)}, not {short!r}",
+            code="invalid_dataset",
+        )
+    if twice := sorted(_SHORT[name] for name in short if _SHORT[name] in found):
+        raise InputError(
+            f"{where}: `expected` and `{twice[0]}` say the same thing; keep one of them",
+            code="invalid_dataset",
+        )
+    return found | {_SHORT[name]: value for name, value in short.items()}
 
 
 def _lines_of_cases(text: str) -> list[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,9 +13,9 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM
+from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
 from rag_platform.providers.rerankers.rerank_texts import passage
 from rag_platform.registry import build
-from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
 _FIELDS = {"listwise": ("query", "passages"), "pointwise": ("query", "passage")}
@@ -70,7 +69,7 @@ class LlmReranker:
         prompt = prompts.load(self.prompt or f"rerank/{self.judges}", _FIELDS[self.judges])
         model = self._find_model()
         texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
-        asked = _quote(query.original.strip()[: self.max_chars])
+        asked = quote_text(query.original.strip()[: self.max_chars])
         grades = (self._all if self.judges == "listwise" else self._each)(
             model, prompt, asked, texts
         )
@@ -95,11 +94,11 @@ class LlmReranker:
         listed = (
             "[\n"
             + ",\n".join(
-                f'{{"id": {n}, "text": {_quote(text)}}}' for n, text in enumerate(texts, 1)
+                f'{{"id": {n}, "text": {quote_text(text)}}}' for n, text in enumerate(texts, 1)
             )
             + "\n]"
         )
-        reply = _object(
+        reply = parse_object(
             model.generate(
                 prompt.messages(query=asked, passages=listed), json_schema=_LIST_SCHEMA
             ).text
@@ -114,18 +113,18 @@ class LlmReranker:
                 or not 1 <= number <= len(texts)
                 or number in grades
             ):
-                raise _bad(f"the id {number!r}, of {len(texts)} passages")
+                raise bad_reply(f"the id {number!r}, of {len(texts)} passages")
             grades[number] = _grade(item)
         if len(grades) != len(texts):
-            raise _bad(f"{len(grades)} grades for {len(texts)} passages")
+            raise bad_reply(f"{len(grades)} grades for {len(texts)} passages")
         return [grades[n] for n in range(1, len(texts) + 1)]
 
     def _each(
         self, model: LLM, prompt: prompts.Prompt, asked: str, texts: Sequence[str]
     ) -> list[float]:
         def grade(text: str) -> float:
-            messages = prompt.messages(query=asked, passage=_quote(text))
-            return _grade(_object(model.generate(messages, json_schema=_ONE_SCHEMA).text))
+            messages = prompt.messages(query=asked, passage=quote_text(text))
+            return _grade(parse_object(model.generate(messages, json_schema=_ONE_SCHEMA).text))
 
         with ThreadPoolExecutor(self.parallel) as pool:
             futures = [pool.submit(tracing.carry(grade), text) for text in texts]
@@ -157,25 +156,6 @@ _LIST_SCHEMA: Json = {
 }
 
 
-def _quote(text: str) -> str:
-    """The text as a JSON string that holds no tag either: `<` is written as an escape."""
-    return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
-
-
-def _object(text: str) -> Json:
-    """The JSON object that a reply is; a fence around it is forgiven, anything else is not."""
-    inner = text.strip()
-    if inner.startswith("```") and inner.endswith("```"):
-        inner = inner.removesuffix("```").partition("\n")[2]
-    try:
-        found = json.loads(inner)
-    except ValueError as error:
-        raise _bad(f"no JSON ({error}): {text[:100]!r}") from error
-    if not isinstance(found, dict):
-        raise _bad(f"{type(found).__name__} instead of an object")
-    return found
-
-
 def _grade(item: Json) -> float:
     grade = item.get("grade")
     if (
@@ -184,9 +164,5 @@ def _grade(item: Json) -> float:
         or not math.isfinite(grade)
         or not 0 <= grade <= _TOP
     ):
-        raise _bad(f"the grade {grade!r}; it must be a number from 0 to {_TOP:g}")
+        raise bad_reply(f"the grade {grade!r}; it must be a number from 0 to {_TOP:g}")
     return float(grade)
-
-
-def _bad(what: str) -> ProviderError:
-    return ProviderError(f"the language model that reranks answered with {what}", code="bad_output")

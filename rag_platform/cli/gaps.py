@@ -1,0 +1,63 @@
+"""Commands over what users asked: a sample to label, and what the library could not answer."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
+
+
+@click.command("sample")
+@namespace_option
+@click.option("--size", type=click.IntRange(1), default=50, help="Questions to draw.")
+@click.option("--seed", type=int, default=7, help="Another seed draws others.")
+@answers()
+def sample(context: Context, namespace: str | None, size: int, seed: int) -> Json:
+    """Draw real questions from the traces, one case a line, each waiting for an expectation."""
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.datasets.stored import SampledTraces
+
+    space = context.namespace(namespace)
+    cases = [
+        case_data(case) for case in SampledTraces(space, size, seed).load(context.store.home).cases
+    ]
+    hint = (
+        f"{len(cases)} questions; give each expected_text, expected_files, expected_answer or"
+        " should_refuse before `rag eval run` can ask them"
+    )
+    lines = [json.dumps(case, ensure_ascii=False) for case in cases]
+    return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
+
+
+@click.command("gaps")
+@namespace_option
+@click.option("--days", type=click.IntRange(1), default=30, help="How far back to look.")
+@answers(own_trace=True)
+def gaps(context: Context, namespace: str | None, days: int) -> Json:
+    """What should be written: refused and doubtful questions, with the nearest passages."""
+    from rag_platform.evaluation.gaps import find_gaps
+    from rag_platform.evaluation.runs import open_library
+    from rag_platform.observability.trace_reader import list_outcomes
+
+    space = context.namespace(namespace)
+    since = datetime.now(UTC) - timedelta(days=days)
+    outcomes = list_outcomes(context.store.logs_dir, space, since=since)
+    with open_library(context.settings, context.store) as library:
+        found = find_gaps(library, space, outcomes)
+    lines = [
+        f"{sum(len(gap.questions) for gap in found)} of {len(outcomes)} questions of the last"
+        f" {days} days were refused or answered with little confidence."
+    ]
+    for gap in found:
+        state = " (answered by now)" if gap.answered_now else ""
+        often = "once" if gap.times == 1 else f"{gap.times} times"
+        lines += ["", f"## {gap.questions[0]}{state}", f"asked {often}; trace {gap.trace_ids[0]}"]
+        lines += [f"- also: {text}" for text in gap.questions[1:]]
+        lines += [f"- near: {item['source_uri']} {item['section_path']}" for item in gap.nearest]
+    return envelopes.envelope({"markdown": "\n".join(lines), "gaps": to_json(found)}, "")

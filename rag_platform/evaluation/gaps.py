@@ -1,0 +1,89 @@
+"""What users miss: questions that were refused or answered with little confidence, grouped, with
+the passages that come nearest now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rag_platform.answering.engine import answer
+from rag_platform.ir import Json, QueryRequest
+from rag_platform.retrieval.library import Library
+from rag_platform.text.terms import meaning
+
+# confidence of an answer, below which it counts as a gap; chosen by hand
+LOW_CONFIDENCE = 0.35
+# share of the words of two questions together that both hold, from which they are one gap; chosen
+# by hand
+SAME_WORDS = 0.4
+NEAREST = 3  # passages named with each gap
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Questions about one matter, newest first, asked so many `times` together. `nearest` are the
+    passages that the published release has now, as source_uri, section_path and score;
+    `answered_now` says that it has an answer by now.
+    """
+
+    questions: tuple[str, ...]
+    trace_ids: tuple[str, ...]
+    times: int
+    refused: int  # of the questions
+    answered_now: bool
+    nearest: tuple[Json, ...]
+
+
+def find_gaps(library: Library, namespace: str, outcomes: Sequence[Json]) -> list[Gap]:
+    """The gaps among outcomes of questions, those asked most first. Raises NotFoundError for a
+    namespace without a release.
+    """
+    missed = [
+        item for item in outcomes if not item["answered"] or item["confidence"] < LOW_CONFIDENCE
+    ]
+    with library.lease(namespace, None) as lease:
+        found = [
+            _describe(library, namespace, lease.release_id, group) for group in group_alike(missed)
+        ]
+    return sorted(found, key=lambda gap: (gap.answered_now, -gap.times))
+
+
+def group_alike(outcomes: Sequence[Json]) -> list[list[Json]]:
+    """The outcomes in groups whose questions share words with the group's first one."""
+    groups: list[tuple[set[str], list[Json]]] = []
+    for item in outcomes:
+        words = meaning(str(item["text"]))
+        for known, members in groups:
+            if known | words and len(known & words) / len(known | words) >= SAME_WORDS:
+                members.append(item)
+                break
+        else:
+            groups.append((words, [item]))
+    return [members for _, members in groups]
+
+
+def _describe(library: Library, namespace: str, release_id: str, group: list[Json]) -> Gap:
+    first = group[0]
+    # with the release named, the question is not taken for a user's
+    result = answer(
+        library,
+        QueryRequest(
+            str(first["text"]), namespace, filters=dict(first["filters"]), release_id=release_id
+        ),
+    )
+    return Gap(
+        questions=tuple(str(item["text"]) for item in group),
+        trace_ids=tuple(str(item["trace_id"]) for item in group),
+        times=sum(item["times"] for item in group),
+        refused=sum(not item["answered"] for item in group),
+        answered_now=result.answered and result.confidence >= LOW_CONFIDENCE,
+        nearest=tuple(
+            {
+                "source_uri": hit.source_uri,
+                "section_path": hit.section_path,
+                "score": round(hit.score, 4),
+            }
+            for hit in result.hits[:NEAREST]
+        ),
+    )

@@ -1,0 +1,185 @@
+"""A language model as judge: it gives a reason and a score as JSON, and is asked once for equal
+texts.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rag_platform.config import prompts
+from rag_platform.config.settings import fingerprint
+from rag_platform.errors import ProviderError, SchemaVersionError
+from rag_platform.evaluation.measuring import Score
+from rag_platform.ir import Json
+from rag_platform.protocols import LLM
+from rag_platform.providers.model_calls import TRANSPORT
+from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
+from rag_platform.registry import build, provider_version, takes
+from rag_platform.storage.sqlite_files import connect
+from rag_platform.traits import Traits
+
+_PROMPTS = {
+    "faithfulness": ("contexts", "answer"),
+    "relevancy": ("query", "answer"),
+    "correctness": ("query", "expected", "answer"),
+}
+_SCHEMA: Json = {
+    "type": "object",
+    "properties": {
+        "reason": {"type": "string"},
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+    },
+    "required": ["reason", "score"],
+    "additionalProperties": False,
+}
+_TRIES = 2  # of a question whose reply is no score
+# Failures that say nothing about the next answer; with any other no score would be worth having.
+OF_ONE_ANSWER = {"bad_output", "content_filtered", "too_large", "empty_reply", "broken_reply"}
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True)
+class LlmJudge:
+    """Scores by a language model, asked at temperature 0 unless its options name another: `llm` is
+    {provider, options}.
+
+    A reply that is no score is asked for once more; then the answer is not judged. `cache` is a
+    file of scores by the hash of what was asked; it has no words, so no deletion has to look there.
+    An endpoint that cannot be reached, or refuses the key or the model, raises what the provider
+    raises.
+    """
+
+    llm: Mapping[str, Any] = field(default_factory=lambda: {"provider": "none"})
+    cache: str = ""  # empty: every answer is sent again
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits(uses_llm=True)
+
+    def profile(self) -> Json:
+        """The model, how it is asked, the wording of the prompts and the temperature."""
+        provider = self.llm["provider"]
+        options = {key: value for key, value in self._options.items() if key not in TRANSPORT}
+        return {
+            "judge_provider_id": f"judge.llm@{self.VERSION}",
+            "judge_model": str(options.pop("model", "")),
+            "judge_prompt_id": {name: item.profile_id for name, item in self._prompts.items()},
+            "temperature": options.pop("temperature", None),
+            "llm": f"llm.{provider}@{provider_version('llm', provider)}",
+            "llm_options": options,
+        }
+
+    def score_faithfulness(self, answer: str, contexts: Sequence[str]) -> Score:
+        """0 to 1; not judged where the model gave no score twice."""
+        listed = ",\n".join(map(quote_text, contexts))
+        return self._score("faithfulness", answer=quote_text(answer), contexts=f"[\n{listed}\n]")
+
+    def score_answer_relevancy(self, answer: str, query: str) -> Score:
+        """0 to 1; not judged where the model gave no score twice."""
+        return self._score("relevancy", answer=quote_text(answer), query=quote_text(query))
+
+    def score_answer_correctness(self, answer: str, expected: str, query: str) -> Score:
+        """0 to 1; not judged where the model gave no score twice."""
+        return self._score(
+            "correctness",
+            answer=quote_text(answer),
+            expected=quote_text(expected),
+            query=quote_text(query),
+        )
+
+    @property
+    def _options(self) -> Json:
+        options = dict(self.llm.get("options") or {})
+        if takes("llm", self.llm["provider"], "temperature"):
+            options.setdefault("temperature", 0.0)
+        return options
+
+    @cached_property
+    def _prompts(self) -> dict[str, prompts.Prompt]:
+        return {name: prompts.load(f"judge/{name}", fields) for name, fields in _PROMPTS.items()}
+
+    @cached_property
+    def _model(self) -> LLM:
+        model: LLM = build("llm", self.llm["provider"], self._options)
+        return model
+
+    @cached_property
+    def _profile_id(self) -> str:
+        return fingerprint(self.profile())
+
+    @cached_property
+    def _known(self) -> _Scores:
+        return _Scores(Path(self.cache))
+
+    def _score(self, name: str, **texts: str) -> Score:
+        key = fingerprint(self._profile_id, name, texts, length=64)
+        if self.cache and (known := self._known.get(key)) is not None:
+            return Score(known, "scored before")
+        found = self._ask(self._prompts[name], texts)
+        if self.cache and found.score is not None:
+            self._known.put(key, found.score)
+        return found
+
+    def _ask(self, prompt: prompts.Prompt, texts: dict[str, str]) -> Score:
+        reason = ""
+        for _ in range(_TRIES):
+            try:
+                completion = self._model.generate(
+                    prompt.messages((), **texts), mode="offline", json_schema=_SCHEMA
+                )
+                return _read(parse_object(completion.text))
+            except ProviderError as error:
+                if error.code not in OF_ONE_ANSWER:
+                    raise
+                reason = f"{error.code}: {error.message}"
+                if error.code != "bad_output":
+                    break
+        return Score(None, reason)
+
+
+def _read(reply: Json) -> Score:
+    score = reply.get("score")
+    if (
+        isinstance(score, bool)
+        or not isinstance(score, (int, float))
+        or not math.isfinite(score)
+        or not 0 <= score <= 1
+    ):
+        raise bad_reply(f"the score {score!r}; it must be a number from 0 to 1")
+    return Score(float(score), str(reply.get("reason") or ""))
+
+
+class _Scores:
+    """Scores by the hash of what was asked; safe between threads and processes."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        self._db = connect(path, timeout=60)
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if version not in (0, SCHEMA_VERSION):
+            self._db.close()
+            raise SchemaVersionError(
+                f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or"
+                " delete the cache"
+            )
+        self._db.execute(
+            "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, score REAL NOT NULL)"
+        )
+        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+    def get(self, key: str) -> float | None:
+        with self._lock:
+            row = self._db.execute("SELECT score FROM scores WHERE key = ?", (key,)).fetchone()
+        return row[0] if row else None
+
+    def put(self, key: str, score: float) -> None:
+        with self._lock:
+            sys.audit("rag_platform.commit", str(self._path))
+            self._db.execute("INSERT OR REPLACE INTO scores VALUES (?, ?)", (key, score))

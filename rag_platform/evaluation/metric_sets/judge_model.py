@@ -1,0 +1,83 @@
+"""The language model of the judge `llm`, for metric sets of other packages, which bring their own
+prompts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rag_platform.errors import InputError, ProviderError
+from rag_platform.evaluation.judges.llm import OF_ONE_ANSWER
+from rag_platform.evaluation.measuring import AskedCase, Judge
+from rag_platform.protocols import LLM, Message
+from rag_platform.providers.model_replies import bad_reply, parse_object
+from rag_platform.registry import build, takes
+
+_TRIES = 2  # of a question whose reply does not fit the form that is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeModel:
+    """A model that answers in the form of a pydantic class."""
+
+    name: str
+    llm: LLM
+
+    @classmethod
+    def of(cls, judge: Judge | None, metric_set: str) -> JudgeModel:
+        """The model of a judge. Raises InputError `no_judge` for a judge without one."""
+        config = getattr(judge, "llm", None)
+        if not config:
+            raise InputError(
+                f"the metric set {metric_set!r} asks a language model; run it with --judge llm",
+                code="no_judge",
+            )
+        options = dict(config.get("options") or {})
+        if takes("llm", config["provider"], "temperature"):
+            options.setdefault("temperature", 0.0)
+        return cls(
+            str(options.get("model", config["provider"])),
+            build("llm", config["provider"], options),
+        )
+
+    def ask(self, prompt: str, form: Any = None) -> Any:
+        """An instance of the pydantic class `form`, or the text where there is none. Raises
+        ProviderError, `bad_output` where no reply fits the form.
+        """
+        schema = form.model_json_schema() if form is not None else None
+        for _ in range(_TRIES):
+            completion = self.llm.generate(
+                [Message("user", prompt)], mode="offline", json_schema=schema
+            )
+            if form is None:
+                return completion.text
+            try:
+                return form.model_validate(parse_object(completion.text))
+            except ValueError:  # pydantic's error is one
+                continue
+        raise bad_reply(f"what is no {form.__name__}")
+
+
+def measure(scores: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
+    """The scores by name; absent is one that the package gives no number, or the model no reply
+    that fits. Raises what the model raises.
+    """
+    found: dict[str, float] = {}
+    for name, score in scores.items():
+        try:
+            value = score()
+        except ProviderError as error:
+            if error.code not in OF_ONE_ANSWER:
+                raise
+            continue
+        if value is not None and not math.isnan(value):
+            found[name] = float(value)
+    return found
+
+
+def contexts_of(item: AskedCase) -> list[str]:
+    """The texts that the answerer was given, what was found where none were kept."""
+    return [hit.chunk_text for hit in item.context or item.result.hits]

@@ -1,0 +1,35 @@
+"""Texts as material in a message to a language model, and the JSON object that it replies with."""
+
+from __future__ import annotations
+
+import json
+
+from rag_platform.errors import ProviderError
+from rag_platform.ir import Json
+from rag_platform.text.encoding import encodable
+
+
+def quote_text(text: str) -> str:
+    """The text as a JSON string that holds no tag either: `<` is written as an escape."""
+    return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
+
+
+def parse_object(text: str) -> Json:
+    """The JSON object that a reply is; a fence around it is forgiven. Raises ProviderError
+    `bad_output` for anything else.
+    """
+    inner = text.strip()
+    if inner.startswith("```") and inner.endswith("```"):
+        inner = inner.removesuffix("```").partition("\n")[2]
+    try:
+        found = json.loads(inner)
+    except (ValueError, RecursionError) as error:
+        raise bad_reply(f"no JSON ({error}): {text[:100]!r}") from error
+    if not isinstance(found, dict):
+        raise bad_reply(f"{type(found).__name__} instead of an object")
+    return found
+
+
+def bad_reply(what: str) -> ProviderError:
+    """The error of a model whose reply is not what was asked for."""
+    return ProviderError(f"the language model answered with {what}", code="bad_output")

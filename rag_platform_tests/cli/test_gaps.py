@@ -1,0 +1,130 @@
+"""What users asked, as cases to label and as gaps, over a published library."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rag_platform.cli.main import main
+from rag_platform.evaluation.gaps import group_alike
+from rag_platform_tests.conftest import PORTS, Desk, Shelf
+
+
+@pytest.fixture
+def published(shelf: Shelf, tmp_path: Path) -> Shelf:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "ports.md").write_text(PORTS, encoding="utf-8")
+    shelf.ingest(folder)
+    return shelf
+
+
+def rag(*arguments: str) -> tuple[int, Any]:
+    found = CliRunner().invoke(main, [*arguments, "--json"])
+    return found.exit_code, json.loads(found.stdout)
+
+
+ASKED = (
+    "Which port does the gateway listen on?",
+    "zebra migration quotas",
+    "quotas of the zebra migration",
+    "斑马迁徙的配额是多少？",
+)
+
+
+def test_a_sample_of_real_questions_waits_for_labels(published: Shelf, tmp_path: Path) -> None:
+    for question in ASKED:
+        rag("query", question)
+    rag("query", ASKED[1].upper(), "--mode", "sparse")  # the same question
+    said = CliRunner().invoke(main, ["eval", "sample", "--size", "3"])
+    assert said.exit_code == 0 and "expected_text" in said.stderr
+    cases = [json.loads(line) for line in said.stdout.splitlines()]
+    assert len(cases) == 3
+    # each language and outcome is there before any of them is there twice
+    assert {tuple(case["tags"]) for case in cases} == {
+        ("en", "answered"),
+        ("en", "refused"),
+        ("zh", "refused"),
+    }
+    assert rag("eval", "sample", "--size", "3")[1]["data"]["cases"] == cases
+    assert len(rag("eval", "sample")[1]["data"]["cases"]) == len(ASKED)
+    out = tmp_path / "asked.jsonl"
+    out.write_text(said.stdout, encoding="utf-8")
+    # unlabelled, it cannot be run as a file, and says what is missing
+    code, found = rag("eval", "run", "--dataset", str(out))
+    assert found["error"]["code"] == "invalid_dataset"
+    assert "expects nothing" in found["error"]["message"]
+    code, found = rag("eval", "run", "--dataset", "traces:default?size=2", "--judge", "rules")
+    assert code == 0, found
+    assert found["data"]["run"]["cases"] == 2
+    code, found = rag("eval", "run", "--dataset", "traces:default?length=2")
+    assert found["error"]["code"] == "invalid_dataset"
+    code, found = rag("eval", "run", "--dataset", "traces:empty-one")
+    assert found["error"]["code"] == "no_questions"
+
+
+def test_expectations_are_a_dataset(published: Shelf) -> None:
+    code, found = rag("eval", "run", "--dataset", "expectations:default")
+    assert found["error"]["code"] == "no_expectations"
+    rag("expect", "add", "Which port does the gateway listen on?", "--file", "ports.md")
+    code, found = rag("eval", "run", "--dataset", "expectations:default")
+    assert code == 0
+    assert found["data"]["run"]["aggregates"]["retrieval.hit_rate@3"]["value"] == 1.0
+
+
+def test_an_expectation_is_pinned_from_a_trace(published: Shelf) -> None:
+    _, asked = rag("query", ASKED[0])
+    code, found = rag("expect", "add", "--trace", asked["trace_id"], "--file", "ports.md")
+    assert code == 0
+    assert found["data"]["expectation"]["query"] == ASKED[0]
+    assert found["data"]["expectation"]["expected_files"] == ["ports.md"]
+    assert rag("expect", "run")[0] == 0
+
+
+def test_a_dataset_about_other_documents_is_refused(published: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text(
+        "- {case_id: a, query: how are hens fed, expected_files: [hens.md]}\n", encoding="utf-8"
+    )
+    code, found = rag("eval", "run", "--dataset", str(path))
+    assert code == 2
+    assert found["error"]["code"] == "other_namespace"
+    assert "'default'" in found["error"]["message"]
+
+
+def test_gaps_are_grouped_with_what_is_nearest(published: Shelf) -> None:
+    for question in ASKED:
+        rag("query", question)
+    rag("query", ASKED[1])
+    code, found = rag("eval", "gaps", "--days", "2")
+    assert code == 0, found
+    gaps = found["data"]["gaps"]
+    assert sorted(gaps[0]["questions"]) == sorted(ASKED[1:3])
+    assert (gaps[0]["times"], gaps[0]["refused"]) == (3, 2)
+    assert not any(ASKED[0] in gap["questions"] for gap in gaps)
+    # what gaps itself asked is no user's question
+    assert rag("eval", "gaps")[1]["data"]["gaps"] == gaps
+
+
+def test_gaps_say_nothing_of_a_deleted_document(desk: Desk) -> None:
+    secret = "# Vault\n\nThe vault combination is kept by the quartermaster.\n"
+    desk.write(vault=secret, other="# Other\n\nThe vault has a door.\n")
+    desk.publish()
+    desk.call("query", "who invented the vault combination, and in which year exactly?")
+    (before,) = desk.call("eval", "gaps").data["gaps"]
+    assert "vault.md" in json.dumps(before["nearest"])
+    deleted = desk.call("docs", "delete", "vault", "--mode", "hard", "--yes")
+    assert deleted.exit_code == 0, deleted.said
+    after = desk.call("eval", "gaps")
+    assert after.exit_code == 0
+    assert "vault.md" not in json.dumps(after.data) and "quartermaster" not in after.said
+
+
+def test_questions_are_alike_by_their_words() -> None:
+    texts = ["reset a password", "password reset", "raise the upload limit"]
+    found = group_alike([{"text": text} for text in texts])
+    assert [[item["text"] for item in group] for group in found] == [texts[:2], texts[2:]]
