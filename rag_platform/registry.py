@@ -53,7 +53,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "yaml": "rag_platform.evaluation.datasets.files:Yaml",
         "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
-        "canaries": "rag_platform.evaluation.canaries:Canaries",
+        "canaries": "rag_platform.evaluation.monitoring.canaries:Canaries",
         "traces": "rag_platform.evaluation.datasets.stored:SampledTraces",
         "expectations": "rag_platform.evaluation.datasets.stored:Expectations",
     },

@@ -14,8 +14,8 @@ from rag_platform.assets.signals import drift_evaluation
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
-from rag_platform.evaluation.charts import draw_metrics, embed_png
-from rag_platform.evaluation.reports import run_markdown
+from rag_platform.evaluation.reporting.charts import draw_metrics, embed_png
+from rag_platform.evaluation.reporting.reports import run_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.evaluation.sources import open_dataset

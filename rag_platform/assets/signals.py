@@ -8,8 +8,8 @@ import dagster as dg
 from rag_platform.assets.partitions import namespaces
 from rag_platform.assets.release import published_release
 from rag_platform.assets.resources import Platform
-from rag_platform.evaluation.canaries import ask_canaries, canaries_markdown
-from rag_platform.evaluation.drift import drift_markdown, measure_drift
+from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
+from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
 from rag_platform.evaluation.runs import open_library
 from rag_platform.observability import faults
 from rag_platform.releases.release_store import find_parent, require_current

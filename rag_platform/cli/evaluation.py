@@ -76,8 +76,9 @@ def run(
     **asked: Any,
 ) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
-    from rag_platform.evaluation import libraries, reports, run_files
+    from rag_platform.evaluation import libraries
     from rag_platform.evaluation.comparing import compare_runs
+    from rag_platform.evaluation.reporting import reports, run_files
     from rag_platform.evaluation.runs import RunOptions
     from rag_platform.evaluation.sources import open_dataset, require_found_labels
 
@@ -118,7 +119,7 @@ def run(
 @answers()
 def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> Json:
     """Runs, newest first."""
-    from rag_platform.evaluation import reports
+    from rag_platform.evaluation.reporting import reports
 
     with _store(context) as store:
         runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=limit)
@@ -131,7 +132,7 @@ def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> 
 @answers()
 def show(context: Context, run_id: str, failed: bool) -> Json:
     """One run: every metric with its interval; the id may be cut short."""
-    from rag_platform.evaluation import reports
+    from rag_platform.evaluation.reporting import reports
 
     with _store(context) as store:
         found = store.run(run_id)
@@ -152,7 +153,7 @@ def show(context: Context, run_id: str, failed: bool) -> Json:
 @answers()
 def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
     """The cases of a run with their metrics and traces."""
-    from rag_platform.evaluation import reports
+    from rag_platform.evaluation.reporting import reports
 
     with _store(context) as store:
         results = store.cases(store.run(run_id).run_id)
@@ -170,8 +171,8 @@ def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
 @answers()
 def trends(context: Context, metric: str, days: float, dataset_id: str, namespace: str) -> Json:
     """A metric over the runs of the last days, and its change from run to run."""
-    from rag_platform.evaluation import reports
     from rag_platform.evaluation.comparing import eval_trends
+    from rag_platform.evaluation.reporting import reports
 
     with _store(context) as store:
         points = eval_trends(store, metric, days=days, dataset_id=dataset_id, namespace=namespace)
@@ -214,8 +215,8 @@ def compare(
             "name two runs, or strategies and a dataset: --strategies A,B --dataset DATASET",
             code="usage",
         )
-    from rag_platform.evaluation import reports
     from rag_platform.evaluation.comparing import compare_runs
+    from rag_platform.evaluation.reporting import reports
 
     with _store(context) as store:
         found = compare_runs(store.run(before), store.run(after), store)
@@ -254,7 +255,7 @@ def datasets(context: Context) -> Json:
 @answers()
 def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
     """Check a file of cases and copy it into config/datasets."""
-    from rag_platform.evaluation.exchange import import_dataset
+    from rag_platform.evaluation.reporting.exchange import import_dataset
 
     found = import_dataset(path, name=name, replace=replace)
     cases, fingerprint = len(found.dataset.cases), found.dataset.fingerprint
@@ -279,7 +280,7 @@ def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
 @answers()
 def export(context: Context, run_id: str, path: Path) -> Json:
     """Write a run and its cases to a new file, .jsonl or .csv."""
-    from rag_platform.evaluation.exchange import export_run
+    from rag_platform.evaluation.reporting.exchange import export_run
 
     with _store(context) as store:
         found = store.run(run_id)
@@ -307,7 +308,7 @@ def _store(context: Context) -> Any:
 @answers(own_trace=True)
 def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str) -> Json:
     """Ask the question of a trace again; exit code 1 where the ranking differs."""
-    from rag_platform.evaluation.replay import replay
+    from rag_platform.evaluation.monitoring.replay import replay
     from rag_platform.evaluation.runs import open_library
     from rag_platform.observability.trace_reader import show as read_trace
 
@@ -341,8 +342,8 @@ def bisect_releases(
     context: Context, question: str, file: str, text: str, refuse: bool, namespace: str | None
 ) -> Json:
     """Find the release that changed whether a question is answered as expected."""
-    from rag_platform.evaluation.bisecting import bisect
     from rag_platform.evaluation.expectations import expectation
+    from rag_platform.evaluation.monitoring.bisecting import bisect
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import list_releases

@@ -156,7 +156,7 @@ def canaries(
     seconds: float | None,
 ) -> Json:
     """Ask a release questions made of the one before; exit code 1 where some were lost."""
-    from rag_platform.evaluation.canaries import ask_canaries, canaries_markdown
+    from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
     from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import find_parent, require_current
 
@@ -179,7 +179,7 @@ def drift(context: Context, namespace: str | None) -> Json:
     """Compare what users asked and got of late with the last stable window; exit code 1 where it
     changed.
     """
-    from rag_platform.evaluation.drift import drift_markdown, measure_drift
+    from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
 
     space = context.namespace(namespace)
     report = measure_drift(context.store.logs_dir, space, context.settings.drift)

@@ -41,7 +41,7 @@ def sample(context: Context, namespace: str | None, size: int, seed: int) -> Jso
 @answers(own_trace=True)
 def gaps(context: Context, namespace: str | None, days: int) -> Json:
     """What should be written: refused and doubtful questions, with the nearest passages."""
-    from rag_platform.evaluation.gaps import find_gaps
+    from rag_platform.evaluation.monitoring.gaps import find_gaps
     from rag_platform.evaluation.runs import open_library
     from rag_platform.observability.trace_reader import list_outcomes
 

@@ -18,7 +18,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.libraries import publish_documents
-from rag_platform.evaluation.reports import compare_markdown
+from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import Mode, OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names

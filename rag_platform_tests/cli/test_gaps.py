@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
-from rag_platform.evaluation.gaps import group_alike
+from rag_platform.evaluation.monitoring.gaps import group_alike
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
 
 

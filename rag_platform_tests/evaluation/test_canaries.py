@@ -8,7 +8,7 @@ import pytest
 
 from rag_platform.config.settings import CanarySettings
 from rag_platform.errors import InputError
-from rag_platform.evaluation.canaries import (
+from rag_platform.evaluation.monitoring.canaries import (
     CanaryReport,
     ask_canaries,
     canaries_markdown,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.config.settings import DriftSettings
-from rag_platform.evaluation.drift import (
+from rag_platform.evaluation.monitoring.drift import (
     drift_markdown,
     ks_distance,
     ks_limit,

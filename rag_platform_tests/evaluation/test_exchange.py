@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.exchange import export_run, import_dataset
+from rag_platform.evaluation.reporting.exchange import export_run, import_dataset
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.sources import open_dataset
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.evaluation.comparing import Comparison
-from rag_platform.evaluation.reports import compare_markdown, missed_cases, run_markdown
+from rag_platform.evaluation.reporting.reports import compare_markdown, missed_cases, run_markdown
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import run_folder
