@@ -107,5 +107,8 @@ def test_the_budget_bounds_the_questions(shelf: Shelf, folder: Path, results: Re
             encoding="utf-8",
         )
     release = shelf.ingest(folder)
-    report = ask(shelf, release, None, results, seconds=0.0001)
-    assert report.run is not None and report.run.cases == 8 < report.made
+    assert ask(shelf, release, None, results).made > 8
+    for _ in range(2):  # what an earlier run had answers at once, which says nothing of the rest
+        report = ask(shelf, release, None, results, seconds=0.0001)
+        assert report.run is not None and report.run.cases == 8 < report.made
+        assert report.run.reused == 0
