@@ -101,10 +101,15 @@ def test_definitions_load() -> None:
         "lexical_index",
         "dense_index",
         "published_release",
+        "evaluation_run",
+        "strategy_comparison",
     }
-    assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync"}
+    assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync", "evaluation"}
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_when_quiet"}
-    assert {schedule.name for schedule in defs.schedules or []} == {"nightly"}
+    assert {schedule.name for schedule in defs.schedules or []} == {
+        "nightly",
+        "nightly_evaluation",
+    }
     upstream = {
         spec.key.to_user_string(): [dep.asset_key.to_user_string() for dep in spec.deps]
         for spec in specs()
