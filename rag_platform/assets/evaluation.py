@@ -28,6 +28,7 @@ from rag_platform.evaluation.strategies import (
     evaluation_targets,
     run_strategy,
 )
+from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 
 _SETTINGS = load_settings()
@@ -194,19 +195,22 @@ def _evaluate(
 
 
 def _compare(context: Context, platform: Platform, target: str, store: ResultStore) -> Metadata:
-    """The metadata of the comparison of the newest runs with that of the namespace's strategy."""
+    """The metadata of the comparison of the newest runs with that of the namespace's strategy; runs
+    of an earlier release or of other cases are left out.
+    """
     dataset, namespace = _open(target, platform)
     own = platform.root.ledger.namespaces().get(namespace, "")
     runs = {
         name: run
         for name, run in _newest_runs(context, target, store)
         if run.dataset_fingerprint == dataset.fingerprint
+        and run.release_id == current(platform.root.store, run.namespace)
     }
     ordered = {name: runs[name] for name in sorted(runs, key=lambda name: (name != own, name))}
     if len(ordered) < 2:
         raise InputError(
-            f"{len(ordered)} strategies were evaluated on {target} as it is now; materialise"
-            " evaluation_run for at least two",
+            f"{len(ordered)} strategies were evaluated on {target} as it is now, over what is"
+            " published now; materialise evaluation_run for at least two",
             code="nothing_to_compare",
         )
     found = compare_strategies(ordered, store)

@@ -50,7 +50,7 @@ def metadata(instance: dg.DagsterInstance, key: str, partition: str) -> dict[str
 
 
 def test_the_night_logs_a_run_a_strategy_and_the_comparison(
-    instance: dg.DagsterInstance, shelved: Shelf
+    instance: dg.DagsterInstance, shelved: Shelf, tmp_path: Path
 ) -> None:
     from rag_platform.definitions import defs
 
@@ -75,3 +75,15 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
     (job,) = shelved.ledger.jobs(state="done", limit=10)
     assert (job.kind, job.namespace) == ("evaluate", "")
     assert nightly_evaluation.default_status == dg.DefaultScheduleStatus.STOPPED
+
+    # runs of an earlier release say nothing of the one that readers see
+    (tmp_path / "docs" / "notes.md").write_text("# Notes\n\nA new release.\n", encoding="utf-8")
+    shelved.ingest(tmp_path / "docs")
+    again = defs.resolve_implicit_global_asset_job_def().execute_in_process(
+        asset_selection=[dg.AssetKey("strategy_comparison")],
+        partition_key="golden@default",
+        instance=instance,
+        raise_on_error=False,
+    )
+    (failure,) = [event for event in again.all_events if event.is_step_failure]
+    assert "0 strategies were evaluated" in str(failure.step_failure_data.error)

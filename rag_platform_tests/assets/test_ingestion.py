@@ -104,7 +104,7 @@ def test_definitions_load() -> None:
         "evaluation_run",
         "strategy_comparison",
     }
-    assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync"}
+    assert {job.name for job in defs.jobs or []} >= {"ingest", "release", "sync", "evaluation"}
     assert {sensor.name for sensor in defs.sensors or []} == {"inbox", "release_when_quiet"}
     assert {schedule.name for schedule in defs.schedules or []} == {"nightly", "nightly_evaluation"}
     upstream = {

@@ -188,7 +188,8 @@ def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
     desk.publish()
     pinned = desk.call("expect", "add", "which port?", "--file", "ports.md").data["expectation"]
     kept = desk.call("expect", "add", "which words?", "--file", "other.md").data["expectation"]
-    case = "{case_id: a, query: does the gateway quetzal, expected_text: {text: port 8080, file: ports.md}}"
+    expected = "{text: port 8080, file: ports.md}"
+    case = f"{{case_id: a, query: does the gateway quetzal, expected_text: {expected}}}"
     (desk.folder / "set.yaml").write_text(f"[{case}]", encoding="utf-8")
     asked = desk.call("eval", "run", "--dataset", desk.folder / "set.yaml").data["run"]
     files = desk.store.home / "evaluations" / asked["run_id"]
