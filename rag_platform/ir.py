@@ -365,7 +365,8 @@ class QueryIR:
     phrases: tuple[str, ...] = ()  # what stood in quotation marks or book-title marks
     # synonyms and aliases with their weight, the question's own words weighing 1
     expansions: tuple[tuple[str, float], ...] = ()
-    rewrites: tuple[str, ...] = ()  # further questions that are searched beside this one
+    # search phrasings that are searched beside the question, of the caller or of a model
+    rewrites: tuple[str, ...] = ()
     # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
     preferences: tuple[str, ...] = ()
     # the part of `filters` that was told from the words of the question
@@ -410,6 +411,9 @@ class Hit:
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
     namespace: str = ""
     parent_id: str = ""  # of a child chunk, whose evidence may be the text of its parent
+    # which of the phrasings had it among their first hits: 0 the question, n the nth phrasing;
+    # empty where the question alone was searched
+    found_by: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,6 +457,8 @@ class QueryRequest:
     rerank: bool = True  # False leaves the order of the fusion
     # whether filters are told from the words of the question; None takes the strategy's
     infer: bool | None = None
+    # phrasings that documents with the answer would use, searched beside the question
+    searches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -476,6 +482,8 @@ class QueryResult:
     releases: Json = field(default_factory=dict)
     # of model calls: calls, input_tokens, output_tokens, cost
     usage: Json = field(default_factory=dict)
+    # the phrasings that were searched beside the question, of the caller or of a model
+    searches: tuple[str, ...] = ()
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------

@@ -41,7 +41,7 @@ from rag_platform.retrieval.search_context import SearchContext
 # Errors by which the whole question fails: no other namespace could answer it either.
 _FATAL_CODES = frozenset(
     "empty_query query_too_long invalid_query unknown_filter invalid_filter invalid_mode"
-    " invalid_top_k unknown_namespace unknown_strategy cancelled".split()
+    " invalid_top_k invalid_searches unknown_namespace unknown_strategy cancelled".split()
 )
 _REQUEST_FIELDS = tuple(field.name for field in dataclasses.fields(QueryRequest))
 _LATENCIES = {
@@ -65,9 +65,9 @@ def answer(
     `on_text` gets the parts of a generated answer as they come, before its citations are checked;
     `cancelled`, once set, ends the question early. Raises InputError (`empty_query`,
     `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
-    `version_not_live`, `embedder_mismatch`, `release_of_several`), NotFoundError
-    (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError, ProviderError
-    (`filter_failed`, `overloaded`), and CancelledError; each has the `trace_id` in its details.
+    `invalid_searches`, `version_not_live`, `embedder_mismatch`, `release_of_several`),
+    NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError,
+    ProviderError (`filter_failed`, `overloaded`), and CancelledError; each has the `trace_id` in its details.
     """
     names = tuple(dict.fromkeys(request.namespaces)) or (request.namespace,)
     with tracing.trace(
@@ -426,4 +426,5 @@ def _format_response(
             answered=answer.answered,
             releases=releases,
             usage=usage,
+            searches=first.query.rewrites,
         )

@@ -38,12 +38,13 @@ class ProviderConfig(Section):
 
 
 class RewriteConfig(Section):
-    """Whether a language model rewrites the question; off by default."""
+    """Whether a language model rewrites the question and phrases searches for it."""
 
-    enabled: bool = False
+    # None: where a language model is configured, of questions that bring no phrasings of their own
+    enabled: bool | None = None
     llm: ProviderConfig | None = None
-    # further questions that are searched beside the own one
-    queries: int = Field(default=0, ge=0, le=3)
+    # search phrasings that are searched beside the question
+    queries: int = Field(default=3, ge=0, le=4)
     timeout_ms: int = Field(default=3_000, ge=1)
 
 

@@ -70,6 +70,8 @@ class ResultPart(TypedDict):
     citation: CitationPart
     asset_ids: list[str]
     asset_uris: list[str]
+    # which phrasings had it among their first hits: 0 the question, n the nth of `searches`
+    found_by: NotRequired[list[int]]
 
 
 class QueryData(TypedDict):
@@ -89,6 +91,8 @@ class QueryData(TypedDict):
     releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
     # sentence and reason of what the cited passages do not bear out
     unsupported: NotRequired[list[dict[str, str]]]
+    # the phrasings that were searched beside the question
+    searches: NotRequired[list[str]]
     # of model calls: calls, of these failed, input_tokens, output_tokens, cost
     usage: NotRequired[dict[str, Any]]
 

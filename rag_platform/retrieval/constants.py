@@ -51,8 +51,8 @@ MIN_TERMS_LEFT: Final = 2
 # --- fusion and merge -----------------------------------------------------------------------------
 # k of reciprocal rank fusion; Cormack et al., SIGIR 2009
 RANK_CONSTANT: Final = 60.0
-# weight of the candidates of a further question; chosen by hand
-FURTHER_WEIGHT: Final = 0.5
+# first hits of the question and of each phrasing that their common order goes by; chosen by hand
+JOINED_HITS: Final = 10
 # share of the question that a namespace's first hit holds at least: in another language it may be
 # right without any of the words; chosen by hand
 MIN_NAMESPACE_SHARE: Final = 0.1

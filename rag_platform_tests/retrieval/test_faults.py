@@ -188,7 +188,7 @@ def test_a_bug_in_the_search_of_named_documents_is_seen_and_the_question_answere
     assert "in broken" in logged(store)[0]["exception"]
 
 
-@pytest.mark.parametrize("name", ["query.analysis:reword", "retrieval.fusion:merge_by_rank"])
+@pytest.mark.parametrize("name", ["query.analysis:reword", "retrieval.fusion:join_phrasings"])
 def test_a_bug_in_the_further_questions_leaves_the_first(
     name: str,
     publish: Any,

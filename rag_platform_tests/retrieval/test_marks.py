@@ -32,7 +32,9 @@ def written(text: str, vary: Any, library: Library) -> QueryResult:
     with chat_server(lambda body, number: said(text)) as server:
         options = f"{{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}"
         name = vary(
-            "told", f"answerer: {{provider: llm}}\nllm: {{provider: openai, options: {options}}}\n"
+            "told",
+            f"answerer: {{provider: llm}}\nquery: {{rewrite: {{enabled: false}}}}\n"
+            f"llm: {{provider: openai, options: {options}}}\n",
         )
         return answer(library, QueryRequest(QUESTION, strategy=name))
 

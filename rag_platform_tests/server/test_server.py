@@ -407,7 +407,9 @@ def test_a_call_that_nobody_waits_for_ends(shelf: Any, tmp_path: Path, config_fo
             " '', retries: 0}}\n"
         )
         tiny.write_text(
-            tiny.read_text(encoding="utf-8") + "answerer: {provider: llm}\n" + model,
+            tiny.read_text(encoding="utf-8")
+            + "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n"
+            + model,
             encoding="utf-8",
         )
         library = shelf.library()
