@@ -140,7 +140,7 @@ def ask_all(
         result = answer(library, request)
         yield {
             "id": question_id,
-            "state": "answered" if result.answered else "nothing_found",
+            "state": result.state,
             "confidence": result.confidence,
             "answer": result.answer_markdown,
             "hits": [{"uri": hit.source_uri, "text": hit.chunk_text} for hit in result.hits],

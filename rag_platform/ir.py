@@ -15,7 +15,7 @@ page's top left.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Json = dict[str, Any]
 Box = tuple[float, float, float, float]
@@ -437,6 +437,9 @@ class Citation:
     spans: tuple[tuple[int, int], ...] = ()
 
 
+State = Literal["answered", "closest", "nothing_found"]
+
+
 @dataclass(frozen=True, slots=True)
 class QueryRequest:
     """One question to one namespace, or to several."""
@@ -476,7 +479,7 @@ class QueryResult:
     trace_id: str
     warnings: tuple[str, ...] = ()
     flags: Json = field(default_factory=dict)
-    # False: `answer_markdown` says that the library does not know, and names the nearest evidence
+    # the state is `answered`
     answered: bool = False
     # namespace to release_id, of every namespace that answered
     releases: Json = field(default_factory=dict)
@@ -484,6 +487,9 @@ class QueryResult:
     usage: Json = field(default_factory=dict)
     # the phrasings that were searched beside the question, of the caller or of a model
     searches: tuple[str, ...] = ()
+    # answered | closest (`answer_markdown` shows the nearest passages, which may not answer the
+    # question; without an answer asked for: there are hits) | nothing_found
+    state: State = "nothing_found"
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------

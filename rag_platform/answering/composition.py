@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from rag_platform.answering import citations
 from rag_platform.answering.constants import MAX_REFUSAL_CONFIDENCE
-from rag_platform.answering.extractive import Extractive
+from rag_platform.answering.extractive import Extractive, find_sentence
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.errors import CancelledError
-from rag_platform.ir import Citation, Hit, Json
+from rag_platform.ir import Citation, Hit, Json, State
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Deadline
@@ -26,17 +26,24 @@ from rag_platform.retrieval.namespace_search import Found
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text with its citations; an answer that refuses has `answered` False."""
+    """The text with its citations; one that only shows the closest passages, or that nothing was
+    found, has `answered` False.
+    """
 
     text: str = ""
     citations: tuple[Citation, ...] = ()
     confidence: float = 0.0
-    answered: bool = False
+    state: State = "nothing_found"
     warnings: tuple[str, ...] = ()
     unsupported: tuple[Json, ...] = ()  # sentence and reason
     prompt_profile_id: str = ""
     model_id: str = ""
     degraded: bool = False  # something was given up on the way
+
+    @property
+    def answered(self) -> bool:
+        """True where the question is answered."""
+        return self.state == "answered"
 
 
 def compose(
@@ -66,9 +73,18 @@ def compose(
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
         text, cited = citations.list_passages(
-            kind, found[0].query.language, context or hits, reason
+            kind,
+            found[0].query.language,
+            [(hit, find_sentence(found[0].query, hit)) for hit in context or hits],
+            reason,
         )
-        return dataclasses.replace(written, text=text, citations=cited, degraded=degraded)
+        return dataclasses.replace(
+            written,
+            text=text,
+            citations=cited,
+            degraded=degraded,
+            state="closest" if cited else "nothing_found",
+        )
     q.flags["fallback_mode"] = "structured_response"
     return dataclasses.replace(written, text="", citations=(), degraded=True)
 
@@ -148,7 +164,7 @@ class _Composer:
                 text=checked.text,
                 citations=checked.citations,
                 confidence=sure,
-                answered=True,
+                state="answered",
                 warnings=(*written.warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),
             )

@@ -67,7 +67,8 @@ def answer(
     `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
     `invalid_searches`, `version_not_live`, `embedder_mismatch`, `release_of_several`),
     NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError,
-    ProviderError (`filter_failed`, `overloaded`), and CancelledError; each has the `trace_id` in its details.
+    ProviderError (`filter_failed`, `overloaded`), and CancelledError; each has the `trace_id` in
+    its details.
     """
     names = tuple(dict.fromkeys(request.namespaces)) or (request.namespace,)
     with tracing.trace(
@@ -125,7 +126,7 @@ def _answer(q: Question) -> QueryResult:
         else:
             legs = sum(item.legs for item in found)
             sure = confidence.confidence(found[0].query, [], [], hits, legs=legs)
-            answer = Answer(confidence=sure)
+            answer = Answer(confidence=sure, state="closest" if hits else "nothing_found")
         return _format_response(q, found, hits, answer, budget)
 
 
@@ -341,6 +342,7 @@ def _generate(
             q.on_text(known.text)
         answer = known or composition.compose(q, found, hits, context, deadline, span)
         q.flags["answered"] = answer.answered
+        q.flags["state"] = answer.state
         q.warnings += answer.warnings
         if key is not None and known is None and not answer.degraded:
             q.library.responses.put(key, answer)
@@ -351,6 +353,7 @@ def _generate(
             model_id=answer.model_id,
             prompt_profile_id=answer.prompt_profile_id,
             answered=answer.answered,
+            state=answer.state,
             confidence=answer.confidence,
         )
         tracing.event(
@@ -424,6 +427,7 @@ def _format_response(
             warnings=tuple(q.warnings),
             flags=q.flags,
             answered=answer.answered,
+            state=answer.state,
             releases=releases,
             usage=usage,
             searches=first.query.rewrites,

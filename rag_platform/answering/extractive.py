@@ -89,6 +89,13 @@ class Extractive:
         return chosen
 
 
+def find_sentence(query: QueryIR, hit: Hit) -> str:
+    """The unit of a passage that is nearest to the question; empty where none has a word of it."""
+    scored = _score_units(question_text(query), [hit], keep_ratio=1.0)
+    best = next((item.unit for item in scored if item.unit.kind in ("sentence", "item")), None)
+    return hit.chunk_text[best.start : best.end] if best is not None else ""
+
+
 # --- scoring ------------------------------------------------------------------------------------
 
 

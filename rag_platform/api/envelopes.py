@@ -254,6 +254,7 @@ def _query_data(
         "matched_count": result.matched_count,
         "release_id": result.release_id,
         "answered": result.answered,
+        "state": result.state,
     }
     if several:
         data["releases"] = dict(result.releases)

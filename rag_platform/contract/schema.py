@@ -7,7 +7,7 @@ meaning or disappear.
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 # pydantic reads a TypedDict before Python 3.12 only in this form
 from typing_extensions import TypedDict
@@ -86,8 +86,9 @@ class QueryData(TypedDict):
     applied_filters: dict[str, Any]
     matched_count: int | None
     release_id: str
-    # false: the answer says that the library does not know, and names what is nearest
-    answered: NotRequired[bool]
+    answered: NotRequired[bool]  # the state is `answered`
+    # closest: `answer_markdown` shows the nearest passages, which may not answer the question
+    state: NotRequired[Literal["answered", "closest", "nothing_found"]]
     releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
     # sentence and reason of what the cited passages do not bear out
     unsupported: NotRequired[list[dict[str, str]]]

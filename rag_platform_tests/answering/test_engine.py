@@ -245,7 +245,7 @@ def test_an_unanswerable_question_is_said_plainly_in_its_language(
     guide: Any, library: Library
 ) -> None:
     result = answer(library, QueryRequest("Who painted the Mona Lisa?"))
-    assert result.answer_markdown.startswith("No passage answers this question")
+    assert result.answer_markdown.startswith("No passage clearly answers this question")
     assert result.flags["answered"] is False
     assert result.confidence <= 0.2
     assert answer(
@@ -401,6 +401,21 @@ def test_search_phrasings_find_what_the_question_has_no_word_for(
     assert trace["attrs"]["request"]["searches"] == ["maximum upload size", "PPR-9087"]
     again = answer(library, QueryRequest(text, mode="sparse", searches=("PPR-9087",)))
     assert [hit.chunk_id for hit in again.hits] == ["guide-2"]  # not what was remembered
+
+
+def test_a_result_is_an_answer_the_closest_passages_or_nothing(
+    guide: Any, library: Library
+) -> None:
+    states = {
+        text: answer(library, QueryRequest(text, mode="sparse")).state
+        for text in ("maximum upload size", "upload fees of competitors in Peru", "zzqx vvkw")
+    }
+    assert list(states.values()) == ["answered", "closest", "nothing_found"]
+    closest = answer(library, QueryRequest("upload fees of competitors in Peru", mode="sparse"))
+    assert not closest.answered and closest.hits and closest.flags["state"] == "closest"
+    assert "which may not answer it" in closest.answer_markdown
+    searched = answer(library, QueryRequest("maximum upload size", answer=False))
+    assert (searched.state, searched.answer_markdown) == ("closest", "")
 
 
 @pytest.mark.parametrize(

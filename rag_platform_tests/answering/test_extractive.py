@@ -311,8 +311,11 @@ def test_marks_are_renumbered_in_order_of_appearance() -> None:
 
 
 def test_plain_words_when_there_is_no_answer() -> None:
-    text, citations = list_passages("no_answer", "en", EVIDENCE)
-    assert text.startswith("No passage answers this question")
+    text, citations = list_passages("no_answer", "en", [(hit, "") for hit in EVIDENCE])
+    assert text.startswith("No passage clearly answers this question. The closest ones, which may")
     assert "**Guide** (Uploads)" in text
     assert [c.id for c in citations] == [1, 2, 3]
+    chinese, _ = list_passages("no_answer", "zh", [(EVIDENCE[0], "The limit is 5. [2]")])
+    assert chinese.startswith("没有段落明确回答这个问题。最接近的段落如下，未必是答案：")
+    assert chinese.endswith(": The limit is 5. \\[2\\] [1]")  # of the passage, no mark of ours
     assert list_passages("nothing", "zh", []) == ("资料库中没有与该问题匹配的内容。", ())

@@ -190,7 +190,7 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
             "query",
             {"query": "x", "filter": {}},
             "invalid_arguments",
-            "unknown argument 'filter'; known: query, top_k, filters",
+            "unknown argument 'filter'; known: query, searches, top_k, filters",
         ),
         ("query", {"query": "x", "filters": {"colour": "red"}}, "unknown_filter", "colour"),
         ("query", {"query": "x", "collections": "nope"}, "unknown_namespace", "known: default"),
