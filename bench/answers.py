@@ -141,6 +141,7 @@ def ask_all(
         yield {
             "id": question_id,
             "state": result.state,
+            "signals": result.signals,
             "confidence": result.confidence,
             "answer": result.answer_markdown,
             "hits": [{"uri": hit.source_uri, "text": hit.chunk_text} for hit in result.hits],

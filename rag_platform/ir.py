@@ -490,6 +490,8 @@ class QueryResult:
     # answered | closest (`answer_markdown` shows the nearest passages, which may not answer the
     # question; without an answer asked for: there are hits) | nothing_found
     state: State = "nothing_found"
+    # what `confidence` goes by, by name
+    signals: Json = field(default_factory=dict)
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------

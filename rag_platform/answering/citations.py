@@ -35,6 +35,14 @@ _STATEMENTS = {
         "Nothing in the library matches this question.",
         "资料库中没有与该问题匹配的内容。",
     ),
+    "nothing_found": (
+        "The library seems to hold nothing on this. The nearest passages are:",
+        "资料库中似乎没有相关内容。最接近的段落如下：",
+    ),
+    "closest": (
+        "This may not be the answer. What comes closest:",
+        "这可能不是答案。最接近的原文如下：",
+    ),
     "no_answer": (
         "No passage clearly answers this question. The closest ones, which may not answer it:",
         "没有段落明确回答这个问题。最接近的段落如下，未必是答案：",
@@ -357,11 +365,17 @@ def make_citation(number: int, hit: Hit) -> Citation:
     )
 
 
+def mark_closest(text: str, language: str) -> str:
+    """The quotes with a statement before them that they may not be the answer."""
+    return f"{_STATEMENTS['closest'][1 if language == 'zh' else 0]}\n\n{text}"
+
+
 def list_passages(
     kind: str, language: str, passages: Sequence[tuple[Hit, str]], reason: str = ""
 ) -> tuple[str, tuple[Citation, ...]]:
     """A plain statement in the question's language (Chinese or English) and the closest passages,
-    with their citations; `kind` is nothing, no_answer, failed or unreachable.
+    with their citations; `kind` is nothing, nothing_found, no_answer,
+    failed or unreachable.
 
     A passage comes with its sentence that is nearest to the question; where that is empty, its
     beginning is shown.

@@ -171,8 +171,8 @@ class AnswererConfig(ProviderConfig):
     provider: str = "extractive"
     llm: ProviderConfig | None = None
     prompt: str = "retrieval/answer"
-    # below it the library says that it does not know, with the nearest evidence
-    min_confidence: float = Field(default=0.3, ge=0, le=1)
+    # below it a question is not `answered`; None: the calibrated threshold of answering/states.yaml
+    min_confidence: float | None = Field(default=None, ge=0, le=1)
     timeout_ms: int = Field(default=30_000, ge=1)
     flag_unsupported: bool = True
 

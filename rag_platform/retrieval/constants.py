@@ -90,6 +90,12 @@ AGREEING_HITS: Final = 3
 # the most confidence without a citation; chosen by hand
 MAX_UNCITED: Final = 0.2
 
+# --- signals of a search --------------------------------------------------------------------------
+# the sparse candidate above which the best one's margin is told; chosen by hand
+MARGIN_RANK: Final = 10
+# dense candidates below which the standing of the best says nothing; chosen by hand
+MIN_STANDING_POOL: Final = 10
+
 # --- caches and preloading ------------------------------------------------------------------------
 # releases beside the published ones that stay open; chosen by hand
 MAX_RETAINED_OPEN: Final = 3

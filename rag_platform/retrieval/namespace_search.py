@@ -39,6 +39,7 @@ from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.retrieval.signals import SearchSignals, measure_signals
 
 # what a release with one index is asked by default
 _ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}
@@ -53,6 +54,7 @@ class Ranking(NamedTuple):
     mode: str  # dense | sparse | hybrid | none: what was effective
     legs: int  # retrievers that ran
     matched_count: int | None
+    signals: tuple[SearchSignals, ...] = ()  # of the question, then of its search phrasings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class Found:
     mode: str
     legs: int
     matched_count: int | None
+    signals: tuple[SearchSignals, ...] = ()
 
 
 def search(s: SearchContext) -> Found:
@@ -102,7 +105,7 @@ def _search_phrasings(
     if not query.rewrites:
         return _search(s, query, plan, mode, top_k)
     depth = max(top_k, JOINED_HITS)
-    others: list[Sequence[Hit]] = []
+    others: list[Ranking] = []
     with s.attempt("rewrite", "the search phrasings could not be read (%s)"):
         phrasings = [analysis.reword(query, text, s.strategy.query) for text in query.rewrites]
         _embed_together(s, [query, *phrasings])
@@ -112,15 +115,17 @@ def _search_phrasings(
     query, plan, asked = _search(s, query, plan, mode, depth)
     hits = list(asked.hits)
     with s.attempt("rewrite", "what the search phrasings found could not be joined in (%s)"):
-        hits = fusion.join_phrasings([hits, *others])
+        hits = fusion.join_phrasings([hits, *(other.hits for other in others)])
         listed = [{"chunk_id": hit.chunk_id, "found_by": list(hit.found_by)} for hit in hits]
         tracing.event("retrieval.joined", {"ranked": listed[:TRACED_CANDIDATES]})
-    return query, plan, asked._replace(hits=tuple(ranking.select_first(s, hits, top_k)))
+    signals = asked.signals + tuple(item for other in others for item in other.signals)
+    first = tuple(ranking.select_first(s, hits, top_k))
+    return query, plan, asked._replace(hits=first, signals=signals)
 
 
 def _search_phrasing(
     s: SearchContext, phrasing: QueryIR, number: int, rest: tuple[FilterPlan, str, int]
-) -> Sequence[Hit]:
+) -> Ranking:
     """The hits of one search phrasing; none where it fails. What goes wrong with it goes wrong with
     the question, which reports it. A reranker that calls a model is asked of the question alone.
     """
@@ -131,10 +136,10 @@ def _search_phrasing(
         tracing.span("search.phrasing", number=number, text=phrasing.normalised[:200]) as span,
         s.attempt("rewrite", "a search phrasing could not be searched (%s)", span=span),
     ):
-        hits = _search(context, phrasing, plan, mode, depth)[2].hits
-        span.set(hits=len(hits))
-        return hits
-    return ()
+        found = _search(context, phrasing, plan, mode, depth)[2]
+        span.set(hits=len(found.hits))
+        return found
+    return Ranking((), "none", 0, None)
 
 
 def _search(
@@ -146,6 +151,9 @@ def _search(
     pool_k = max(s.strategy.retrieval.pool_k, top_k)
     mentions, bare = _find_mentions(s, query, mode)
     found = _retrieve(s, bare, mode, access, pool_k)
+    signals: tuple[SearchSignals, ...] = ()
+    with s.attempt("signals", "how sure the search is could not be told (%s)"):
+        signals = (measure_signals(s.lease.release.lexical, query, found),)
     if mentions is not None:
         found = _search_mentioned(s, bare, access, replace(found, mentions=mentions), pool_k)
     fused = _apply_feedback(s, query, access, found, _fuse(s, found))
@@ -164,7 +172,8 @@ def _search(
         # of those that were found: how many of all chunks match is not looked up
         matched_count = len(candidates)
     hits = ranking.rank(s, query, plan, candidates, found, top_k)
-    return query, plan, Ranking(tuple(hits), found.mode, len(found.ran), matched_count)
+    ranked = Ranking(tuple(hits), found.mode, len(found.ran), matched_count, signals)
+    return query, plan, ranked
 
 
 def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hashable:

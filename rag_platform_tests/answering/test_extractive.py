@@ -13,11 +13,10 @@ from rag_platform.answering.citations import (
     unescape_marks,
 )
 from rag_platform.answering.extractive import Extractive
-from rag_platform.config.query import AnswererConfig
 from rag_platform.config.settings import Limits
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
-from rag_platform.retrieval.confidence import confidence, refuses
+from rag_platform.retrieval.confidence import confidence
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage, question_words
 
 
@@ -276,10 +275,6 @@ def test_confidence_is_coverage_agreement_and_standing_times_what_is_borne_out()
     assert confidence(query, [], [], [], legs=2) == 0.0
     # Chinese: nothing can be told from words
     assert confidence(query, EVIDENCE[2:3], EVIDENCE, EVIDENCE, legs=2) == 0.5
-
-
-def test_an_answer_below_the_threshold_is_refused() -> None:
-    assert refuses(0.29, AnswererConfig()) and not refuses(0.3, AnswererConfig())
 
 
 def test_what_a_documentation_tool_replaces_is_no_answer() -> None:

@@ -84,7 +84,9 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("hydration", "rag_platform.retrieval.ranking:with_picture_texts", "", {}),
     ("context", "rag_platform.answering.context_builder:_order", "", {}),
     ("generation", "rag_platform.answering.citations:check_answer", "", {}),
-    ("generation", "rag_platform.retrieval.confidence:confidence", "", {}),
+    ("generation", "rag_platform.answering.states:decide", "", {}),
+    ("signals", "rag_platform.answering.states:read_signals", "", {}),
+    ("signals", "rag_platform.retrieval.namespace_search:measure_signals", "", {}),
     ("generation", "rag_platform.retrieval.provider_cache:Models.answerer", "", {}),
 ]
 
