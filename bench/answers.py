@@ -1,194 +1,301 @@
-"""Answers over a real library: are they proved, do they hold what was asked, and does the library
-say so when it does not know?
+"""Answers to people's questions over real documents: found, told, quoted, and how sure.
 
-    python bench/answers.py FOLDER [--set tune] [--strategy fast] [--keep HOME] [--show] [--json]
+    python bench/answers.py [--material DIR] [--strategy fast] [--corpus NAME]
+    [--half tuned|untouched] [--searches] [--keep HOME] [--results FILE] [--json FILE]
 
-FOLDER is what a set of bench/answers_questions.yaml was written for: the Chinese and English
-FastAPI documentation (`tune`, `held_out`) or the WSL documentation (`other`). It is indexed by the
-functions of documents/ and indexes/, without Dagster; `--keep` names a data root that is used
-again. A citation counts as proved when its chunk is proved against the raw bytes of the file and
-each of its spans is a slice of it; a needle counts as found when the text of a citation holds it.
+DIR holds `questions` (with their judge, which also says which half a question is of), `markdown`
+and `pdf-qa`. Each corpus becomes a namespace of its own, built by the program's own functions
+without Dagster; --keep names a data root that is used again. --searches gives the recorded search
+phrasings along. --results writes one line a question, as the judge of the questions reads them.
+
+`p(found)` of the reliability table is the share of questions whose evidence is among the first
+three hits, which is what confidence tells the probability of.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
+import sys
+import tarfile
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.ir import Citation, QueryRequest, QueryResult
+from rag_platform.ir import Json, QueryRequest
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
-from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
-QUESTIONS = Path(__file__).with_name("answers_questions.yaml")
-NAMESPACE = "answers"
+REPOSITORY = Path(__file__).resolve().parent.parent
+MATERIAL = Path(os.environ.get("RAG_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
+# corpus of the questions: the archive that holds it (none for a folder), and which of its files
+CORPORA = {
+    "fastapi-en": ("markdown/fastapi-en-zh/r3.tar.gz", "docs/en/"),
+    "fastapi-zh": ("markdown/fastapi-en-zh/r3.tar.gz", "docs/zh/"),
+    "wsl": ("markdown/wsl-docs/r2.tar.gz", ""),
+    "pdf": ("pdf-qa", ""),
+}
+FOUND_IN = 3  # first hits that hold the evidence of a question that counts as found
+BINS = 5
 
 
-@dataclass
-class Report:
-    """The figures of one set of questions; the lists name the questions that went wrong."""
-
-    set: str
-    strategy: str
-    answerable: int = 0
-    unknown: int = 0
-    citations: int = 0
-    proved: int = 0
-    found: int = 0  # answers of which a citation holds the needle
-    first: int = 0  # answers whose text itself holds the needle
-    flagged: int = 0  # answers with a sentence that the check calls unsupported
-    refused_known: list[str] = field(default_factory=list)
-    answered_unknown: list[str] = field(default_factory=list)
-    missed: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+def load_judge(folder: Path) -> Any:
+    """The judge that comes with the questions: their halves, and what counts as found."""
+    spec = importlib.util.spec_from_file_location("questions_judge", folder / "judge.py")
+    assert spec is not None and spec.loader is not None
+    judge = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(judge)
+    return judge
 
 
-def build(home: Path, folder: Path, strategy_name: str) -> None:
-    """Index a folder in the namespace of this benchmark, unless the data root holds it."""
-    os.environ |= {"RAG_HOME": str(home), "RAG_STRATEGY": strategy_name}
+def read_lines(path: Path) -> list[Json]:
+    """The objects of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]
+
+
+def load_questions(
+    folder: Path, judge: Any, half: str | None
+) -> tuple[dict[str, Json], dict[str, Json]]:
+    """(answerable, unanswerable) questions of one half, or of both, by id."""
+    answerable, unknown = (
+        {
+            row["id"]: row
+            for name in ("en", "zh")
+            for row in read_lines(folder / f"{name}{kind}.jsonl")
+            if half in (None, judge.half(row["id"]))
+        }
+        for kind in ("", "-unanswerable")
+    )
+    return answerable, unknown
+
+
+def unpack(material: Path, corpus: str, target: Path) -> Path:
+    """The folder with the documents of a corpus."""
+    place, prefix = CORPORA[corpus]
+    if not place.endswith(".tar.gz"):
+        return material / place
+    if not target.is_dir():
+        with tarfile.open(material / place) as archive:
+            wanted = [
+                member
+                for member in archive.getmembers()
+                if f"/{prefix}" in f"/{member.name}" and member.name.endswith(".md")
+            ]
+            archive.extractall(target, wanted, filter="data")
+    return target
+
+
+def build(material: Path, corpus: str, strategy_name: str) -> str:
+    """The namespace of a corpus, built unless the data root holds it."""
     settings = load_settings()
     store = Store(settings.home)
-    if store.current_path(NAMESPACE).is_file():
-        return
-    parts: dict[str, Any] = {
-        "settings": settings,
-        "strategy": load_strategy(settings),
-        "store": store,
-        "ledger": Ledger(store.ledger_path),
-    }
-    received = receive([folder], NAMESPACE, Workspace(**parts), ReceiveOptions())
-    ingest_versions(
-        [parts["ledger"].version(item) for item in received.to_process], Workspace(**parts)
+    namespace = f"{corpus}-{strategy_name}"
+    if store.current_path(namespace).is_file():
+        return namespace
+    work = Workspace(
+        settings=settings,
+        strategy=load_strategy(settings, strategy_name),
+        store=store,
+        ledger=Ledger(store.ledger_path),
     )
-    manifest, checks = build_candidate(NAMESPACE, **parts)
+    started = time.perf_counter()
+    folder = unpack(material, corpus, store.home / "documents" / corpus)
+    received = receive([folder], namespace, work, ReceiveOptions())
+    ingest_versions([work.ledger.version(item) for item in received.to_process], work)
+    parts: dict[str, Any] = {"settings": settings, "store": store, "ledger": work.ledger}
+    manifest, checks = build_candidate(namespace, strategy=work.strategy, **parts)
     assert all(check.passed for check in checks), checks
-    publish_candidate(
-        NAMESPACE, manifest.release_id, settings=settings, store=store, ledger=parts["ledger"]
-    )
+    publish_candidate(namespace, manifest.release_id, **parts)
+    print(f"{namespace} built in {time.perf_counter() - started:.0f} s", file=sys.stderr)
+    return namespace
 
 
-def is_proved(store: Store, citation: Citation) -> bool:
-    """True when the chunk is proved against the raw bytes and the spans lie in its text."""
-    proof = verify_release(store, NAMESPACE, chunk_id=citation.chunk_id)
-    return (
-        proof.checked == 1
-        and not proof.failures
-        and all(0 <= a < b <= len(citation.text) for a, b in citation.spans)
-    )
-
-
-def ask_all(name: str, questions: dict[str, Any], strategy: str, show: bool) -> Report:
-    """The report of a set, asked of the library in force."""
+def ask_all(
+    questions: dict[str, Json], namespaces: dict[str, str], phrasings: dict[str, list[str]]
+) -> Iterator[Json]:
+    """One result a question, as the judge reads it."""
     settings = load_settings()
-    store = Store(settings.home)
-    library = Library(settings, store)
-    report = Report(name, strategy, len(questions["answerable"]), len(questions["unknown"]))
-
-    def asked(text: str) -> QueryResult:
-        started = time.perf_counter()
-        result = answer(library, QueryRequest(text, NAMESPACE))
-        report.seconds += time.perf_counter() - started
-        if show:
-            print(
-                f"\n"
-                f"--- {text}\n"
-                f"[{'answered' if result.answered else 'refused'} {result.confidence}]\n"
-                f"{result.answer_markdown[:700]}"
-            )
-        return result
-
-    for row in questions["answerable"]:
-        result = asked(row["ask"])
-        if not result.answered:
-            report.refused_known.append(row["ask"])
-            continue
-        report.citations += len(result.citations)
-        report.proved += sum(is_proved(store, citation) for citation in result.citations)
-        found = any(row["needle"] in citation.text for citation in result.citations)
-        report.found += found
-        report.first += row["needle"] in result.answer_markdown
-        report.flagged += bool(result.flags.get("unsupported"))
-        if not found:
-            report.missed.append(row["ask"])
-    report.answered_unknown = [text for text in questions["unknown"] if asked(text).answered]
-    library.close()
-    return report
-
-
-def table(report: Report) -> str:
-    """The report for people."""
-    lines = [
-        (
-            f"{report.set}, strategy {report.strategy}:"
-            f" {report.seconds / max(1, report.answerable + report.unknown) * 1000:.0f} ms a"
-            " question"
-        ),
-        f"  citations proved                {report.proved} of {report.citations}",
-        (
-            f"  answerable, a citation holds it {report.found} of {report.answerable} (the answer"
-            f" itself {report.first})"
-        ),
-        f"  answerable but refused          {len(report.refused_known)} (goal 0)",
-        (
-            f"  not answerable and refused      {report.unknown - len(report.answered_unknown)} of"
-            f" {report.unknown} (goal 13 of 15)"
-        ),
-        f"  answers with a flagged sentence {report.flagged}",
-    ]
-    lines += [
-        f"  {label}: {text}"
-        for label, texts in (
-            ("refused", report.refused_known),
-            ("answered", report.answered_unknown),
-            ("not cited", report.missed),
+    # every question counts once, and none may be answered from memory
+    caches = settings.caches.model_copy(update={"retrievals": 0, "responses": 0})
+    library = Library(settings.model_copy(update={"caches": caches}), Store(settings.home))
+    for question_id, row in questions.items():
+        request = QueryRequest(
+            row["question"],
+            namespaces[row.get("corpus") or row["near"]],
+            top_k=10,
+            searches=tuple(phrasings.get(question_id, ())),
         )
-        for text in texts
+        started = time.process_time()
+        result = answer(library, request)
+        yield {
+            "id": question_id,
+            "state": result.state,
+            "signals": result.signals,
+            "confidence": result.confidence,
+            "answer": result.answer_markdown,
+            "hits": [{"uri": hit.source_uri, "text": hit.chunk_text} for hit in result.hits],
+            "citations": [{"uri": c.source_uri, "text": c.text} for c in result.citations],
+            "cpu_ms": round((time.process_time() - started) * 1000, 1),
+        }
+    library.close()
+
+
+def judge_results(judge: Any, questions: dict[str, Json], results: Sequence[Json]) -> list[Json]:
+    """What became of each question: type, language, state, rank of the evidence, evidence in the
+    answer.
+    """
+    rows = []
+    for result in results:
+        question = questions[result["id"]]
+        row = {key: result[key] for key in ("id", "state", "confidence", "cpu_ms")}
+        if "evidence" not in question:
+            other = {"type": "unanswerable", "lang": question["lang"], "rank": None}
+            rows.append({**row, **other, "in_answer": False, "answerable": False})
+            continue
+        hits = [(hit["uri"], hit["text"]) for hit in result["hits"]]
+        text = result["answer"].replace("\\", "")
+        told = result["state"] != "nothing_found"
+        rows.append(
+            {
+                **row,
+                "type": question["type"],
+                "lang": question["lang"],
+                "corpus": question["corpus"],
+                "rank": judge.rank_of(question, hits),
+                "in_answer": bool(told and judge.in_answer(question, text)),
+                "answerable": True,
+            }
+        )
+    return rows
+
+
+def share(rows: Sequence[Json], holds: Callable[[Json], bool]) -> float:
+    """The share of the rows of which something holds."""
+    return sum(map(holds, rows)) / max(1, len(rows))
+
+
+def figures(rows: Sequence[Json]) -> dict[str, float]:
+    """The figures of one group of answerable questions."""
+    return {
+        "n": len(rows),
+        "hit@3": share(rows, lambda row: (row["rank"] or 99) <= 3),
+        "hit@10": share(rows, lambda row: (row["rank"] or 99) <= 10),
+        "nothing": share(rows, lambda row: row["state"] == "nothing_found"),
+        "closest": share(rows, lambda row: row["state"] == "closest"),
+        "answered": share(rows, lambda row: row["state"] == "answered"),
+        "in answer": share(rows, lambda row: row["in_answer"]),
+    }
+
+
+def reliability(rows: Sequence[Json]) -> tuple[list[tuple[int, float, float]], float]:
+    """([number of questions, mean confidence, p(found)] of each fifth of the confidences; the
+    expected calibration error (Naeini et al., AAAI 2015)).
+    """
+    table, error = [], 0.0
+    for number in range(BINS):
+        inside = [row for row in rows if min(BINS - 1, int(row["confidence"] * BINS)) == number]
+        if inside:
+            sure = sum(row["confidence"] for row in inside) / len(inside)
+            found = share(inside, lambda row: (row["rank"] or 99) <= FOUND_IN)
+            table.append((len(inside), sure, found))
+            error += len(inside) / len(rows) * abs(sure - found)
+    return table, error
+
+
+def summarize(rows: Sequence[Json]) -> dict[str, Any]:
+    """All figures of some results."""
+    answerable = [row for row in rows if row["answerable"]]
+    unknown = [row for row in rows if not row["answerable"]]
+    groups = {"all": answerable}
+    groups["Markdown"] = [row for row in answerable if row["corpus"] != "pdf"]
+    for key in ("lang", "corpus", "type"):
+        for value in sorted({row[key] for row in answerable}):
+            groups[f"{key} {value}"] = [row for row in answerable if row[key] == value]
+    table, error = reliability(rows)
+    return {
+        "groups": {name: figures(group) for name, group in groups.items() if group},
+        "unanswerable": len(unknown),
+        "unanswerable not answered": share(unknown, lambda row: row["state"] != "answered"),
+        "unanswerable nothing": share(unknown, lambda row: row["state"] == "nothing_found"),
+        "answered by mistake": [row["id"] for row in unknown if row["state"] == "answered"],
+        "reliability": table,
+        "calibration error": error,
+        "cpu_ms": sum(row["cpu_ms"] for row in rows) / max(1, len(rows)),
+    }
+
+
+def show(title: str, found: dict[str, Any]) -> str:
+    """The figures for people."""
+    names = list(next(iter(found["groups"].values())))
+    lines = [title, f"  {'':<20}" + "".join(f"{name:>10}" for name in names)]
+    for group, values in found["groups"].items():
+        cells = (f"{v:>10}" if name == "n" else f"{v:>10.3f}" for name, v in values.items())
+        lines.append(f"  {group:<20}" + "".join(cells))
+    lines.append(
+        f"  {found['unanswerable']} unanswerable: not answered"
+        f" {found['unanswerable not answered']:.3f}, nothing found"
+        f" {found['unanswerable nothing']:.3f}"
+    )
+    lines += [
+        f"  confidence {sure:.2f}: p(found) {right:.2f} of {n}"
+        for n, sure, right in found["reliability"]
     ]
+    lines.append(f"  expected calibration error {found['calibration error']:.3f}")
+    lines.append(f"  {found['cpu_ms']:.0f} ms of processor a question")
     return "\n".join(lines)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Index, ask, print."""
+def main() -> None:
+    """Build, ask, print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
-    parser.add_argument(
-        "--set", dest="sets", action="append", help="tune, held_out or other; may be repeated"
-    )
+    parser.add_argument("--material", type=Path, default=MATERIAL)
     parser.add_argument("--strategy", default="fast")
-    parser.add_argument("--keep", type=Path, help="a data root to use again")
-    parser.add_argument("--show", action="store_true", help="print every answer")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    questions = yaml.safe_load(QUESTIONS.read_text(encoding="utf-8"))
-    with tempfile.TemporaryDirectory() as scratch:
-        build(given.keep or Path(scratch), given.folder, given.strategy)
-        reports = [
-            ask_all(name, questions[name], given.strategy, given.show)
-            for name in given.sets or ["tune"]
-        ]
-    print(
-        json.dumps([asdict(report) for report in reports], ensure_ascii=False)
-        if given.json
-        else "\n\n".join(map(table, reports))
+    parser.add_argument(
+        "--corpus", action="append", choices=CORPORA, help="repeatable; all, if not given"
     )
+    parser.add_argument("--half", choices=("tuned", "untouched"), help="both, if not given")
+    parser.add_argument("--searches", action="store_true", help="give the phrasings along")
+    parser.add_argument("--keep", type=Path, metavar="HOME", help="a data root to use again")
+    parser.add_argument("--results", type=Path, metavar="FILE", help="write the results there")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    given = parser.parse_args()
+    folder = given.material / "questions"
+    judge = load_judge(folder)
+    answerable, unknown = load_questions(folder, judge, given.half)
+    corpora = given.corpus or list(CORPORA)
+    questions = {
+        name: row
+        for name, row in {**answerable, **unknown}.items()
+        if (row.get("corpus") or row["near"]) in corpora
+    }
+    recorded = read_lines(folder / "searches.jsonl") if given.searches else []
+    with tempfile.TemporaryDirectory() as scratch:
+        home = given.keep or Path(scratch)
+        os.environ |= {"RAG_HOME": str(home), "RAG_STRATEGY": given.strategy}
+        namespaces = {name: build(given.material, name, given.strategy) for name in corpora}
+        phrasings = {row["id"]: row["searches"] for row in recorded}
+        results = list(ask_all(questions, namespaces, phrasings))
+    if given.results:
+        lines = [json.dumps(result, ensure_ascii=False) for result in results]
+        given.results.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = summarize(judge_results(judge, questions, results))
+    asked = "with searches" if given.searches else "the question alone"
+    print(show(f"{given.strategy}, {given.half or 'both halves'}, {asked}", found))
+    if given.json:
+        given.json.write_text(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ page's top left.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Json = dict[str, Any]
 Box = tuple[float, float, float, float]
@@ -365,7 +365,8 @@ class QueryIR:
     phrases: tuple[str, ...] = ()  # what stood in quotation marks or book-title marks
     # synonyms and aliases with their weight, the question's own words weighing 1
     expansions: tuple[tuple[str, float], ...] = ()
-    rewrites: tuple[str, ...] = ()  # further questions that are searched beside this one
+    # search phrasings that are searched beside the question, of the caller or of a model
+    rewrites: tuple[str, ...] = ()
     # prefer_recent, prefer_official, prefer_has_image, as the words of the question say
     preferences: tuple[str, ...] = ()
     # the part of `filters` that was told from the words of the question
@@ -410,6 +411,9 @@ class Hit:
     edited_from: tuple[str, ...] = ()  # chunk ids; a hit edited by hand is no quote of its source
     namespace: str = ""
     parent_id: str = ""  # of a child chunk, whose evidence may be the text of its parent
+    # which of the phrasings had it among their first hits: 0 the question, n the nth phrasing;
+    # empty where the question alone was searched
+    found_by: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -431,6 +435,9 @@ class Citation:
     namespace: str = ""
     # what of `text` the answer rests on, half open; empty: all of it
     spans: tuple[tuple[int, int], ...] = ()
+
+
+State = Literal["answered", "closest", "nothing_found"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,6 +462,8 @@ class QueryRequest:
     infer: bool | None = None
     # answered from these chunks of one namespace, in their order; empty: from what is found
     context_chunks: tuple[str, ...] = ()
+    # phrasings that documents with the answer would use, searched beside the question
+    searches: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -472,12 +481,19 @@ class QueryResult:
     trace_id: str
     warnings: tuple[str, ...] = ()
     flags: Json = field(default_factory=dict)
-    # False: `answer_markdown` says that the library does not know, and names the nearest evidence
+    # the state is `answered`
     answered: bool = False
     # namespace to release_id, of every namespace that answered
     releases: Json = field(default_factory=dict)
     # of model calls: calls, input_tokens, output_tokens, cost
     usage: Json = field(default_factory=dict)
+    # the phrasings that were searched beside the question, of the caller or of a model
+    searches: tuple[str, ...] = ()
+    # answered | closest (`answer_markdown` shows the nearest passages, which may not answer the
+    # question; without an answer asked for: there are hits) | nothing_found
+    state: State = "nothing_found"
+    # what `confidence` goes by, by name
+    signals: Json = field(default_factory=dict)
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------

@@ -35,9 +35,17 @@ _STATEMENTS = {
         "Nothing in the library matches this question.",
         "资料库中没有与该问题匹配的内容。",
     ),
+    "nothing_found": (
+        "The library seems to hold nothing on this. The nearest passages are:",
+        "资料库中似乎没有相关内容。最接近的段落如下：",
+    ),
+    "closest": (
+        "This may not be the answer. What comes closest:",
+        "这可能不是答案。最接近的原文如下：",
+    ),
     "no_answer": (
-        "No passage answers this question in its own words. The closest passages are:",
-        "没有段落直接回答这个问题。最接近的段落如下：",
+        "No passage clearly answers this question. The closest ones, which may not answer it:",
+        "没有段落明确回答这个问题。最接近的段落如下，未必是答案：",
     ),
     "failed": (
         "The answer could not be written; these are the passages found:",
@@ -380,21 +388,31 @@ def make_citation(number: int, hit: Hit) -> Citation:
     )
 
 
+def mark_closest(text: str, language: str) -> str:
+    """The quotes with a statement before them that they may not be the answer."""
+    return f"{_STATEMENTS['closest'][1 if language == 'zh' else 0]}\n\n{text}"
+
+
 def list_passages(
-    kind: str, language: str, hits: Sequence[Hit], reason: str = ""
+    kind: str, language: str, passages: Sequence[tuple[Hit, str]], reason: str = ""
 ) -> tuple[str, tuple[Citation, ...]]:
     """A plain statement in the question's language (Chinese or English) and the closest passages,
-    with their citations; `kind` is nothing, no_answer, failed or unreachable.
+    with their citations; `kind` is nothing, nothing_found, no_answer,
+    failed or unreachable.
+
+    A passage comes with its sentence that is nearest to the question; where that is empty, its
+    beginning is shown.
     """
     lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
-    shown = list(enumerate(hits[:CLOSEST_PASSAGES], 1))
+    shown = list(enumerate(passages[:CLOSEST_PASSAGES], 1))
     if shown:
         lines.append("")
-    for n, hit in shown:
+    for n, (hit, sentence) in shown:
         section = f" ({hit.section_path})" if hit.section_path else ""
         title = hit.doc_title or hit.filename
-        lines.append(f"- **{title}**{section}: {_snippet(hit_text(hit), SNIPPET_CHARS)} [{n}]")
-    return "\n".join(lines), tuple(make_citation(n, hit) for n, hit in shown)
+        snippet = escape_marks(_snippet(sentence or hit_text(hit), SNIPPET_CHARS))
+        lines.append(f"- **{title}**{section}: {snippet} [{n}]")
+    return "\n".join(lines), tuple(make_citation(n, hit) for n, (hit, _) in shown)
 
 
 def _snippet(text: str, most: int) -> str:

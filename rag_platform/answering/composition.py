@@ -9,34 +9,40 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from rag_platform.answering import citations
+from rag_platform.answering import citations, states
 from rag_platform.answering.constants import MAX_REFUSAL_CONFIDENCE
-from rag_platform.answering.extractive import Extractive
+from rag_platform.answering.extractive import Extractive, find_sentence
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.errors import CancelledError
-from rag_platform.ir import Citation, Hit, Json
+from rag_platform.ir import Citation, Hit, Json, State
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Deadline
 from rag_platform.protocols import Answerer
 from rag_platform.registry import traits_of
-from rag_platform.retrieval import confidence
 from rag_platform.retrieval.namespace_search import Found
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The text with its citations; an answer that refuses has `answered` False."""
+    """The text with its citations; one that only shows the closest passages, or that nothing was
+    found, has `answered` False.
+    """
 
     text: str = ""
     citations: tuple[Citation, ...] = ()
     confidence: float = 0.0
-    answered: bool = False
+    state: State = "nothing_found"
     warnings: tuple[str, ...] = ()
     unsupported: tuple[Json, ...] = ()  # sentence and reason
     prompt_profile_id: str = ""
     model_id: str = ""
     degraded: bool = False  # something was given up on the way
+
+    @property
+    def answered(self) -> bool:
+        """True where the question is answered."""
+        return self.state == "answered"
 
 
 def compose(
@@ -46,14 +52,17 @@ def compose(
     context: list[Hit],
     deadline: Deadline,
     span: tracing.Span,
+    sure: float,
 ) -> Answer:
-    """The answer from the context, by the strategy's answerer or its fallbacks."""
-    composer = _Composer(found[0], sum(item.legs for item in found), hits, context)
+    """The answer from the context, by the strategy's answerer or its fallbacks; `sure` is the
+    probability that the hits hold it.
+    """
+    composer = _Composer(found[0], sure, context)
     written, degraded = _ask_answerer(q, composer, deadline, span)
     if degraded:
         with faults.Attempt("stage.generation"):  # else the passages are listed
             written = composer.run(Extractive(), "quoting", deadline)
-    if written.answered:
+    if written.text:
         return dataclasses.replace(written, degraded=degraded)
     error = q.flags.get("error")
     if error is not None:
@@ -61,14 +70,24 @@ def compose(
     elif degraded:
         kind = "failed"
     else:
-        kind = "no_answer" if context or hits else "nothing"
+        kind = "no_answer" if written.state == "closest" else "nothing_found"
+        kind = kind if context or hits else "nothing"
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
         text, cited = citations.list_passages(
-            kind, found[0].query.language, context or hits, reason
+            kind,
+            found[0].query.language,
+            [(hit, find_sentence(found[0].query, hit)) for hit in context or hits],
+            reason,
         )
-        return dataclasses.replace(written, text=text, citations=cited, degraded=degraded)
+        return dataclasses.replace(
+            written,
+            text=text,
+            citations=cited,
+            degraded=degraded,
+            state="closest" if cited and kind != "nothing_found" else "nothing_found",
+        )
     q.flags["fallback_mode"] = "structured_response"
     return dataclasses.replace(written, text="", citations=(), degraded=True)
 
@@ -82,7 +101,7 @@ def _ask_answerer(
     try:
         with q.attempt("generation", warning, span=span):
             if not composer.context:
-                return Answer(), False
+                return Answer(confidence=composer.sure), False
             built = q.library.models.answerer(composer.first.strategy)
             span.provider.update(built.span)
             if limits.MODEL in q.shed and built.traits.uses_llm:
@@ -106,8 +125,7 @@ class _Composer:
     """Makes an answer of the context with an answerer, checks it and weighs how sure it is."""
 
     first: Found
-    legs: int
-    hits: list[Hit]
+    sure: float  # the probability that the hits hold the answer
     context: list[Hit]
 
     def run(
@@ -129,41 +147,45 @@ class _Composer:
 
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer
+        reads = traits_of(answerer).uses_llm  # it has read the passages, and may refuse itself
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
-        cited = [self.context[number - 1] for number in checked.numbers]
-        sure = confidence.confidence(
-            query, cited, self.context, self.hits, legs=self.legs, borne_out=checked.agreement
+        sure = round(self.sure * checked.agreement, 3)
+        state = states.decide(
+            sure, phrased=bool(query.rewrites), least=config.min_confidence, reads=reads
         )
         made = Answer(
+            confidence=sure,
+            state=state,
             warnings=written.warnings,
             prompt_profile_id=written.prompt_profile_id,
             model_id=written.completion.model if written.completion is not None else "",
         )
         text = written.text.strip()
-        if text and not confidence.refuses(sure, config):
+        if text and checked.numbers and (state == "answered" or (state == "closest" and not reads)):
             unsupported = checked.unsupported if config.flag_unsupported else ()
+            is_answer = state == "answered"
             return dataclasses.replace(
                 made,
-                text=checked.text,
+                text=checked.text
+                if is_answer
+                else citations.mark_closest(checked.text, query.language),
                 citations=checked.citations,
-                confidence=sure,
-                answered=True,
                 warnings=(*written.warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),
             )
         warnings = written.warnings
-        if text and traits_of(answerer).uses_llm:  # it was paid for, and may have been shown
+        if text and reads:  # it was paid for, and may have been shown
             reason = (
-                f"its confidence of {sure} is below answerer.min_confidence"
-                f" ({config.min_confidence})"
-                if cited
-                else "it cites nothing"
+                f"its confidence of {sure} is too low" if checked.numbers else "it cites nothing"
             )
             withheld = f"the model wrote an answer that was withheld: {reason}"
             warnings = (*warnings, *checked.warnings, withheld)
         return dataclasses.replace(
-            made, confidence=min(sure, MAX_REFUSAL_CONFIDENCE), warnings=warnings
+            made,
+            confidence=min(sure, MAX_REFUSAL_CONFIDENCE) if reads else sure,
+            state="closest" if state == "answered" else state,
+            warnings=warnings,
         )
 
 

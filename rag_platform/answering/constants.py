@@ -23,12 +23,13 @@ MIN_OVERLAP_CHARS: Final = 16
 # share of the text that would fit, which a cut at a coarser boundary must keep; chosen by hand
 MIN_CUT_SHARE: Final = 0.5
 
+# --- states ---------------------------------------------------------------------------------------
+# first hits that are read for the words of a search; chosen by hand
+READ_HITS: Final = 3
+
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
 MAX_QUOTES: Final = 3
-# share of the question's words that an answer needs: the mean of the best quote with its headings
-# and the best passage; chosen by hand
-MIN_COVERAGE: Final = 0.42
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.7
 # best units whose coverage decides whether there is an answer; chosen by hand

@@ -21,13 +21,13 @@ from itertools import zip_longest
 
 import numpy as np
 
-from rag_platform.answering import composition, context_builder
+from rag_platform.answering import composition, context_builder, states
 from rag_platform.answering.composition import Answer
 from rag_platform.answering.constants import LOAD_SECONDS, MAX_FILTER_NESTING
 from rag_platform.answering.question_context import Leases, OnText, Question
 from rag_platform.config.settings import Strategy, canonical_json
 from rag_platform.errors import CancelledError, InputError, ProviderError, RagError
-from rag_platform.ir import Hit, QueryRequest, QueryResult
+from rag_platform.ir import Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
@@ -41,7 +41,7 @@ from rag_platform.retrieval.search_context import Artifacts, SearchContext
 # Errors by which the whole question fails: no other namespace could answer it either.
 _FATAL_CODES = frozenset(
     "empty_query query_too_long invalid_query unknown_filter invalid_filter invalid_mode"
-    " invalid_top_k unknown_namespace unknown_strategy cancelled".split()
+    " invalid_top_k invalid_searches unknown_namespace unknown_strategy cancelled".split()
 )
 _REQUEST_FIELDS = tuple(field.name for field in dataclasses.fields(QueryRequest))
 _LATENCIES = {
@@ -67,9 +67,10 @@ def answer(
     `cancelled`, once set, ends the question early; `artifacts` of a question to one namespace is
     filled with what its stages made. Raises InputError (`empty_query`,
     `query_too_long`, `unknown_filter`, `invalid_filter`, `invalid_mode`, `invalid_top_k`,
-    `version_not_live`, `embedder_mismatch`, `release_of_several`), NotFoundError
-    (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError, ProviderError
-    (`filter_failed`, `overloaded`), and CancelledError; each has the `trace_id` in its details.
+    `invalid_searches`, `version_not_live`, `embedder_mismatch`, `release_of_several`),
+    NotFoundError (`unknown_namespace`, `no_release`, `unknown_strategy`), ReleaseError,
+    ProviderError (`filter_failed`, `overloaded`), and CancelledError; each has the `trace_id` in
+    its details.
     """
     names = tuple(dict.fromkeys(request.namespaces)) or (request.namespace,)
     with tracing.trace(
@@ -131,14 +132,14 @@ def _answer(q: Question) -> QueryResult:
             else [_search_one(q, lease, strategy, deadline)]
         )
         hits = _merge(q, found)
+        signals, sure = _assess(q, found, hits)
         if q.request.answer:
             context = _build_context(q, found, hits)
-            answer = _generate(q, found, hits, context, deadline)
+            answer = _generate(q, found, hits, context, deadline, sure)
         else:
-            legs = sum(item.legs for item in found)
-            sure = confidence.confidence(found[0].query, [], [], hits, legs=legs)
-            answer = Answer(confidence=sure)
-        return _format_response(q, found, hits, answer, budget)
+            state = states.decide(sure, phrased=bool(found[0].query.rewrites))
+            answer = Answer(confidence=sure, state="closest" if state == "answered" else state)
+        return _format_response(q, found, hits, answer, budget, signals)
 
 
 def _strategy(q: Question, lease: Lease | None) -> Strategy:
@@ -296,6 +297,20 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
         return [dataclasses.replace(hit, rank=rank) for rank, hit in enumerate(hits, 1)]
 
 
+def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, float]:
+    """(the signals by name, the probability that the first hits hold the answer), by the namespace
+    of the first hit; 0 without hits.
+    """
+    first = hits[0].namespace if hits else ""
+    item = next((item for item in found if item.lease.namespace == first), found[0])
+    own = [hit for hit in hits if hit.namespace == first]
+    signals = states.Signals()
+    with q.attempt("signals", "how sure the answer is could not be told (%s)"):
+        signals = states.read_signals(item.signals, own)
+    sure = states.probability(signals, phrased=len(item.signals) > 1) if hits else 0.0
+    return dataclasses.asdict(signals), sure
+
+
 def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit]:
     """The evidence within the token budget."""
     config = found[0].strategy.context
@@ -348,7 +363,12 @@ def _vectors(found: list[Found]) -> Callable[[Sequence[Hit]], Vectors] | None:
 
 
 def _generate(
-    q: Question, found: list[Found], hits: list[Hit], context: list[Hit], deadline: Deadline
+    q: Question,
+    found: list[Found],
+    hits: list[Hit],
+    context: list[Hit],
+    deadline: Deadline,
+    sure: float,
 ) -> Answer:
     """The answer to the question, remembered or composed."""
     config = found[0].strategy.answerer
@@ -359,8 +379,8 @@ def _generate(
         known: Answer | None = q.library.responses.get(key) if key is not None else None
         if known is not None and q.on_text is not None:
             q.on_text(known.text)
-        answer = known or composition.compose(q, found, hits, context, deadline, span)
-        q.flags["answered"] = answer.answered
+        answer = known or composition.compose(q, found, hits, context, deadline, span, sure)
+        q.flags.update(answered=answer.answered, state=answer.state)
         q.warnings += answer.warnings
         if key is not None and known is None and not answer.degraded:
             q.library.responses.put(key, answer)
@@ -371,6 +391,7 @@ def _generate(
             model_id=answer.model_id,
             prompt_profile_id=answer.prompt_profile_id,
             answered=answer.answered,
+            state=answer.state,
             confidence=answer.confidence,
         )
         tracing.event(
@@ -404,7 +425,12 @@ def _response_key(q: Question, found: list[Found]) -> Hashable | None:
 
 
 def _format_response(
-    q: Question, found: list[Found], hits: list[Hit], answer: Answer, budget: Budget
+    q: Question,
+    found: list[Found],
+    hits: list[Hit],
+    answer: Answer,
+    budget: Budget,
+    signals: Json,
 ) -> QueryResult:
     """The result, and in the trace everything that a replay needs."""
     first = found[0]
@@ -424,6 +450,7 @@ def _format_response(
             flags=q.flags,
             warnings=q.warnings,
             usage=usage,
+            signals=signals,
             ranked_chunk_ids=[hit.chunk_id for hit in hits],
             language=first.query.language,
             confidence=answer.confidence,
@@ -449,6 +476,9 @@ def _format_response(
             warnings=tuple(q.warnings),
             flags=q.flags,
             answered=answer.answered,
+            state=answer.state,
             releases=releases,
             usage=usage,
+            searches=first.query.rewrites,
+            signals=signals,
         )

@@ -44,14 +44,14 @@ _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 @dataclass(frozen=True)
 class Extractive:
-    """Quotes the units of the evidence that contain the question's words; empty where too few of
-    them do.
+    """Quotes the units of the evidence that contain most words of the question and of its search
+    phrasings; empty where none contains any.
     """
 
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
-    min_coverage: float = constants.MIN_COVERAGE
+    min_coverage: float = 0.0  # share of the words below which nothing is quoted
     keep_ratio: float = constants.KEEP_RATIO
 
     def answer(
@@ -61,10 +61,11 @@ class Extractive:
         *,
         on_text: Callable[[str], None] | None = None,
     ) -> Written:
-        """Markdown whose [n] marks point at evidence[n-1]; empty where no unit says enough about
+        """Markdown whose [n] marks point at evidence[n-1]; empty where no unit says anything about
         the question.
         """
-        scored = _score_units(question_text(query), evidence, self.keep_ratio)
+        asks = _Asks.of(question_text(query))
+        scored = _score_units(_asked(query), evidence, self.keep_ratio, asks)
         if not scored:
             return Written("")
         best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
@@ -89,6 +90,18 @@ class Extractive:
         return chosen
 
 
+def find_sentence(query: QueryIR, hit: Hit) -> str:
+    """The unit of a passage that is nearest to the question; empty where none has a word of it."""
+    scored = _score_units(_asked(query), [hit], 1.0, _Asks.of(question_text(query)))
+    best = next((item.unit for item in scored if item.unit.kind in ("sentence", "item")), None)
+    return hit.chunk_text[best.start : best.end] if best is not None else ""
+
+
+def _asked(query: QueryIR) -> str:
+    """The words that are looked for: of the question, and of its search phrasings."""
+    return " ".join((question_text(query), *query.rewrites))
+
+
 # --- scoring ------------------------------------------------------------------------------------
 
 
@@ -100,7 +113,9 @@ class _Scored:
     unit: Unit
 
 
-def _score_units(question: str, evidence: Sequence[Hit], keep_ratio: float) -> list[_Scored]:
+def _score_units(
+    question: str, evidence: Sequence[Hit], keep_ratio: float, asks: _Asks
+) -> list[_Scored]:
     """Units that contain a word of the question, or follow a heading that does, best first; ties in
     reading order.
 
@@ -117,7 +132,6 @@ def _score_units(question: str, evidence: Sequence[Hit], keep_ratio: float) -> l
     weights = rarity(words, [inside for items in held for inside in items])
     total = sum(weights)
     weight = _weighing(words, weights)
-    asks = _Asks.of(question)
     # with the most that the form of the unit can make of its score
     likely: list[tuple[float, _Scored]] = []
     for n, (hit, items) in enumerate(zip(evidence, read, strict=True)):

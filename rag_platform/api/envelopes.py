@@ -254,11 +254,14 @@ def _query_data(
         "matched_count": result.matched_count,
         "release_id": result.release_id,
         "answered": result.answered,
+        "state": result.state,
     }
     if several:
         data["releases"] = dict(result.releases)
     if result.flags.get("unsupported"):
         data["unsupported"] = list(result.flags["unsupported"])
+    if result.searches:
+        data["searches"] = list(result.searches)
     if result.usage:
         data["usage"] = dict(result.usage)
     if (error := result.flags.get("error")) is None:
@@ -271,7 +274,7 @@ def _query_data(
 
 
 def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
-    return {
+    part: ResultPart = {
         "rank": hit.rank,
         "chunk_id": hit.chunk_id,
         "score": hit.score,
@@ -281,6 +284,9 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "asset_ids": list(hit.asset_ids),
         "asset_uris": [f"asset://{asset_id}" for asset_id in hit.asset_ids],
     }
+    if hit.found_by:
+        part["found_by"] = list(hit.found_by)
+    return part
 
 
 def citation_part(

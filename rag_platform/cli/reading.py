@@ -78,6 +78,13 @@ from rag_platform.ir import Json
     default=None,
     help="Take no filters from the words of the question.",
 )
+@click.option(
+    "--search",
+    "searches",
+    multiple=True,
+    metavar="WORDS",
+    help="Search these words beside the question, as the documents may put it; up to four times.",
+)
 @click.option("--stream", is_flag=True, help="Show the answer as it is written, then checked.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
 @answers(own_trace=True)

@@ -38,12 +38,13 @@ class ProviderConfig(Section):
 
 
 class RewriteConfig(Section):
-    """Whether a language model rewrites the question; off by default."""
+    """Whether a language model rewrites the question and phrases searches for it."""
 
-    enabled: bool = False
+    # None: where a language model is configured, of questions that bring no phrasings of their own
+    enabled: bool | None = None
     llm: ProviderConfig | None = None
-    # further questions that are searched beside the own one
-    queries: int = Field(default=0, ge=0, le=3)
+    # search phrasings that are searched beside the question
+    queries: int = Field(default=3, ge=0, le=4)
     timeout_ms: int = Field(default=3_000, ge=1)
 
 
@@ -170,8 +171,8 @@ class AnswererConfig(ProviderConfig):
     provider: str = "extractive"
     llm: ProviderConfig | None = None
     prompt: str = "retrieval/answer"
-    # below it the library says that it does not know, with the nearest evidence
-    min_confidence: float = Field(default=0.3, ge=0, le=1)
+    # below it a question is not `answered`; None: the calibrated threshold of answering/states.yaml
+    min_confidence: float | None = Field(default=None, ge=0, le=1)
     timeout_ms: int = Field(default=30_000, ge=1)
     flag_unsupported: bool = True
 

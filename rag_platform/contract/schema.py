@@ -7,7 +7,7 @@ meaning or disappear.
 
 from __future__ import annotations
 
-from typing import Any, NotRequired
+from typing import Any, Literal, NotRequired
 
 # pydantic reads a TypedDict before Python 3.12 only in this form
 from typing_extensions import TypedDict
@@ -70,6 +70,8 @@ class ResultPart(TypedDict):
     citation: CitationPart
     asset_ids: list[str]
     asset_uris: list[str]
+    # which phrasings had it among their first hits: 0 the question, n the nth of `searches`
+    found_by: NotRequired[list[int]]
 
 
 class QueryData(TypedDict):
@@ -84,11 +86,14 @@ class QueryData(TypedDict):
     applied_filters: dict[str, Any]
     matched_count: int | None
     release_id: str
-    # false: the answer says that the library does not know, and names what is nearest
-    answered: NotRequired[bool]
+    answered: NotRequired[bool]  # the state is `answered`
+    # closest: `answer_markdown` shows the nearest passages, which may not answer the question
+    state: NotRequired[Literal["answered", "closest", "nothing_found"]]
     releases: NotRequired[dict[str, str]]  # collection to its release, where several were asked
     # sentence and reason of what the cited passages do not bear out
     unsupported: NotRequired[list[dict[str, str]]]
+    # the phrasings that were searched beside the question
+    searches: NotRequired[list[str]]
     # of model calls: calls, of these failed, input_tokens, output_tokens, cost
     usage: NotRequired[dict[str, Any]]
 

@@ -12,7 +12,7 @@ import functools
 import hashlib
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -29,6 +29,8 @@ from rag_platform.query.constants import (
     MAX_MARKS,
     MAX_PHRASES,
     MAX_RULED_CHARS,
+    MAX_SEARCH_CHARS,
+    MAX_SEARCHES,
 )
 from rag_platform.query.filter_inference import (
     Inferred,
@@ -207,8 +209,42 @@ def undo(query: QueryIR) -> QueryIR:
 
 
 def reword(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
-    """Another wording of the question, without the synonyms and phrases of the asked one."""
-    return replace(query, expansions=(), phrases=(), **_texts(text, config))
+    """A search phrasing of the question: its filters and preferences, and of its words only those
+    of the phrasing.
+    """
+    return replace(
+        query,
+        expansions=(),
+        phrases=find_phrases(text),
+        identifiers=find_identifiers(text),
+        rewrites=(),
+        **_texts(text, config),
+    )
+
+
+def check_searches(searches: Any) -> tuple[str, ...]:
+    """The search phrasings of a request, cleaned, each once. Raises InputError `invalid_searches`
+    for more than MAX_SEARCHES, and for one that is no text, empty or too long.
+    """
+    problem = ""
+    if isinstance(searches, str) or not isinstance(searches, Sequence):
+        problem = f"they must be a list of texts, not {type(searches).__name__}"
+    elif len(searches) > MAX_SEARCHES:
+        problem = f"{len(searches)} were given; give at most {MAX_SEARCHES}"
+    else:
+        for number, text in enumerate(searches, 1):
+            if not isinstance(text, str):
+                problem = f"number {number} must be text, not {type(text).__name__}"
+            elif len(text) > MAX_SEARCH_CHARS:
+                problem = (
+                    f"number {number} has {len(text)} characters, the limit is {MAX_SEARCH_CHARS};"
+                    " give a few words that a passage with the answer would hold"
+                )
+            elif not clean(text):
+                problem = f"number {number} is empty; leave it out or give at least one word"
+    if problem:
+        raise InputError(f"searches: {problem}", code="invalid_searches")
+    return tuple(dict.fromkeys(map(clean, searches)))
 
 
 def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:

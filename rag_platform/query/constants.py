@@ -25,8 +25,12 @@ MAX_INFERRED_DAYS: Final = 36_500
 # --- a language model's rewriting -----------------------------------------------------------------
 # tokens of the reply; chosen by hand
 MAX_REPLY_TOKENS: Final = 700
-# characters of the rewritten question and of each further one; chosen by hand
+# characters of the rewritten question; chosen by hand
 MAX_REWRITTEN_CHARS: Final = 1_000
+# characters of a search phrasing; chosen by hand
+MAX_SEARCH_CHARS: Final = 400
+# search phrasings beside a question; chosen by hand
+MAX_SEARCHES: Final = 4
 # keywords; chosen by hand
 MAX_KEYWORDS: Final = 8
 # characters of a keyword; chosen by hand

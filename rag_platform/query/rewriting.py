@@ -27,6 +27,7 @@ from rag_platform.query.constants import (
     MAX_KEYWORDS,
     MAX_REPLY_TOKENS,
     MAX_REWRITTEN_CHARS,
+    MAX_SEARCH_CHARS,
 )
 from rag_platform.query.filter_inference import describe_condition
 
@@ -81,7 +82,7 @@ def rewrite(
     today: date | None = None,
 ) -> QueryIR:
     """The question as the model puts it: dense text, expansions, intent, filters and at most
-    `config.rewrite.queries` further questions.
+    `config.rewrite.queries` search phrasings.
 
     Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules
     filter by, and only where `infer` (None: the configuration) is on. Each is named in `warnings`,
@@ -185,17 +186,14 @@ def _find_lost(question: str, query: QueryIR) -> str | None:
 
 
 def _further(wordings: Sequence[str], question: str, query: QueryIR) -> list[str]:
-    """Other wordings that lose nothing, each once, none that is searched anyway."""
+    """The search phrasings, each once, none that is searched anyway. One may name half of what was
+    asked: the question itself is searched as well.
+    """
     asked = {fold(question), fold(clean(query.original))}
     found: dict[str, str] = {}
     for wording in map(_clip, wordings):
         key = fold(wording) if wording else ""
-        if (
-            wording
-            and len(wording) <= MAX_REWRITTEN_CHARS
-            and key not in asked
-            and _find_lost(wording, query) is None
-        ):
+        if wording and len(wording) <= MAX_SEARCH_CHARS and key not in asked:
             found.setdefault(key, wording)
     return list(found.values())
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rag_platform.config.query import AnswererConfig
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.constants import (
@@ -19,11 +18,6 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import best_coverage, coverage, names_coverage
-
-
-def refuses(sure: float, config: AnswererConfig) -> bool:
-    """True when an answer of this confidence is better not given (`answerer.min_confidence`)."""
-    return sure < config.min_confidence
 
 
 def confidence(

@@ -51,8 +51,8 @@ MIN_TERMS_LEFT: Final = 2
 # --- fusion and merge -----------------------------------------------------------------------------
 # k of reciprocal rank fusion; Cormack et al., SIGIR 2009
 RANK_CONSTANT: Final = 60.0
-# weight of the candidates of a further question; chosen by hand
-FURTHER_WEIGHT: Final = 0.5
+# first hits of the question and of each phrasing that their common order goes by; chosen by hand
+JOINED_HITS: Final = 10
 # share of the question that a namespace's first hit holds at least: in another language it may be
 # right without any of the words; chosen by hand
 MIN_NAMESPACE_SHARE: Final = 0.1
@@ -89,6 +89,12 @@ ONE_RETRIEVER: Final = 0.5
 AGREEING_HITS: Final = 3
 # the most confidence without a citation; chosen by hand
 MAX_UNCITED: Final = 0.2
+
+# --- signals of a search --------------------------------------------------------------------------
+# the sparse candidate above which the best one's margin is told; chosen by hand
+MARGIN_RANK: Final = 10
+# dense candidates below which the standing of the best says nothing; chosen by hand
+MIN_STANDING_POOL: Final = 10
 
 # --- caches and preloading ------------------------------------------------------------------------
 # releases beside the published ones that stay open; chosen by hand

@@ -26,7 +26,7 @@ from statistics import fmean
 from typing import ClassVar
 
 from rag_platform.ir import Candidate, Hit
-from rag_platform.retrieval.constants import FURTHER_WEIGHT, MIN_NAMESPACE_SHARE, RANK_CONSTANT
+from rag_platform.retrieval.constants import JOINED_HITS, MIN_NAMESPACE_SHARE, RANK_CONSTANT
 from rag_platform.text.term_overlap import coverage
 
 
@@ -174,30 +174,39 @@ def _order(
     return [Candidate(chunk_id, -negative, origin[chunk_id]) for negative, _, chunk_id in ordered]
 
 
-def merge_by_rank(lists: Sequence[Sequence[Candidate]]) -> list[Candidate]:
-    """Every candidate once: the asked question's list, then those of further ones, merged by
-    weighted reciprocal rank.
+def join_phrasings(lists: Sequence[Sequence[Hit]]) -> list[Hit]:
+    """The hits of the question and those of its search phrasings in one order, ranks from 1, each
+    with `found_by`.
 
-    Score = sum over the lists of weight / (60 + rank) (Cormack et al., SIGIR 2009); ties by the
-    best rank, then chunk_id. A single list comes back as it is, with its scores.
+    Score = sum over the lists of 1 / (60 + rank) among their first JOINED_HITS (Cormack et al.,
+    SIGIR 2009); ties by the best rank, then chunk_id. The best of them and the first hit of each
+    phrasing come first, so that each part of a question in two parts has a place.
     """
-    filled = [found for found in lists if found]
-    if len(filled) <= 1:
-        return list(filled[0]) if filled else []
     scores: dict[str, float] = {}
-    best: dict[str, tuple[int, Candidate]] = {}
-    for number, found in enumerate(lists):
-        weight = 1.0 if number == 0 else FURTHER_WEIGHT
-        for rank, candidate in enumerate(found, 1):
-            scores[candidate.chunk_id] = scores.get(candidate.chunk_id, 0.0) + weight / (
-                RANK_CONSTANT + rank
-            )
-            if candidate.chunk_id not in best or rank < best[candidate.chunk_id][0]:
-                best[candidate.chunk_id] = (rank, candidate)
+    best: dict[str, tuple[int, Hit]] = {}
+    finders: dict[str, list[int]] = {}
+    for number, hits in enumerate(lists):
+        for rank, hit in enumerate(hits, 1):
+            counts = 1 / (RANK_CONSTANT + rank) if rank <= JOINED_HITS else 0.0
+            scores[hit.chunk_id] = scores.get(hit.chunk_id, 0.0) + counts
+            if counts:
+                finders.setdefault(hit.chunk_id, []).append(number)
+            if hit.chunk_id not in best or rank < best[hit.chunk_id][0]:
+                best[hit.chunk_id] = (rank, hit)
     order = sorted(
         scores, key=lambda chunk_id: (-round(scores[chunk_id], 12), best[chunk_id][0], chunk_id)
     )
-    return [replace(best[chunk_id][1], score=round(scores[chunk_id], 12)) for chunk_id in order]
+    leading = {*order[:1], *(hits[0].chunk_id for hits in lists[1:] if hits)}
+    order.sort(key=lambda chunk_id: chunk_id not in leading)  # stable
+    return [
+        replace(
+            best[chunk_id][1],
+            rank=rank,
+            score=round(scores[chunk_id], 6),
+            found_by=tuple(finders.get(chunk_id, ())),
+        )
+        for rank, chunk_id in enumerate(order, 1)
+    ]
 
 
 def merge_namespaces(question: str, lists: Sequence[Sequence[Hit]]) -> list[Hit]:

@@ -4,6 +4,8 @@ failure a fallback that the caller is told of.
     query_norm -> filter -> retrieve_dense || retrieve_sparse (-> both again in mentioned documents)
     -> fusion -> filter -> rerank
 
+From the first filter on the same is done for each search phrasing, and the hits are joined.
+
 What was found is remembered under all that it depends on, unless something failed or was given up.
 """
 
@@ -23,14 +25,21 @@ from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.query import analysis, filters
 from rag_platform.query.filters import FilterPlan
+from rag_platform.registry import traits
 from rag_platform.releases.release_store import Unreadable
 from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers
-from rag_platform.retrieval.constants import MAX_OVERFETCH, MAX_TOP_K
+from rag_platform.retrieval.constants import (
+    JOINED_HITS,
+    MAX_OVERFETCH,
+    MAX_TOP_K,
+    TRACED_CANDIDATES,
+)
 from rag_platform.retrieval.document_mentions import Mentions
 from rag_platform.retrieval.fallbacks import Fallbacks
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.retrieval.signals import SearchSignals, measure_signals
 
 # what a release with one index is asked by default
 _ENCODED = {"sparse_only": "sparse", "dense_only": "dense"}
@@ -45,6 +54,7 @@ class Ranking(NamedTuple):
     mode: str  # dense | sparse | hybrid | none: what was effective
     legs: int  # retrievers that ran
     matched_count: int | None
+    signals: tuple[SearchSignals, ...] = ()  # of the question, then of its search phrasings
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +72,7 @@ class Found:
     mode: str
     legs: int
     matched_count: int | None
+    signals: tuple[SearchSignals, ...] = ()
 
 
 def search(s: SearchContext) -> Found:
@@ -76,7 +87,7 @@ def search(s: SearchContext) -> Found:
     remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
     if remembered is None:
         inner = s.fork()
-        query, plan, ranked = _search(inner, query, plan, mode, top_k)
+        query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
         s.include(inner)
         if s.failures or not s.flags.keys().isdisjoint(("load_shed", "filter_relaxed")):
             key = None
@@ -90,6 +101,50 @@ def search(s: SearchContext) -> Found:
     return Found(s.lease, s.strategy, query, plan, top_k, key, s, *ranked)
 
 
+def _search_phrasings(
+    s: SearchContext, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
+) -> tuple[QueryIR, FilterPlan, Ranking]:
+    """The hits of the question, joined with those of its search phrasings."""
+    if not query.rewrites:
+        return _search(s, query, plan, mode, top_k)
+    depth = max(top_k, JOINED_HITS)
+    others: list[Ranking] = []
+    with s.attempt("rewrite", "the search phrasings could not be read (%s)"):
+        phrasings = [analysis.reword(query, text, s.strategy.query) for text in query.rewrites]
+        _embed_together(s, [query, *phrasings])
+        for number, phrasing in enumerate(phrasings, 1):
+            others.append(_search_phrasing(s, phrasing, number, (plan, mode, depth)))
+    # the question comes last, for the trace shows what was set last
+    query, plan, asked = _search(s, query, plan, mode, depth)
+    hits = list(asked.hits)
+    with s.attempt("rewrite", "what the search phrasings found could not be joined in (%s)"):
+        hits = fusion.join_phrasings([hits, *(other.hits for other in others)])
+        listed = [{"chunk_id": hit.chunk_id, "found_by": list(hit.found_by)} for hit in hits]
+        tracing.event("retrieval.joined", {"ranked": listed[:TRACED_CANDIDATES]})
+    signals = asked.signals + tuple(item for other in others for item in other.signals)
+    first = tuple(ranking.select_first(s, hits, top_k))
+    return query, plan, asked._replace(hits=first, signals=signals)
+
+
+def _search_phrasing(
+    s: SearchContext, phrasing: QueryIR, number: int, rest: tuple[FilterPlan, str, int]
+) -> Ranking:
+    """The hits of one search phrasing; none where it fails. What goes wrong with it goes wrong with
+    the question, which reports it. A reranker that calls a model is asked of the question alone.
+    """
+    plan, mode, depth = rest
+    quick = traits("reranker", s.strategy.reranker.provider).quick
+    context = replace(s.fork(), request=replace(s.request, rerank=s.request.rerank and quick))
+    with (
+        tracing.span("search.phrasing", number=number, text=phrasing.normalised[:200]) as span,
+        s.attempt("rewrite", "a search phrasing could not be searched (%s)", span=span),
+    ):
+        found = _search(context, phrasing, plan, mode, depth)[2]
+        span.set(hits=len(found.hits))
+        return found
+    return Ranking((), "none", 0, None)
+
+
 def _search(
     s: SearchContext, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
 ) -> tuple[QueryIR, FilterPlan, Ranking]:
@@ -99,6 +154,9 @@ def _search(
     pool_k = max(s.strategy.retrieval.pool_k, top_k)
     mentions, bare = _find_mentions(s, query, mode)
     found = _retrieve(s, bare, mode, access, pool_k)
+    signals: tuple[SearchSignals, ...] = ()
+    with s.attempt("signals", "how sure the search is could not be told (%s)"):
+        signals = (measure_signals(s.lease.release.lexical, query, found),)
     if mentions is not None:
         found = _search_mentioned(s, bare, access, replace(found, mentions=mentions), pool_k)
     fused = _apply_feedback(s, query, access, found, _fuse(s, found))
@@ -117,7 +175,8 @@ def _search(
         # of those that were found: how many of all chunks match is not looked up
         matched_count = len(candidates)
     hits = ranking.rank(s, query, plan, candidates, found, top_k)
-    return query, plan, Ranking(tuple(hits), found.mode, len(found.ran), matched_count)
+    ranked = Ranking(tuple(hits), found.mode, len(found.ran), matched_count, signals)
+    return query, plan, ranked
 
 
 def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hashable:
@@ -155,7 +214,7 @@ def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hasha
 
 def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
     """The prepared question, the filter's plan, mode and top_k; nothing has been searched yet."""
-    request, config = s.request, s.strategy.query
+    request = s.request
     with tracing.span("stage.query_norm", provider_type="query", provider_id="plain") as span:
         query = _read_question(s, span)
         mode = (
@@ -172,8 +231,9 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
             raise InputError(
                 f"top_k = {top_k!r} must be a number from 1 to {MAX_TOP_K}", code="invalid_top_k"
             )
-        if config.rewrite.enabled:
-            query = _rewrite(s, query, span)
+        given = analysis.check_searches(request.searches)
+        rewrites = not given and s.library.models.rewrites(s.strategy)
+        query = _rewrite(s, query, span) if rewrites else replace(query, rewrites=given)
         plan, query = _plan_filters(s, query)
         s.library.check_versions(s.lease, plan.versions)
         s.warnings += query.warnings
@@ -184,9 +244,10 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
             intent=query.intent,
             mode=mode,
             top_k=top_k,
-            rewrite_used=config.rewrite.enabled and "rewrite" not in s.failures,
+            rewrite_used=rewrites and "rewrite" not in s.failures,
             rewrite_profile_id=query.rewrite_profile_id,
             queries=1 + len(query.rewrites),
+            searches=list(query.rewrites),
         )
         folded = analysis.fold(analysis.clean(query.original))
         tracing.event(
@@ -348,40 +409,16 @@ def _match(s: SearchContext, plan: FilterPlan) -> frozenset[str]:
 def _retrieve(
     s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k: int
 ) -> Retrieved:
-    """The candidates of both retrievers; those of the further questions merged in, those below the
-    score threshold left out.
-    """
+    """The candidates of both retrievers, without those below the score threshold."""
     config = s.strategy.retrieval
     if limits.POOL in s.without:
         pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
         warning = f"only {pool_k} candidates of each leg were looked at"
         s.give_up("pool", warning, s.library.load.running)
 
-    def retrieve(question: QueryIR, context: SearchContext) -> Retrieved:
-        found = retrievers.retrieve(context, question, mode, access, pool_k)
-        return _drop_distant(found, config.score_threshold)
-
-    further: list[QueryIR] = []
-    with s.attempt("rewrite", "the further questions could not be asked (%s)"):
-        further = [analysis.reword(query, text, s.strategy.query) for text in query.rewrites]
-    if further:
-        _embed_together(s, [query, *further])
-    # what goes wrong with a further question goes wrong with the asked one, which reports it
-    futures = [limits.start(partial(retrieve, question, s.fork())) for question in further]
-    found = retrieve(query, s)
-    others = []
-    for future in futures:
-        with s.attempt("rewrite", "a further question could not be asked (%s)"):
-            others.append(
-                limits.wait(future, config.stage_seconds, "a further question", s.deadline)
-            )
-    if others:
-        with s.attempt("rewrite", "what further questions found could not be merged in (%s)"):
-            dense = fusion.merge_by_rank([found.dense, *(other.dense for other in others)])
-            sparse = fusion.merge_by_rank([found.sparse, *(other.sparse for other in others)])
-            found = replace(found, dense=dense[:pool_k], sparse=sparse[:pool_k])
+    found = retrievers.retrieve(s, query, mode, access, pool_k)
     s.deadline.check()
-    return found
+    return _drop_distant(found, config.score_threshold)
 
 
 def _drop_distant(found: Retrieved, threshold: float | None) -> Retrieved:
@@ -503,7 +540,6 @@ def _apply_feedback(
         not config.feedback_hits
         or len(found.ran) < 2
         or found.trust < 1.0
-        or query.rewrites
         or s.without
         or not fused
     ):

@@ -124,7 +124,7 @@ class Models:
         wanted: dict[str, Callable[[], Built | None]] = {}
         if dense:
             wanted["embedder"] = lambda: self.provider("embedder", strategy.embedding)
-        if strategy.query.rewrite.enabled:
+        if self.rewrites(strategy):
             wanted["llm of the rewriting"] = lambda: self._model(
                 strategy.query.rewrite.llm, strategy
             )
@@ -160,6 +160,15 @@ class Models:
         config = config or strategy.llm
         return None if config.provider == "none" else self.provider("llm", config)
 
+    def rewrites(self, strategy: Strategy) -> bool:
+        """True where a language model rewrites questions: where one is configured, unless
+        `query.rewrite.enabled` says otherwise.
+        """
+        config = strategy.query.rewrite
+        if config.enabled is not None:
+            return config.enabled
+        return (config.llm or strategy.llm).provider != "none"
+
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
         """A fingerprint of all prompts where the provider uses a language model, else empty."""
         return prompts.wording() if registry.traits(kind, config.provider).uses_llm else ""
@@ -182,7 +191,7 @@ class Models:
         )
         embedder = registry.traits("embedder", strategy.embedding.provider)
         slow = strategy.builds_dense and (embedder.remote or embedder.large)
-        return quick and not slow and not strategy.query.rewrite.enabled
+        return quick and not slow and not self.rewrites(strategy)
 
     def query_vectors(
         self, config: EmbeddingConfig, texts: Sequence[str]

@@ -144,6 +144,16 @@ def rank(
         return hits
 
 
+def select_first(s: SearchContext, hits: list[Hit], top_k: int) -> list[Hit]:
+    """At most top_k of the joined hits of several phrasings, ranks from 1: no repeated text, and no
+    more of a document than is wanted.
+    """
+    with tracing.span("stage.join", provider_type="fusion", provider_id="rrf") as span:
+        shown = reranking.renumber(_select_shown(s, hits, top_k, span))
+        span.set(k_in=len(hits), k_out=len(shown))
+        return shown
+
+
 def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> list[Hit]:
     """The hits in the reranker's order, within its time."""
     instance, config, limit = (

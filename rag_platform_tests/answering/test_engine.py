@@ -245,7 +245,7 @@ def test_an_unanswerable_question_is_said_plainly_in_its_language(
     guide: Any, library: Library
 ) -> None:
     result = answer(library, QueryRequest("Who painted the Mona Lisa?"))
-    assert result.answer_markdown.startswith("No passage answers this question")
+    assert result.answer_markdown.startswith("No passage clearly answers this question")
     assert result.flags["answered"] is False
     assert result.confidence <= 0.2
     assert answer(
@@ -379,9 +379,61 @@ def test_further_questions_are_searched_beside_the_asked_one(
     assert (
         names.count("stage.retrieve_dense") == 2
         and names.count("stage.retrieve_sparse") == 2
-        and names.count("stage.fusion") == 1
+        and names.count("search.phrasing") == 1
     )
     assert result.usage == {"calls": 1, "input_tokens": 10, "output_tokens": 5}
+    assert result.searches == ("PPR-9087",)
+
+
+def test_search_phrasings_find_what_the_question_has_no_word_for(
+    guide: Any, library: Library, store: Store
+) -> None:
+    text = "mein Programm startet nicht"
+    plain = answer(library, QueryRequest(text, mode="sparse"))
+    assert plain.hits == () and plain.searches == ()
+    result = answer(
+        library, QueryRequest(text, mode="sparse", searches=("maximum upload size", "PPR-9087"))
+    )
+    found = {hit.chunk_id: hit.found_by for hit in result.hits}
+    assert found["guide-0"] == (1,) and found["guide-2"] == (2,)
+    assert result.searches == ("maximum upload size", "PPR-9087")
+    trace = trace_reader.show(store.logs_dir, result.trace_id)
+    assert trace["attrs"]["request"]["searches"] == ["maximum upload size", "PPR-9087"]
+    again = answer(library, QueryRequest(text, mode="sparse", searches=("PPR-9087",)))
+    assert [hit.chunk_id for hit in again.hits] == ["guide-2"]  # not what was remembered
+
+
+def test_a_result_is_an_answer_the_closest_passages_or_nothing(
+    guide: Any, library: Library
+) -> None:
+    states = {
+        text: answer(library, QueryRequest(text, mode="sparse")).state
+        for text in ("maximum upload size", "upload fees of competitors in Peru", "zzqx vvkw")
+    }
+    assert list(states.values()) == ["answered", "closest", "nothing_found"]
+    closest = answer(library, QueryRequest("upload fees of competitors in Peru", mode="sparse"))
+    assert not closest.answered and closest.hits and closest.flags["state"] == "closest"
+    assert "This may not be the answer." in closest.answer_markdown
+    searched = answer(library, QueryRequest("maximum upload size", answer=False))
+    assert (searched.state, searched.answer_markdown) == ("closest", "")
+
+
+@pytest.mark.parametrize(
+    ("searches", "rule"),
+    [
+        (("a", "b", "c", "d", "e"), "5 were given; give at most 4"),
+        (("upload", " "), "number 2 is empty"),
+        (("x" * 401,), "number 1 has 401 characters, the limit is 400"),
+        (("upload", 3), "number 2 must be text, not int"),
+        ("upload", "a list of texts, not str"),
+    ],
+)
+def test_phrasings_that_are_none_are_refused_with_the_rule(
+    guide: Any, library: Library, searches: Any, rule: str
+) -> None:
+    with pytest.raises(InputError, match=rule) as caught:
+        answer(library, QueryRequest("maximum upload size", searches=searches))
+    assert caught.value.code == "invalid_searches"
 
 
 def test_the_threshold_is_of_the_dense_legs_mapped_score(

@@ -83,6 +83,7 @@ def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:
         "matched_count",
         "release_id",
         "answered",
+        "state",
     ]
     expected = {
         "id": 1,

@@ -164,9 +164,12 @@ def test_a_section_without_a_model_of_its_own_takes_the_strategys(
 @pytest.mark.parametrize(
     ("lines", "flag"),
     [
-        ("answerer: {provider: llm}\n", "generation_failed"),
+        ("answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n", "generation_failed"),
         ("query: {rewrite: {enabled: true}}\n", "rewrite_failed"),
-        ("reranker: {provider: llm, timeout_ms: 60000}\n", "rerank_failed"),
+        (
+            "reranker: {provider: llm, timeout_ms: 60000}\nquery: {rewrite: {enabled: false}}\n",
+            "rerank_failed",
+        ),
     ],
     ids=["answer", "rewrite", "rerank"],
 )
@@ -188,7 +191,10 @@ def test_a_cancelled_query_ends_early_with_its_trace(
 ) -> None:
     publish({"guide": GUIDE})
     name = vary(
-        "slow", "answerer: {provider: llm}\n" + model(hanging) + "retrieval: {query_seconds: 100}\n"
+        "slow",
+        "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n"
+        + model(hanging)
+        + "retrieval: {query_seconds: 100}\n",
     )
     cancelled = threading.Event()
     threading.Timer(0.3, cancelled.set).start()
@@ -213,7 +219,10 @@ def test_a_cancelled_stream_stops(publish: Any, vary: Any, library: Library) -> 
     with chat_server(
         lambda body, number: streamed([f"Sentence {n} is here. [1] " for n in range(20)])
     ) as server:
-        name = vary("told", "answerer: {provider: llm}\n" + model(server))
+        name = vary(
+            "told",
+            "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n" + model(server),
+        )
         with pytest.raises(CancelledError):
             answer(
                 library, QueryRequest(QUESTION, strategy=name), on_text=listen, cancelled=cancelled
@@ -227,7 +236,10 @@ def test_the_answer_is_heard_as_it_comes(publish: Any, vary: Any, library: Libra
     with chat_server(
         lambda body, number: streamed(["The maximum upload size ", "is 50 MB. [1]"])
     ) as server:
-        name = vary("told", "answerer: {provider: llm}\n" + model(server))
+        name = vary(
+            "told",
+            "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n" + model(server),
+        )
         result = answer(library, QueryRequest(QUESTION, strategy=name), on_text=heard.append)
     assert (
         "".join(heard).strip()
@@ -283,7 +295,9 @@ def test_a_busy_library_answers_with_less_and_says_so(
     publish({"guide": GUIDE})
     with chat_server(lambda body, number: said("The maximum upload size is 50 MB. [1]")) as server:
         name = vary(
-            "full", "answerer: {provider: llm}\nreranker: {provider: features}\n" + model(server)
+            "full",
+            "answerer: {provider: llm}\nreranker: {provider: features}\n"
+            "query: {rewrite: {enabled: false}}\n" + model(server),
         )
         library = Library(load_settings({"load": load}), store)
         result = answer(library, QueryRequest(QUESTION, strategy=name))

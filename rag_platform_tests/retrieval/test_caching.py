@@ -173,7 +173,7 @@ def test_answers_are_remembered_only_where_configured(
     ) as server:
         name = vary(
             "written",
-            "answerer: {provider: llm}\n"
+            "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n"
             "llm: {provider: openai, options: {model: m, base_url:"
             f" '{server.url}', api_key_env: '', price_input: 2.0, price_output: 4.0}}}}\n".replace(
                 "}}\n", "}}\n"

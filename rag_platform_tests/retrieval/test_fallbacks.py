@@ -423,7 +423,8 @@ def test_an_answer_that_cannot_be_written_is_quoted(
     with chat_server(lambda body, number: BAD_ANSWERS[kind](over)) as server:
         name = vary(
             "written",
-            f"answerer: {{provider: llm, timeout_ms: {waits(kind)}}}\nllm: {endpoint(server)}\n",
+            f"answerer: {{provider: llm, timeout_ms: {waits(kind)}}}\nllm: {endpoint(server)}\n"
+            "query: {rewrite: {enabled: false}}\n",
         )
         result, trace = asked(library, store, name)
         over.set()
@@ -447,6 +448,7 @@ def test_the_model_reads_the_passages_in_the_format_of_the_strategy(
     with chat_server(lambda body, number: said("The maximum upload size is 50 MB. [1]")) as server:
         lines = (
             f"answerer: {{provider: llm, timeout_ms: 10000}}\n"
+            f"query: {{rewrite: {{enabled: false}}}}\n"
             f"context: {{format: {form}}}\n"
             f"llm: {endpoint(server)}\n"
         )
@@ -460,7 +462,11 @@ def test_a_stream_that_breaks_is_quoted_instead(
     publish({"guide": GUIDE})
     heard: list[str] = []
     with chat_server(lambda body, number: streamed(["The maximum "], finish=None)) as server:
-        name = vary("written", f"answerer: {{provider: llm}}\nllm: {endpoint(server)}\n")
+        name = vary(
+            "written",
+            f"answerer: {{provider: llm}}\nquery: {{rewrite: {{enabled: false}}}}\n"
+            f"llm: {endpoint(server)}\n",
+        )
         result = answer(library, QueryRequest(QUESTION, strategy=name), on_text=heard.append)
     assert result.flags["generation_failed"] is True
     assert result.answer_markdown == "The maximum upload size is 50 MB. [1]"

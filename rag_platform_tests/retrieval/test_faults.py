@@ -84,7 +84,9 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("hydration", "rag_platform.retrieval.ranking:with_picture_texts", "", {}),
     ("context", "rag_platform.answering.context_builder:_order", "", {}),
     ("generation", "rag_platform.answering.citations:check_answer", "", {}),
-    ("generation", "rag_platform.retrieval.confidence:confidence", "", {}),
+    ("generation", "rag_platform.answering.states:decide", "", {}),
+    ("signals", "rag_platform.answering.states:read_signals", "", {}),
+    ("signals", "rag_platform.retrieval.namespace_search:measure_signals", "", {}),
     ("generation", "rag_platform.retrieval.provider_cache:Models.answerer", "", {}),
 ]
 
@@ -188,7 +190,7 @@ def test_a_bug_in_the_search_of_named_documents_is_seen_and_the_question_answere
     assert "in broken" in logged(store)[0]["exception"]
 
 
-@pytest.mark.parametrize("name", ["query.analysis:reword", "retrieval.fusion:merge_by_rank"])
+@pytest.mark.parametrize("name", ["query.analysis:reword", "retrieval.fusion:join_phrasings"])
 def test_a_bug_in_the_further_questions_leaves_the_first(
     name: str,
     publish: Any,

@@ -18,7 +18,6 @@ from rag_platform_tests.published import GUIDE
 QUESTION = "What is the maximum upload size?"
 TRUE = "The maximum upload size is 50 MB."
 OTHER = "Larger files are refused with code 413."
-SURE = 0.867  # .7 + .2 / 3 + .1: one of the first three hits is of both legs
 MADE_UP = "The maximum upload size is 75 MB on server PPR-1111."
 
 
@@ -32,21 +31,31 @@ def written(text: str, vary: Any, library: Library) -> QueryResult:
     with chat_server(lambda body, number: said(text)) as server:
         options = f"{{model: m, base_url: '{server.url}', api_key_env: '', retries: 0}}"
         name = vary(
-            "told", f"answerer: {{provider: llm}}\nllm: {{provider: openai, options: {options}}}\n"
+            "told",
+            f"answerer: {{provider: llm}}\nquery: {{rewrite: {{enabled: false}}}}\n"
+            f"llm: {{provider: openai, options: {options}}}\n",
         )
         return answer(library, QueryRequest(QUESTION, strategy=name))
+
+
+@pytest.fixture
+def sure(library: Library, guide: None) -> float:
+    """The confidence of the same question, quoted."""
+    return answer(library, QueryRequest(QUESTION)).confidence
 
 
 @pytest.mark.parametrize(
     "mark",
     ["[1]", "【1】", "[^1]", "[1, 1]", "[passage 1]", "[1](https://example.org/1)", "【1†source】"],
 )
-def test_marks_as_models_write_them_are_marks(mark: str, vary: Any, library: Library) -> None:
+def test_marks_as_models_write_them_are_marks(
+    mark: str, vary: Any, library: Library, sure: float
+) -> None:
     result = written(f"{TRUE} {mark}", vary, library)
     assert (result.answered, result.answer_markdown, result.confidence) == (
         True,
         f"{TRUE} [1]",
-        SURE,
+        sure,
     )
     assert [
         (item.id, item.chunk_id, item.text[slice(*item.spans[0])]) for item in result.citations
@@ -94,14 +103,16 @@ def test_an_answer_made_up_entirely_is_withheld_and_that_is_told(
     )
 
 
-def test_an_answer_half_made_up_is_trusted_by_half(vary: Any, library: Library) -> None:
+def test_an_answer_half_made_up_is_trusted_by_half(
+    vary: Any, library: Library, sure: float
+) -> None:
     result = written(f"{TRUE} [1] {MADE_UP} [1]", vary, library)
-    assert result.answered and result.confidence == pytest.approx(SURE / 2, abs=0.001)
+    assert result.answered and result.confidence == pytest.approx(sure / 2, abs=0.001)
     [told] = fit_query(result)[0]["unsupported"]
     assert told["sentence"] == MADE_UP and told["reason"].startswith(
         "numbers that the cited text does not hold: 1111, 75"
     )
-    assert written(f"{TRUE} [1] {OTHER} [1]", vary, library).confidence == SURE
+    assert written(f"{TRUE} [1] {OTHER} [1]", vary, library).confidence == sure
 
 
 def test_an_answer_that_cites_nothing_is_withheld_and_that_is_told(

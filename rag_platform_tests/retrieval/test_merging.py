@@ -8,7 +8,7 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.api.envelopes import fit_query
 from rag_platform.errors import InputError, ReleaseError
-from rag_platform.ir import Candidate, Hit, QueryRequest
+from rag_platform.ir import Hit, QueryRequest
 from rag_platform.observability import trace_reader
 from rag_platform.retrieval import fusion
 from rag_platform.retrieval.library import Library
@@ -35,18 +35,32 @@ def hit(chunk_id: str, text: str, score: float = 1.0) -> Hit:
 # --- lists --------------------------------------------------------------------------------------
 
 
-def test_further_questions_add_to_the_asked_one() -> None:
-    asked = [Candidate("a", 9.0, "sparse"), Candidate("b", 8.0, "sparse")]
-    further = [Candidate("c", 7.0, "sparse"), Candidate("b", 6.0, "sparse")]
-    merged = fusion.merge_by_rank([asked, further])
-    # a: 1/61, b: 1/62 + .5/62, c: .5/61
-    assert [(c.chunk_id, c.score) for c in merged] == [
-        ("b", 0.024193548387),
-        ("a", 0.016393442623),
-        ("c", 0.008196721311),
+def test_phrasings_are_joined_by_reciprocal_ranks() -> None:
+    asked = [hit("a", "one"), hit("b", "two"), hit("d", "four")]
+    further = [hit("c", "three"), hit("b", "two")]
+    joined = fusion.join_phrasings([asked, further])
+    # b: 1/62 + 1/62, a and c: 1/61, d: 1/63; b as the best and c as the phrasing's first lead
+    assert [(h.rank, h.chunk_id, h.score, h.found_by) for h in joined] == [
+        (1, "b", 0.032258, (0, 1)),
+        (2, "c", 0.016393, (1,)),
+        (3, "a", 0.016393, (0,)),
+        (4, "d", 0.015873, (0,)),
     ]
-    assert fusion.merge_by_rank([asked, []]) == asked
-    assert fusion.merge_by_rank([[], []]) == []
+    assert [h.chunk_id for h in fusion.join_phrasings([[], further])] == ["c", "b"]
+
+
+def test_each_part_of_a_question_in_two_parts_has_a_place() -> None:
+    both = [hit(f"n{n}", "near both") for n in range(9)]
+    first, second = [hit("one", "one"), *both], [*both[4:], hit("two", "two")]
+    joined = fusion.join_phrasings([both, first, [hit("two", "two"), *second[:-1]]])
+    assert {"one", "two"} <= {h.chunk_id for h in joined[:3]}
+
+
+def test_hits_far_down_a_list_say_nothing_of_the_order() -> None:
+    far = [hit(f"f{n:02}", "far") for n in range(12)]
+    joined = fusion.join_phrasings([far, [hit("g", "near")]])
+    assert [h.chunk_id for h in joined[-2:]] == ["f10", "f11"]
+    assert joined[-1].found_by == () and joined[-1].score == 0.0
 
 
 def test_namespaces_are_interleaved_by_how_much_of_the_question_they_speak_of() -> None:

@@ -69,7 +69,7 @@ def ask(
     def asked(
         server: ChatServer,
         provider: str = "openai",
-        lines: str = "answerer: {provider: llm}\n",
+        lines: str = "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n",
         **more: Any,
     ) -> tuple[QueryResult, dict[str, Any]]:
         name = vary("told", lines + endpoint(server, provider))
@@ -247,7 +247,11 @@ def test_an_empty_answer_was_paid_for(ask: Any) -> None:
 def test_a_call_that_nobody_waited_for_is_counted(ask: Any) -> None:
     over = threading.Event()
     with chat_server(lambda body, number: (over.wait(20), said("late"))[1]) as server:
-        result, _ = ask(server, lines="answerer: {provider: llm, timeout_ms: 1500}\n")
+        result, _ = ask(
+            server,
+            lines="answerer: {provider: llm, timeout_ms: 1500}\n"
+            "query: {rewrite: {enabled: false}}\n",
+        )
         over.set()
     assert (result.usage["calls"], result.usage["failed"], result.flags["generation_failed"]) == (
         1,
@@ -272,7 +276,11 @@ def test_another_wording_of_a_prompt_in_any_folder_is_asked_anew(
     prompt_file(config_folder, "ours/house", "Answer politely.", "{context} {query}")
     library = Library(load_settings({"caches": {"responses": 4}}), store)
     with chat_server(lambda body, number: said(TRUE)) as server:
-        name = vary("told", "answerer: {provider: llm, prompt: ours/house}\n" + endpoint(server))
+        name = vary(
+            "told",
+            "answerer: {provider: llm, prompt: ours/house}\nquery: {rewrite: {enabled: false}}\n"
+            + endpoint(server),
+        )
         asked = lambda: answer(library, QueryRequest(QUESTION, strategy=name))  # noqa: E731
         first, again = asked(), asked()
         assert len(server.requests) == 1
@@ -300,7 +308,8 @@ def test_another_wording_of_the_rerankers_prompt_is_searched_anew(
     prompt_file(config_folder, "rerank/listwise", "Grade well.", "{query} {passages}")
     grades = json.dumps({"grades": [{"id": 1, "grade": 2}, {"id": 2, "grade": 9}]})
     with chat_server(lambda body, number: said(grades)) as server:
-        name = vary("graded", "reranker: {provider: llm, timeout_ms: 20000}\n" + endpoint(server))
+        lines = "query: {rewrite: {enabled: false}}\nreranker: {provider: llm, timeout_ms: 20000}\n"
+        name = vary("graded", lines + endpoint(server))
         asked = lambda: answer(library, QueryRequest(QUESTION, strategy=name))  # noqa: E731
         asked()
         asked()
@@ -319,7 +328,10 @@ def test_what_a_remembered_answer_does_not_prove_is_flagged_again(
     publish({"guide": GUIDE})
     library = Library(load_settings({"caches": {"responses": 4}}), store)
     with chat_server(lambda body, number: said(f"{TRUE} It was 70 MB before. [1]")) as server:
-        name = vary("told", "answerer: {provider: llm}\n" + endpoint(server))
+        name = vary(
+            "told",
+            "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n" + endpoint(server),
+        )
         first, again = (answer(library, QueryRequest(QUESTION, strategy=name)) for _ in range(2))
     library.close()
     assert len(server.requests) == 1 and "70" in first.flags["unsupported"][0]["reason"]

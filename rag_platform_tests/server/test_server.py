@@ -190,7 +190,7 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
             "query",
             {"query": "x", "filter": {}},
             "invalid_arguments",
-            "unknown argument 'filter'; known: query, top_k, filters",
+            "unknown argument 'filter'; known: query, searches, top_k, filters",
         ),
         ("query", {"query": "x", "filters": {"colour": "red"}}, "unknown_filter", "colour"),
         ("query", {"query": "x", "collections": "nope"}, "unknown_namespace", "known: default"),
@@ -407,7 +407,9 @@ def test_a_call_that_nobody_waits_for_ends(shelf: Any, tmp_path: Path, config_fo
             " '', retries: 0}}\n"
         )
         tiny.write_text(
-            tiny.read_text(encoding="utf-8") + "answerer: {provider: llm}\n" + model,
+            tiny.read_text(encoding="utf-8")
+            + "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n"
+            + model,
             encoding="utf-8",
         )
         library = shelf.library()

@@ -56,6 +56,7 @@ def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str
     config = strategy or str(trace["strategy_config_id"])
     values = {name: value for name, value in request.items() if name in _FIELDS}
     values["namespaces"] = tuple(values.get("namespaces") or ())
+    values["searches"] = tuple(values.get("searches") or ())
     again = answer(library, QueryRequest(**{**values, "release_id": asked, "strategy": config}))
     before = tuple(recorded["ranked_chunk_ids"])
     after = tuple(hit.chunk_id for hit in again.hits)

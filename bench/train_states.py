@@ -1,0 +1,127 @@
+"""Fits what `rag_platform/answering/states.py` decides by, and writes its coefficients.
+
+    python bench/answers.py --half tuned --keep HOME --results question.jsonl
+    python bench/answers.py --half tuned --keep HOME --results searches.jsonl --searches
+    python bench/train_states.py question.jsonl searches.jsonl
+
+A logistic regression with a ridge penalty over standardised signals, by Newton's method; what
+it learns is whether the evidence is among the first three hits. The thresholds are quantiles of
+the probabilities that five-fold cross-validation gives: so many of the unanswerable questions stay
+below `answered`, so few of the answerable ones below `closest`. Only the tuned half is read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import answers
+import numpy as np
+import yaml
+
+from rag_platform.ir import Json
+
+TARGET = Path(answers.REPOSITORY / "rag_platform" / "answering" / "states.yaml")
+PENALTY = 5.0
+FOLDS, SEED = 5, 7
+KEPT_BACK = 0.9  # unanswerable questions that are not to be told `answered`
+MOST_NOTHING = 0.3  # the probability above which a question is never told `nothing_found`
+LEFT_OUT = {"question": 0.04, "searches": 0.01}  # answerable ones that may be told `nothing_found`
+HEAD = """\
+# How `states.py` decides between answered, closest and nothing_found.
+# Written by bench/train_states.py; do not edit. Weights are of standardised signals:
+# (signal - mean) / deviation. answered, closest: the probabilities from which a state holds.
+"""
+Array = Any
+
+
+def fit(values: Array, found: Array) -> Array:
+    """The intercept and the weights."""
+    rows = np.c_[np.ones(len(values)), values]
+    weights = np.zeros(rows.shape[1])
+    penalty = np.eye(len(weights)) * PENALTY
+    penalty[0, 0] = 0
+    for _ in range(50):
+        p = 1 / (1 + np.exp(-rows @ weights))
+        slope = rows.T @ (p - found) + penalty @ weights
+        weights -= np.linalg.solve((rows.T * (p * (1 - p))) @ rows + penalty, slope)
+    return weights
+
+
+def standardise(
+    raw: list[Json], names: list[str]
+) -> tuple[Array, dict[str, float], dict[str, float]]:
+    """(the signals, a missing one 0; their means; their deviations)."""
+    table = np.array([[np.nan if row[n] is None else row[n] for n in names] for row in raw], float)
+    means, deviations = np.nanmean(table, axis=0), np.nanstd(table, axis=0)
+    deviations[deviations == 0] = 1.0
+    return (
+        np.nan_to_num((table - means) / deviations),
+        dict(zip(names, map(float, means), strict=True)),
+        dict(zip(names, map(float, deviations), strict=True)),
+    )
+
+
+def train(results: list[Json], rows: list[Json], left_out: float) -> Json:
+    """The model of one way to ask."""
+    names = list(results[0]["signals"])
+    values, means, deviations = standardise([row["signals"] for row in results], names)
+    found = np.array([float((row["rank"] or 99) <= answers.FOUND_IN) for row in rows])
+    answerable = np.array([row["answerable"] for row in rows])
+    order = np.random.default_rng(SEED).permutation(len(rows))
+    sure = np.zeros(len(rows))
+    for fold in range(FOLDS):
+        inside = order[fold::FOLDS]
+        others = np.setdiff1d(order, inside)
+        weights = fit(values[others], found[others])
+        sure[inside] = 1 / (1 + np.exp(-weights[0] - values[inside] @ weights[1:]))
+    weights = fit(values, found)
+
+    def short(pairs: dict[str, float]) -> dict[str, float]:
+        return {name: round(value, 4) for name, value in pairs.items()}
+
+    return {
+        "intercept": round(float(weights[0]), 4),
+        "means": short(means),
+        "deviations": short(deviations),
+        "weights": short(dict(zip(names, map(float, weights[1:]), strict=True))),
+        "answered": round(float(np.quantile(sure[~answerable], KEPT_BACK)), 3),
+        "closest": round(min(MOST_NOTHING, float(np.quantile(sure[answerable], left_out))), 3),
+    }
+
+
+def main() -> None:
+    """Read, fit, write."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("question", type=Path, help="results of the questions alone")
+    parser.add_argument("searches", type=Path, help="results with the search phrasings")
+    parser.add_argument("--material", type=Path, default=answers.MATERIAL)
+    given = parser.parse_args()
+    folder = given.material / "questions"
+    judge = answers.load_judge(folder)
+    known = {}
+    for part in answers.load_questions(folder, judge, "tuned"):
+        known.update(part)
+    models = {}
+    for name in ("question", "searches"):
+        results = answers.read_lines(getattr(given, name))
+        if other := [row["id"] for row in results if row["id"] not in known]:
+            parser.error(f"{other[0]} is no question of the tuned half; run with --half tuned")
+        rows = answers.judge_results(judge, known, results)
+        models[name] = train(results, rows, LEFT_OUT[name])
+    data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl")))
+    trained_on = {
+        "questions": len(results),
+        "half": "tuned",
+        "sha256": hashlib.sha256(data).hexdigest(),
+    }
+    text = yaml.safe_dump({"trained_on": trained_on, "models": models}, sort_keys=False)
+    TARGET.write_text(HEAD + text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What one search tells of whether the library holds what was asked for, apart from its hits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean, pstdev
+
+from rag_platform.ir import Candidate, QueryIR
+from rag_platform.protocols import LexicalReader
+from rag_platform.providers.term_analysis import idf
+from rag_platform.query.analysis import subject_of
+from rag_platform.retrieval.constants import MARGIN_RANK, MIN_STANDING_POOL
+from rag_platform.retrieval.retrievers import Retrieved
+from rag_platform.text.scripts import is_wide
+from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
+
+
+@dataclass(frozen=True, slots=True)
+class WeighedWord:
+    """A word of a search, and how rare it is in the library."""
+
+    word: Word
+    weight: float
+    absent: bool | None  # no text of the library holds it; None: not known
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSignals:
+    """The signals of one search, of the question or of a phrasing; None where there is nothing to
+    tell them by.
+    """
+
+    # score of the best sparse candidate over the rarity of all words together
+    sparse_reach: float | None
+    # how far the best sparse candidate stands above the tenth, as a share of its score
+    sparse_margin: float | None
+    # the best cosine, in deviations from the mean of the candidates
+    dense_standing: float | None
+    words: tuple[WeighedWord, ...]
+    terms: QuestionTerms
+    wide: bool  # in Chinese, Japanese or Korean
+
+    @property
+    def words_absent(self) -> float | None:
+        """The share of the words, by rarity, that no text of the library holds."""
+        total = sum(item.weight for item in self.words if item.absent is not None)
+        return sum(item.weight for item in self.words if item.absent) / total if total else None
+
+    def words_found(self, texts: Sequence[str]) -> float | None:
+        """The share of the words, by rarity, in the text that holds most of them."""
+        total = sum(item.weight for item in self.words)
+        if not total:
+            return None
+        held = [self.terms.find_in(text) for text in texts]
+        found = [sum(w.weight * w.word.share_in(terms) for w in self.words) for terms in held]
+        return max(found, default=0.0) / total
+
+
+def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieved) -> SearchSignals:
+    """The signals of what was found for a query. Without a word index its words weigh
+    alike.
+    """
+    subject = subject_of(query)
+    reach = margin = None
+    if index is not None and "sparse" in found.ran:
+        words = _weigh_words(index, subject)
+        best = found.sparse[0].score if found.sparse else 0.0
+        total = sum(item.weight for item in words)
+        reach = best / total if total else None
+        if len(found.sparse) > 1:
+            margin = (best - found.sparse[:MARGIN_RANK][-1].score) / best
+    else:
+        words = tuple(WeighedWord(word, 1.0, None) for word in question_words(subject))
+    return SearchSignals(
+        reach, margin, _standing(found.dense), words, question_terms(subject), is_wide(subject)
+    )
+
+
+def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
+    count = index.count()
+    weighed = []
+    for word in question_words(text):
+        held = min(index.holding(part) for part in word.parts)
+        weighed.append(WeighedWord(word, idf(count, held), held == 0))
+    return tuple(weighed)
+
+
+def _standing(dense: Sequence[Candidate]) -> float | None:
+    scores = [candidate.score for candidate in dense]
+    if len(scores) < MIN_STANDING_POOL:
+        return None
+    deviation = pstdev(scores)
+    return (scores[0] - fmean(scores)) / deviation if deviation > 0 else None

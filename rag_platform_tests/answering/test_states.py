@@ -1,0 +1,117 @@
+"""Answered, closest or nothing found: the signals, the probability, the states and their words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rag_platform.answering import states
+from rag_platform.answering.engine import answer
+from rag_platform.answering.states import Signals, decide, probability
+from rag_platform.api.envelopes import fit_query
+from rag_platform.ir import QueryRequest
+from rag_platform.observability import trace_reader
+from rag_platform.retrieval.library import Library
+from rag_platform.storage.store import Store
+from rag_platform_tests.published import GUIDE, HANDBOOK
+
+MODELS = yaml.safe_load(Path(states.__file__).with_name("states.yaml").read_text(encoding="utf-8"))
+USUAL = {"intercept": 0.0, "means": {"words_found": 0.5}, "deviations": {"words_found": 0.25}}
+
+
+@pytest.fixture
+def guide(publish: Any) -> None:
+    publish({"guide": GUIDE, "handbook": HANDBOOK})
+
+
+def test_the_probability_is_that_of_a_logistic_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = states._Model(**USUAL, weights={"words_found": 1.0}, answered=0.7, closest=0.3)
+    monkeypatch.setattr(states, "_load_models", lambda: {"question": model})
+    # 1 / (1 + e^-z) at z = 0, 2 and -2
+    found = [probability(Signals(words_found=share), phrased=False) for share in (0.5, 1.0, 0.0)]
+    assert found == [0.5, 0.881, 0.119]
+    assert probability(Signals(), phrased=False) == 0.5  # a signal that is not there
+    assert [decide(sure, phrased=False) for sure in (0.7, 0.69, 0.3, 0.29)] == [
+        "answered",
+        "closest",
+        "closest",
+        "nothing_found",
+    ]
+    assert decide(0.5, phrased=False, least=0.5) == "answered"
+    assert decide(0.3, phrased=False, reads=True) == "answered"
+    assert decide(0.29, phrased=False, reads=True) == "nothing_found"
+
+
+def test_the_shipped_coefficients_say_what_they_were_fitted_on() -> None:
+    assert MODELS["trained_on"]["half"] == "tuned"
+    assert len(MODELS["trained_on"]["sha256"]) == 64
+    for model in MODELS["models"].values():
+        assert set(model["weights"]) == set(model["means"]) == set(Signals.__dataclass_fields__)
+        assert min(model["deviations"].values()) > 0
+        assert 0 < model["closest"] < model["answered"] < 1
+        assert model["weights"]["words_found"] > 0
+
+
+def test_a_question_in_the_words_of_a_passage_is_answered(
+    guide: None, library: Library, store: Store
+) -> None:
+    result = answer(library, QueryRequest("What is the maximum upload size?"))
+    assert (result.state, result.answered) == ("answered", True)
+    assert result.signals["words_found"] == 1.0 and result.signals["words_absent"] == 0.0
+    data = fit_query(result)[0]
+    assert (data["state"], data["answered"]) == ("answered", True)
+    attrs = trace_reader.show(store.logs_dir, result.trace_id)["attrs"]
+    assert attrs["signals"] == result.signals and attrs["flags"]["state"] == "answered"
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("How large may the files of pancakes be?", "This may not be the answer."),
+        ("煎饼的最大直径和最佳厚度是多少厘米？", "这可能不是答案。"),
+    ],
+)
+def test_what_may_not_answer_is_quoted_and_marked(
+    text: str, statement: str, guide: None, library: Library
+) -> None:
+    result = answer(library, QueryRequest(text))
+    assert (result.state, result.answered) == ("closest", False)
+    assert 0.2 < result.signals["words_absent"] < 1.0
+    assert result.answer_markdown.startswith(statement) and result.citations
+    assert statement in fit_query(result, detail="brief")[0]["markdown"]
+
+
+@pytest.mark.parametrize(
+    ("text", "statement"),
+    [
+        ("Wer gewann das Endspiel?", "The library seems to hold nothing on this."),
+        ("谁赢得了决赛？", "资料库中似乎没有相关内容。"),
+    ],
+)
+def test_what_the_library_does_not_hold_is_told_and_the_passages_are_given(
+    text: str, statement: str, guide: None, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(states, "probability", lambda signals, *, phrased: 0.01)
+    result = answer(library, QueryRequest(text))
+    assert (result.state, result.answered) == ("nothing_found", False)
+    assert result.answer_markdown.startswith(statement)
+    assert result.hits and len(fit_query(result)[0]["results"]) == len(result.hits)
+
+
+def test_phrasings_are_what_the_signals_go_by(guide: None, library: Library) -> None:
+    asked = "Why does my big video never arrive?"
+    alone = answer(library, QueryRequest(asked))
+    phrased = answer(library, QueryRequest(asked, searches=("maximum upload size",)))
+    assert alone.state != "answered" and phrased.state == "answered"
+    assert phrased.signals["words_found"] == 1.0
+    assert "The maximum upload size is 50 MB." in phrased.answer_markdown
+
+
+def test_a_caller_may_set_the_threshold(guide: None, vary: Any, library: Library) -> None:
+    strict = vary("strict", "answerer: {provider: extractive, min_confidence: 0.99}\n")
+    result = answer(library, QueryRequest("What is the maximum upload size?", strategy=strict))
+    assert (result.state, result.confidence < 0.99) == ("closest", True)
+    assert "The maximum upload size is 50 MB." in result.answer_markdown

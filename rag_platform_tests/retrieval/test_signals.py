@@ -1,0 +1,66 @@
+"""The signals of one search, by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import Limits
+from rag_platform.ir import Candidate, QueryRequest
+from rag_platform.query.analysis import without_rules
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.retrievers import Retrieved
+from rag_platform.retrieval.signals import measure_signals
+from rag_platform_tests.published import GUIDE
+
+QUERY = without_rules("upload limit", Limits())
+
+
+def listed(*scores: float) -> list[Candidate]:
+    return [Candidate(str(n), score, "dense") for n, score in enumerate(scores)]
+
+
+def test_without_a_word_index_words_weigh_alike_and_none_is_called_absent() -> None:
+    found = Retrieved(dense=listed(*([1.0] + [0.0] * 9)), ran=("dense",), mode="dense")
+    signals = measure_signals(None, QUERY, found)
+    assert (signals.sparse_reach, signals.sparse_margin, signals.words_absent) == (None, None, None)
+    # mean .1 and deviation .3 of one 1 and nine 0
+    assert signals.dense_standing == pytest.approx(3.0)
+    assert signals.words_found(["The upload takes long."]) == 0.5
+    assert signals.words_found(["The upload takes long.", "A limit of uploads."]) == 1.0
+    assert signals.words_found([]) == 0.0
+
+
+def test_too_few_or_equal_cosines_have_no_standing() -> None:
+    few = Retrieved(dense=listed(0.9, 0.1), ran=("dense",), mode="dense")
+    equal = Retrieved(dense=listed(*[0.5] * 10), ran=("dense",), mode="dense")
+    assert [measure_signals(None, QUERY, found).dense_standing for found in (few, equal)] == [
+        None,
+        None,
+    ]
+
+
+def test_the_margin_and_the_rarity_of_absent_words(publish: Any, library: Library) -> None:
+    publish({"guide": GUIDE})
+    with library.lease("default") as lease:
+        found = Retrieved(sparse=listed(4.0, 3.0, 1.0), ran=("sparse",), mode="sparse")
+        signals = measure_signals(
+            lease.release.lexical, without_rules("upload pancakes", Limits()), found
+        )
+    assert signals.sparse_margin == 0.75
+    held, absent = signals.words
+    assert (held.absent, absent.absent) == (False, True) and absent.weight > held.weight
+    total = held.weight + absent.weight
+    assert signals.words_absent == pytest.approx(absent.weight / total)
+    assert signals.sparse_reach == pytest.approx(4.0 / total)
+
+
+def test_a_question_in_another_script_is_not_judged_by_its_words(
+    publish: Any, library: Library
+) -> None:
+    publish({"guide": GUIDE})
+    result = answer(library, QueryRequest("上传文件的最大限制是多少？"))
+    assert result.hits and result.signals["words_found"] is None
+    assert result.signals["words_absent"] is None
