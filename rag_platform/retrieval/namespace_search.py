@@ -81,7 +81,9 @@ def search(s: SearchContext) -> Found:
     """
     query, plan, mode, top_k = _prepare(s)
     if s.request.context_chunks:
-        given = Ranking(tuple(ranking.read_given(s)), "none", 1, None)
+        # nothing was searched, so only the words tell whether the chunks hold the answer
+        words = measure_signals(None, query, Retrieved())
+        given = Ranking(tuple(ranking.read_given(s)), "none", 1, None, (words,))
         return Found(s.lease, s.strategy, query, plan, top_k, None, s, *given)
     key = _cache_key(s, query, mode, top_k)
     remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)

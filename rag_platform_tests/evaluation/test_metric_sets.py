@@ -134,7 +134,7 @@ def test_a_run_keeps_what_each_stage_made(read_only_shelf: Shelf, results: Resul
     assert {**told, "metrics": dict((m["name"], m["value"]) for m in told["metrics"])} == {
         "eval_run_id": run.run_id, "case_id": "port", "dataset_id": "small",
         "metric_set_id": "retrieval@2+answers@2+citations@1", "judge_profile_id": "",
-        "metrics": port.metrics,
+        "expected_documents": ["ports.md"], "metrics": port.metrics,
     }  # fmt: skip
 
 

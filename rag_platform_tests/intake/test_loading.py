@@ -23,7 +23,6 @@ from rag_platform.config.settings import (
     load_strategy,
 )
 from rag_platform.errors import ConfigError, DocumentError
-from rag_platform.intake import isolation
 from rag_platform.intake import isolation as child_pool
 from rag_platform.intake.loading import choose, load, loader_of_name, options_with_limits, sniff
 from rag_platform.loaders.pdf.mupdf import PdfLoader
@@ -231,10 +230,10 @@ def test_a_child_that_is_killed_costs_its_pages_nothing_but_a_warning(fast, tmp_
     killed: list[int] = []
 
     def kill_once(done: int, total: int) -> None:
-        busy = [child for child in isolation.running() if child not in killed]
-        if done == 1 and busy:
-            killed.append(busy[0])
-            os.kill(busy[0], signal.SIGKILL)
+        pool = child_pool.pool()
+        if done == 1:  # other tests may have left children that wait
+            killed.append(next(child.process.pid for child in pool.all if child not in pool.free))
+            os.kill(killed[0], signal.SIGKILL)
 
     big = write_pages(tmp_path / "big.pdf", 1000)
     facts = load(big, "big.pdf", "pdf", fast, Limits(pdf_window_pages=1000), kill_once)
