@@ -40,10 +40,10 @@ EVENT_KINDS = frozenset(
     ingest.chunk_stats ocr.generated caption.generated ingest.embedding_batch
     ingest.upsert_result ingest.document_failed ingest.low_quality query.normalized
     retrieval.plan retrieval.named retrieval.candidates retrieval.joined fusion.ranked
-    filter.applied rerank.ranked context.final generation.prompt generation.summary response.envelope
-    query.fallback summary.written summary.fallback release.published release.rolled_back
-    release.opened gate.verdict judge.score document.deleted garbage.collected model.call
-    stage.error
+    filter.applied rerank.ranked context.final generation.prompt generation.summary
+    response.envelope query.fallback summary.written summary.fallback release.published
+    release.rolled_back release.opened gate.verdict judge.score document.deleted
+    garbage.collected model.call stage.error
     """.split()
 )
 UNKNOWN_EVENT = "event.unknown"
