@@ -93,8 +93,9 @@ MAX_UNCITED: Final = 0.2
 # --- signals of a search --------------------------------------------------------------------------
 # the sparse candidate above which the best one's margin is told; chosen by hand
 MARGIN_RANK: Final = 10
-# dense candidates below which the standing of the best says nothing; chosen by hand
-MIN_STANDING_POOL: Final = 10
+# dense candidates below which the standing of the best is no figure to compare: the model of states
+# was trained on pools of 50 and more, and the best of few stands lower; chosen by hand
+MIN_STANDING_POOL: Final = 40
 
 # --- caches and preloading ------------------------------------------------------------------------
 # releases beside the published ones that stay open; chosen by hand

@@ -23,10 +23,10 @@ def listed(*scores: float) -> list[Candidate]:
 
 
 def test_without_a_word_index_words_weigh_alike_and_none_is_called_absent() -> None:
-    found = Retrieved(dense=listed(*([1.0] + [0.0] * 9)), ran=("dense",), mode="dense")
+    found = Retrieved(dense=listed(*([1.0] * 4 + [0.0] * 36)), ran=("dense",), mode="dense")
     signals = measure_signals(None, QUERY, found)
     assert (signals.sparse_reach, signals.sparse_margin, signals.words_absent) == (None, None, None)
-    # mean .1 and deviation .3 of one 1 and nine 0
+    # mean .1 and deviation .3 of four 1 and thirty-six 0
     assert signals.dense_standing == pytest.approx(3.0)
     assert signals.words_found(["The upload takes long."]) == 0.5
     assert signals.words_found(["The upload takes long.", "A limit of uploads."]) == 1.0
@@ -34,8 +34,8 @@ def test_without_a_word_index_words_weigh_alike_and_none_is_called_absent() -> N
 
 
 def test_too_few_or_equal_cosines_have_no_standing() -> None:
-    few = Retrieved(dense=listed(0.9, 0.1), ran=("dense",), mode="dense")
-    equal = Retrieved(dense=listed(*[0.5] * 10), ran=("dense",), mode="dense")
+    few = Retrieved(dense=listed(0.9, *[0.1] * 38), ran=("dense",), mode="dense")
+    equal = Retrieved(dense=listed(*[0.5] * 40), ran=("dense",), mode="dense")
     assert [measure_signals(None, QUERY, found).dense_standing for found in (few, equal)] == [
         None,
         None,
