@@ -15,7 +15,7 @@ from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.reporting.charts import draw_metrics, embed_png
-from rag_platform.evaluation.reporting.reports import run_markdown
+from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.evaluation.sources import open_dataset
@@ -32,7 +32,6 @@ from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 
 _SETTINGS = load_settings()
-_HEADLINES = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
 _NONE = "no dataset"  # a partition definition holds at least one key
 
 Metadata = dict[str, str | int | float | dg.MarkdownMetadataValue]
@@ -221,7 +220,7 @@ def _compare(context: Context, platform: Platform, target: str, store: ResultSto
         "report": dg.MetadataValue.md(comparison_markdown(found)),
         **{
             f"{metric} of {name}": float(run.aggregates[metric]["value"])
-            for metric in _HEADLINES
+            for metric in LEADING
             for name, run in ordered.items()
             if metric in run.aggregates
         },

@@ -17,13 +17,13 @@ from typing import Any
 
 from rag_platform.config import prompts
 from rag_platform.config.settings import DESCRIBE_FIELDS, DescribeConfig, fingerprint
-from rag_platform.errors import ProviderError, RagError, SchemaVersionError
+from rag_platform.errors import ProviderError, RagError
 from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.registry import build, provider_version
-from rag_platform.storage.sqlite_files import connect, writable
+from rag_platform.storage.sqlite_files import connect_versioned
 
 SCHEMA_VERSION = 1
 MAX_CHARS = 8000  # of a passage; only a very long table row is longer
@@ -250,21 +250,13 @@ class _Cache:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._db = connect(path, timeout=60)
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
-            self._db.close()
-            raise SchemaVersionError(
-                f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or"
-                " delete the cache"
-            )
-        if version == SCHEMA_VERSION and not writable(path):
-            return
-        self._db.execute(
+        self._db, _ = connect_versioned(
+            path,
+            SCHEMA_VERSION,
             "CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL,"
-            " model TEXT NOT NULL)"
+            " model TEXT NOT NULL)",
+            remedy=", or delete the cache",
         )
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def get(self, keys: Iterable[str]) -> dict[str, str]:
         sql = "SELECT key, answer FROM descriptions WHERE key IN (SELECT value FROM json_each(?))"

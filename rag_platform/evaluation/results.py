@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import NotFoundError, SchemaVersionError
+from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.metrics import bootstrap, percentiles
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import parse_json
-from rag_platform.storage.sqlite_files import connect, transaction
+from rag_platform.storage.sqlite_files import connect_versioned, transaction
 
 SCHEMA_VERSION = 1
 _SCHEMA = """
@@ -112,15 +112,8 @@ class ResultStore:
         if create:
             self._path.parent.mkdir(parents=True, exist_ok=True)
         there = create or self._path.is_file()
-        self._db = connect(self._path if there else Path(":memory:"), timeout=60)
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, SCHEMA_VERSION):
-            self._db.close()
-            raise SchemaVersionError(
-                f"{self._path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade"
-            )
-        self._db.executescript(_SCHEMA)
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+        path = self._path if there else Path(":memory:")
+        self._db, _ = connect_versioned(path, SCHEMA_VERSION, _SCHEMA)
 
     def close(self) -> None:
         """Close the database."""

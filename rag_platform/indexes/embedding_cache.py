@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.errors import IntegrityError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.joined import join_vectors
-from rag_platform.storage.sqlite_files import connect, transaction, writable
+from rag_platform.storage.sqlite_files import connect_versioned, transaction
 
 SCHEMA_VERSION = 1
 Space = tuple[str, str, str]  # embedder id, embedder version, text_norm_profile_id
@@ -27,35 +27,25 @@ def parts_of(info: EmbedderInfo) -> list[EmbedderInfo]:
     return [EmbedderInfo(part.embedder_id, part.version, part.dim) for part in info.parts] or [info]
 
 
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT NULL,
+    embedder_version TEXT NOT NULL, text_norm_profile_id TEXT NOT NULL, dim INTEGER NOT NULL,
+    bytes_per_second REAL, UNIQUE (embedder_id, embedder_version, text_norm_profile_id));
+CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT NOT NULL,
+    vector BLOB NOT NULL, PRIMARY KEY (space_id, content_hash));
+"""
+
+
 class EmbeddingCache:
     """Vectors by content hash, embedder and normalisation; safe between threads and processes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._db = connect(path, timeout=60)
+        self._db, self._read_only = connect_versioned(
+            path, SCHEMA_VERSION, _SCHEMA, remedy=", or delete the cache"
+        )
         self._db.execute("PRAGMA synchronous=NORMAL")
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
-            self._db.close()
-            raise SchemaVersionError(
-                f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or"
-                " delete the cache"
-            )
-        self._read_only = version == SCHEMA_VERSION and not writable(path)
-        if self._read_only:
-            return
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS spaces (space_id INTEGER PRIMARY KEY, embedder_id TEXT NOT"
-            " NULL, embedder_version TEXT NOT NULL, text_norm_profile_id TEXT NOT NULL, dim INTEGER"
-            " NOT NULL, bytes_per_second REAL, UNIQUE (embedder_id, embedder_version,"
-            " text_norm_profile_id))"
-        )
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS embeddings (space_id INTEGER NOT NULL, content_hash TEXT"
-            " NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (space_id, content_hash))"
-        )
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def close(self) -> None:
         """Close the database; later statements raise sqlite3.ProgrammingError."""

@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rag_platform.errors import SchemaVersionError
+
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
 _COPIES = 5  # a database that is written just now is copied so often before that is given up
 Stamp = tuple[tuple[int, int, int], ...]
@@ -82,6 +84,26 @@ def transaction(db: sqlite3.Connection, path: Path) -> Iterator[None]:
         if db.in_transaction:  # a full disk may have ended it already
             db.execute("ROLLBACK")
         raise
+
+
+def connect_versioned(
+    path: Path, version: int, schema: str, *, remedy: str = ""
+) -> tuple[sqlite3.Connection, bool]:
+    """A connection as of `connect`, its tables made by `schema` where they are missing, and whether
+    it only reads. Raises SchemaVersionError for a file of another version; `remedy` ends its text.
+    """
+    db = connect(path, timeout=60)
+    (found,) = db.execute("PRAGMA user_version").fetchone()
+    if found not in (0, version):
+        db.close()
+        raise SchemaVersionError(
+            f"{path} has schema {found}, this program reads {version}; upgrade{remedy}"
+        )
+    if found == version and not writable(path):
+        return db, True
+    db.executescript(schema)
+    db.execute(f"PRAGMA user_version={version}")
+    return db, False
 
 
 class ReadOnlyFile:

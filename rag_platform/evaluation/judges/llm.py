@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 
 from rag_platform.config import prompts
 from rag_platform.config.settings import fingerprint
-from rag_platform.errors import ProviderError, SchemaVersionError
+from rag_platform.errors import ProviderError
 from rag_platform.evaluation.measuring import Score
 from rag_platform.ir import Json
 from rag_platform.protocols import LLM
 from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
 from rag_platform.registry import build, provider_version, takes
-from rag_platform.storage.sqlite_files import connect
+from rag_platform.storage.sqlite_files import connect_versioned
 from rag_platform.traits import Traits
 
 _PROMPTS = {
@@ -161,18 +161,12 @@ class _Scores:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._db = connect(path, timeout=60)
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, SCHEMA_VERSION):
-            self._db.close()
-            raise SchemaVersionError(
-                f"{path} has schema {version}, this program reads {SCHEMA_VERSION}; upgrade, or"
-                " delete the cache"
-            )
-        self._db.execute(
-            "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, score REAL NOT NULL)"
+        self._db, _ = connect_versioned(
+            path,
+            SCHEMA_VERSION,
+            "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, score REAL NOT NULL)",
+            remedy=", or delete the cache",
         )
-        self._db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
     def get(self, key: str) -> float | None:
         with self._lock:

@@ -9,7 +9,7 @@ from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
 from rag_platform.evaluation.results import CaseResult, EvalRun
 
 _MOST_CASES = 20
-_LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
+LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
 
 
 def list_markdown(runs: Sequence[EvalRun]) -> str:
@@ -101,15 +101,13 @@ def _group_lines(run: EvalRun) -> list[str]:
     rows = []
     for kind, members in run.figures.get("groups", {}).items():
         for member, metrics in members.items() if len(members) > 1 else ():
-            cells = [
-                f"{metrics[name]['value']:.3f}" if name in metrics else "" for name in _LEADING
-            ]
+            cells = [f"{metrics[name]['value']:.3f}" if name in metrics else "" for name in LEADING]
             cases = max((item["cases"] for item in metrics.values()), default=0)
             rows.append(f"| {kind} {member} | {' | '.join(cells)} | {cases} |")
     if not rows:
         return []
-    names = " | ".join(name.rpartition(".")[2] for name in _LEADING)
-    return ["", f"| by | {names} | cases |", f"|---|{'---|' * len(_LEADING)}---|", *rows]
+    names = " | ".join(name.rpartition(".")[2] for name in LEADING)
+    return ["", f"| by | {names} | cases |", f"|---|{'---|' * len(LEADING)}---|", *rows]
 
 
 def compare_markdown(found: Comparison) -> str:
@@ -151,7 +149,7 @@ def _headline(run: EvalRun) -> str:
         return run.status
     return ", ".join(
         f"{name.rpartition('.')[2]} {run.aggregates[name]['value']:.3f}"
-        for name in _LEADING
+        for name in LEADING
         if name in run.aggregates
     )
 
