@@ -194,7 +194,7 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                     number += 1
                     began, clock = time.monotonic(), time.perf_counter()
                     arguments = {"query": texts[number % len(texts)], "top_k": 10}
-                    result = await client.call_tool("library.query", arguments)
+                    result = await client.call_tool("library_query", arguments)
                     seconds = time.perf_counter() - clock
                     said = result.structured_content or {}
                     if result.is_error or not said.get("ok"):

@@ -306,7 +306,7 @@ def test_a_served_library_moves_to_a_new_release_without_a_restart(shared_desk: 
 
     async def ask(client: Client) -> Any:
         return (
-            await client.call_tool("library.query", {"query": "badge 4711", "mode": "sparse"})
+            await client.call_tool("library_query", {"query": "badge 4711", "mode": "sparse"})
         ).structured_content["data"]
 
     async def session() -> tuple[list[str], dict[str, Any], int]:

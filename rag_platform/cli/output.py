@@ -62,8 +62,10 @@ class Context:
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
     def namespace(self, given: str | None) -> str:
-        """The namespace given, or the default one."""
-        return given or self.settings.default_namespace
+        """The namespace given, or the one that a call without a name means."""
+        from rag_platform.retrieval.namespaces import choose_namespace
+
+        return given or choose_namespace(self.library)
 
 
 Command = Callable[..., Json]
@@ -158,7 +160,7 @@ def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
 namespace_option = click.option(
     "--namespace",
     metavar="NAME",
-    help="The library; by default that of settings.yaml.",
+    help="The library; by default that of settings.yaml, or the only one.",
 )
 wait_option = click.option(
     "--wait",

@@ -97,7 +97,8 @@ def ingest(
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()
-    name = context.namespace(namespace)
+    new = namespace or (context.settings.default_namespace if inputs else None)
+    name = context.namespace(new)
     check_namespace(name)
     workspace = context.root.workspace(name, strategy)
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)

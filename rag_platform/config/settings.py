@@ -134,7 +134,7 @@ class ServerSettings(Section):
     """How the MCP server presents itself."""
 
     name: str = "rag-platform"
-    underscore_tool_names: bool = False
+    underscore_tool_names: bool = True
     result_tokens: int = 8000
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
@@ -168,6 +168,7 @@ class Settings(Section):
 
     schema_version: Literal[1] = 1
     home: Path = Path("data")
+    # where it is named, a call without a name means it; else whatever is published
     default_namespace: str = "default"
     default_strategy: str = "default"
     strategies_dir: Path | None = None  # None: `strategies` beside settings.yaml

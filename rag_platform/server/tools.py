@@ -40,9 +40,9 @@ from rag_platform.ir import Json, QueryRequest
 from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.query.constants import MAX_SEARCHES
-from rag_platform.query.filters import Scope
 from rag_platform.retrieval.constants import MAX_TOP_K
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespace, choose_namespaces
 from rag_platform.server.worker_pool import Answer, SharedQuestions
 
 Absent = SkipJsonSchema[None]
@@ -125,10 +125,11 @@ class LibraryTool:
             checked = self._check(arguments)
             with tracing.for_request(request_id):
                 data, trace_id, warnings = self._run(checked, request_id)
-            return envelope(data, trace_id, without_paths(warnings))
+            return _address_assistant(envelope(data, trace_id, without_paths(warnings)))
         except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)
             trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
-            return failure(error, trace_id or self._trace_failure(error, request_id))
+            trace_id = trace_id or self._trace_failure(error, request_id)
+            return _address_assistant(failure(error, trace_id))
 
     def _check(self, arguments: dict[str, Any]) -> Arguments:
         """The arguments as the function takes them. Raises InputError naming the argument, the rule
@@ -159,6 +160,15 @@ class LibraryTool:
             with tracing.span(f"tool.{self.definition.name}") as span:
                 span.fail(error)
             return trace.trace_id
+
+
+def _address_assistant(answered: Json) -> Json:
+    """The envelope, whose error says who can run the commands that it names: an assistant has no
+    shell.
+    """
+    if (error := answered["error"]) and "`rag " in error["message"]:
+        error["message"] += "; `rag` is run in a terminal: ask the user to"
+    return answered
 
 
 def output_schema(data: Any) -> dict[str, Any]:
@@ -402,7 +412,7 @@ class StatusArguments(Arguments):
 
 
 def tool_name(settings: ServerSettings, name: str) -> str:
-    """The public name of a tool: with a dot or, for clients that refuse it, with an underscore."""
+    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
     return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
 
 
@@ -468,8 +478,8 @@ def tools(
 
 
 def namespace_of(library: Library, collections: str | list[str] | None) -> str:
-    """The one namespace a call names, or the default one. Raises InputError for more than one."""
-    return Scope(_names(collections)).namespace(library.settings.default_namespace)
+    """The one namespace that a call reads. Raises InputError where that is not clear."""
+    return choose_namespace(library, _names(collections))
 
 
 def _names(collections: str | list[str] | None) -> tuple[str, ...]:
@@ -478,10 +488,10 @@ def _names(collections: str | list[str] | None) -> tuple[str, ...]:
 
 def query_request(library: Library, arguments: QueryArguments) -> QueryRequest:
     """The question as the engine takes it."""
-    names = tuple(dict.fromkeys(_names(arguments.collections)))
+    names = choose_namespaces(library, _names(arguments.collections))
     return QueryRequest(
         arguments.query,
-        names[0] if names else library.settings.default_namespace,
+        names[0],
         arguments.top_k,
         arguments.mode,
         arguments.filters or {},
