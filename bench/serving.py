@@ -208,7 +208,11 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                         continue
                     hits = said["data"]["results"]
                     found = tuple(
-                        (hit["chunk_id"], hit["citation"]["version_id"], hit["citation"]["doc_id"])
+                        (
+                            hit["uri"].removeprefix("chunk://"),
+                            said["data"]["documents"][hit["doc_id"]]["version_id"],
+                            hit["doc_id"],
+                        )
                         for hit in hits
                     )
                     fallen = (

@@ -8,6 +8,7 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import click
 
@@ -24,6 +25,7 @@ from rag_platform.cli import (
     writing,
 )
 from rag_platform.cli.output import Context, answers
+from rag_platform.cli.serving import allow_options, allowing
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
@@ -68,11 +70,12 @@ for command in (
 
 
 @main.command()
-def serve() -> None:
+@allow_options
+def serve(allow: str | None, roots: tuple[Path, ...]) -> None:
     """Answer over MCP on standard input and output."""
     from rag_platform.server.app import serve_stdio
 
-    serve_stdio(load_settings())
+    serve_stdio(allowing(load_settings(), allow, roots))
 
 
 @main.command()
