@@ -21,6 +21,7 @@ from rag_platform.cli import (
     maintenance,
     reading,
     releases,
+    start,
     writing,
 )
 from rag_platform.cli.output import Context, answers
@@ -37,6 +38,8 @@ def main() -> None:
 
 
 for command in (
+    start.demo,
+    start.init,
     writing.ingest,
     writing.rebuild,
     maintenance.jobs,
@@ -83,10 +86,13 @@ def doctor(context: Context) -> Json:
 
     findings = [to_json(finding) for finding in examine(context.settings)]
     config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
+    places = context.places()
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
+    lines += ["", *(f"{name}: {place}" for name, place in places.items())]
     data = {
-        "markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]),
+        "markdown": "\n".join([*lines, "effective config:", json.dumps(config, indent=1)]),
         "findings": findings,
+        "places": places,
         "config": config,
     }
     if any(f["level"] == "error" for f in findings):

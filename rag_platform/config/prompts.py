@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from rag_platform.config.settings import config_dir, fingerprint
+from rag_platform.config.folders import config_folders
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, InputError
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
@@ -64,8 +65,7 @@ def load(name: str, fields: Collection[str]) -> Prompt:
     """The prompt `<purpose>/<name>`; its placeholders must be exactly `fields`. Raises ConfigError
     naming the file and what is wrong.
 
-    A config folder without the file falls back on the prompts of the checkout that this package
-    lies in.
+    A config folder without the file falls back on the shipped prompts.
     """
     path = _path(name)
     try:
@@ -92,7 +92,7 @@ def names(purpose: str = "") -> list[str]:
     """
     found = {
         path.relative_to(folder).with_suffix("").as_posix()
-        for folder in _folders()
+        for folder in config_folders("prompts")
         for path in folder.rglob("*.yaml")
     }
     return sorted(name for name in found if not purpose or name.startswith(f"{purpose}/"))
@@ -112,19 +112,16 @@ def wording(purpose: str = "") -> str:
     return fingerprint([[name, text(_path(name))] for name in names(purpose)])
 
 
-def _folders() -> list[Path]:
-    return [config_dir() / "prompts", Path(__file__).resolve().parents[2] / "config" / "prompts"]
-
-
 def _path(name: str) -> Path:
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name:
         raise ConfigError(f"{name!r} is no name of a prompt; write <purpose>/<name>")
-    for folder in _folders():
+    for folder in config_folders("prompts"):
         path = folder / f"{name}.yaml"
         if path.is_file():
             return path
     raise ConfigError(
-        f"there is no prompt {name!r} in {_folders()[0]}; known: {', '.join(names()) or 'none'}"
+        f"there is no prompt {name!r} in {config_folders('prompts')[0]}; known:"
+        f" {', '.join(names())}"
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rag_platform.errors import InputError
+from rag_platform.errors import ConfigError, InputError
 
 Run = Mapping[str, Sequence[str]]  # question to the ids of what was found, best first
 Values = dict[str, float]  # question to the value of one measure
@@ -28,7 +28,12 @@ def per_query(
     An id that is twice in a ranking counts at its first place. Raises InputError for a
     measure that does not exist.
     """
-    import ir_measures
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise ConfigError(
+            "measuring retrieval needs the extra `metrics`: pip install 'rag-platform[metrics]'"
+        ) from error
 
     parsed = {}
     for name in measures:

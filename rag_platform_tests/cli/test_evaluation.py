@@ -88,7 +88,7 @@ def test_an_imported_dataset_is_run_by_its_name_and_the_run_exported(
     code, imported = rag("eval", "import", str(path))
     assert code == 0 and imported["data"]["dataset"]["state"] == "new"
     _, listed = rag("eval", "datasets")
-    assert [item["name"] for item in listed["data"]["datasets"]] == ["ports"]
+    assert [item["name"] for item in listed["data"]["datasets"]] == ["golden", "ports"]
     _, found = rag("eval", "run", "--dataset", "ports")
     target = tmp_path / "run.jsonl"
     code, exported = rag("eval", "export", found["data"]["run"]["run_id"], str(target))
