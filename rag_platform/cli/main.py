@@ -19,6 +19,7 @@ from rag_platform.cli import (
     evaluation_assets,
     gaps,
     maintenance,
+    prompts,
     reading,
     releases,
     writing,
@@ -54,6 +55,7 @@ for command in (
     evaluation.evaluation,
     evaluation.expect,
     evaluation.bisect_releases,
+    prompts.prompts,
 ):
     main.add_command(command)
 reading.trace.add_command(evaluation.replay_trace)
