@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
+from rag_platform.ingestion.job_start import start_rebuild
+from rag_platform.workspace import DataRoot
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
 
 
@@ -237,6 +239,13 @@ def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> No
     held = desk.call("eval", "promote", "tiny")
     assert held.exit_code == 1 and held.error["code"] == "not_promoted", held.said
     with desk.ledger() as ledger:
+        assert ledger.namespaces() == {"default": "other"}
+        # whoever asked for it may have gone away: the job itself puts the strategy back
+        root = DataRoot(settings=desk.settings, store=desk.store, ledger=ledger)
+        args = {"promotion": {"from": "other", "to": "tiny"}}
+        started = start_rebuild("default", root.workspace("default", "tiny"), args=args)
+        started.process.wait(120)
+        assert ledger.job(started.job.job_id).state == "failed"
         assert ledger.namespaces() == {"default": "other"}
 
 
