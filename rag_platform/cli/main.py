@@ -64,6 +64,7 @@ for command in (
     evaluation_assets.canaries,
     evaluation_assets.drift,
     gaps.sample,
+    gaps.synthesize,
     gaps.gaps,
 ):
     evaluation.evaluation.add_command(command)
