@@ -19,6 +19,7 @@ from rag_platform.cli import (
     evaluation_assets,
     gaps,
     maintenance,
+    prompts,
     reading,
     releases,
     start,
@@ -57,6 +58,7 @@ for command in (
     evaluation.evaluation,
     evaluation.expect,
     evaluation.bisect_releases,
+    prompts.prompts,
 ):
     main.add_command(command)
 reading.trace.add_command(evaluation.replay_trace)
@@ -65,6 +67,7 @@ for command in (
     evaluation_assets.canaries,
     evaluation_assets.drift,
     gaps.sample,
+    gaps.synthesize,
     gaps.gaps,
 ):
     evaluation.evaluation.add_command(command)
