@@ -1,8 +1,8 @@
 """A question to one namespace: from its words to at most top_k hits, each stage a span, each
 failure a fallback that the caller is told of.
 
-    query_norm -> filter -> retrieve_dense || retrieve_sparse (-> both again in mentioned documents)
-    -> fusion -> filter -> rerank
+    query_norm -> filter -> spelling -> retrieve_dense || retrieve_sparse
+    (-> both again in mentioned documents) -> fusion -> filter -> rerank
 
 From the first filter on the same is done for each search phrasing, and the hits are joined.
 
@@ -27,7 +27,7 @@ from rag_platform.query import analysis, filters
 from rag_platform.query.filters import FilterPlan
 from rag_platform.registry import traits
 from rag_platform.releases.release_store import Unreadable
-from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers
+from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers, spelling
 from rag_platform.retrieval.constants import (
     JOINED_HITS,
     MAX_OVERFETCH,
@@ -153,6 +153,7 @@ def _search(
     access, matched_count = _filter_before(s, plan)
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _relax(s, query, plan, access)
+    query = spelling.correct(s, query)
     pool_k = max(s.strategy.retrieval.pool_k, top_k)
     mentions, bare = _find_mentions(s, query, mode)
     found = _retrieve(s, bare, mode, access, pool_k)
