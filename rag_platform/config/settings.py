@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rag_platform import registry
 from rag_platform.config.folders import config_file, config_folders, default_home
@@ -395,6 +395,16 @@ class Strategy(Section):
     summary: SummaryConfig = SummaryConfig()
     # of every part of the query path that names none of its own
     llm: ProviderConfig = ProviderConfig(provider="none")
+
+    @model_validator(mode="after")
+    def _weighs_each_part(self) -> Strategy:
+        weights, parts = self.retrieval.foreign_weights, self.embedding.options.get("parts") or ()
+        if weights and len(weights) != len(parts):
+            raise ValueError(
+                f"retrieval.foreign_weights has {len(weights)} weights and the embedder"
+                f" {len(parts)} parts; give one for each part, or none"
+            )
+        return self
 
     @property
     def builds_dense(self) -> bool:
