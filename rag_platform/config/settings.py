@@ -20,6 +20,7 @@ import yaml
 from pydantic import Field, ValidationError, field_validator
 
 from rag_platform import registry
+from rag_platform.config.http import HttpSettings
 from rag_platform.config.query import (
     AnswererConfig,
     ContextConfig,
@@ -138,6 +139,7 @@ class ServerSettings(Section):
     result_tokens: int = 8000
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
+    http: HttpSettings = HttpSettings()
 
 
 class CanarySettings(Section):
@@ -450,6 +452,12 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
             "strategies_dir": strategies.resolve(),
         }
     )
+
+
+def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings with other values for the server over HTTP."""
+    http = settings.server.http.model_copy(update=dict(changes))
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"http": http})})
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
