@@ -15,8 +15,8 @@ from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
-from mcp_types import CallToolResult
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp_types import CallToolResult, InputRequiredResult
 from mcp_types import Tool as Definition
 
 from rag_platform import access
@@ -71,15 +71,16 @@ class LibraryServer(MCPServer[Any]):
     async def list_tools(self) -> list[Definition]:
         """The tools that the caller may use, as clients see them."""
         may = access.current().may
-        return [tool.definition for tool in self._library_tools.values() if may(scope_of(tool))]
+        own = [tool.definition for tool in self._library_tools.values() if may(scope_of(tool))]
+        return [*own, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> CallToolResult:
+    ) -> CallToolResult | InputRequiredResult:
         """The envelope of a call. Raises ToolError for a tool that does not exist."""
         tool = self._library_tools.get(name)
         if tool is None:
-            raise ToolError(f"Unknown tool: {name}")
+            return await super().call_tool(name, arguments, context)
         if (refused := refuse_scope(name, scope_of(tool))) is not None:
             return refused
         return await tool.run(arguments, str(context.request_id) if context is not None else None)
