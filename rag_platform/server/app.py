@@ -32,6 +32,7 @@ from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
 from rag_platform.server.callers import act_for_caller, refuse_scope, scope_of
+from rag_platform.server.stdio import readable_stdio
 from rag_platform.server.tools import LibraryTool, tool_name, tools
 from rag_platform.server.worker_pool import SharedQuestions
 from rag_platform.storage.store import Store
@@ -67,6 +68,12 @@ class LibraryServer(MCPServer[Any]):
     def is_ready(self) -> bool:
         """True once the first question has to wait for nothing."""
         return self._ready.is_set()
+
+    async def run_stdio_async(self) -> None:
+        """Answer on standard input and output until the client closes them."""
+        async with readable_stdio() as (read, write):
+            server = self._lowlevel_server
+            await server.run(read, write, server.create_initialization_options())
 
     async def list_tools(self) -> list[Definition]:
         """The tools that the caller may use, as clients see them."""

@@ -5,10 +5,14 @@ it.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+import orjson
 from mcp.server.apps import EXTENSION_ID
-from mcp.server.context import CallNext, ServerRequestContext
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp_types import CallToolResult, TextContent
 from mcp_types.version import is_version_at_least
 
@@ -19,31 +23,43 @@ from rag_platform.errors import RagError
 from rag_platform.observability import tracing
 from rag_platform.server.http_guards import note
 from rag_platform.server.tools import LibraryTool
+from rag_platform.text.encoding import encodable_json
 
 _STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
 _MAX_NAME = 80
 
 
-async def act_for_caller(context: ServerRequestContext[Any, Any], call_next: CallNext) -> Any:
+async def act_for_caller(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
     """Handle a message for the caller whose token it carries; traces name the client."""
-    scope = context.request.scope if context.request is not None else {}
+    scope = ctx.request.scope if ctx.request is not None else {}
     caller = scope.get("caller", access.OWNER)
-    params = context.params or {}
-    called = context.method == "tools/call"
+    params = readable(ctx.params or {})
+    called = ctx.method == "tools/call"
     tool = str(params.get("name", ""))[:_MAX_NAME] if called else ""
-    who = context.session.client_params
+    who = ctx.session.client_params
     client = tracing.Client(
-        door="stdio" if context.request is None else "http",
+        door="stdio" if ctx.request is None else "http",
         name=who.client_info.name[:_MAX_NAME] if who else "",
         version=who.client_info.version[:_MAX_NAME] if who else "",
-        client_level=client_level(context),
+        client_level=client_level(ctx),
         tool=tool,
         token_id=caller.token_id,
     )
     arguments = params.get("arguments") if called else None
-    note(scope, mcp_method=context.method, tool=tool, client=client.name, arguments=arguments)
+    note(scope, mcp_method=ctx.method, tool=tool, client=client.name, arguments=arguments)
     with access.acting_for(caller), tracing.for_client(client):
-        return await call_next(context)
+        return await call_next(replace(ctx, params=params) if ctx.params else ctx)
+
+
+def readable(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters without halves of surrogate pairs, which HTTP lets through in JSON."""
+    try:
+        orjson.dumps(params)
+    except TypeError:  # or a number above 64 bits, which stays
+        with suppress(ValueError, RecursionError):
+            changed: Mapping[str, Any] = encodable_json(params)
+            return changed
+    return params
 
 
 def client_level(context: ServerRequestContext[Any, Any]) -> str:
