@@ -21,6 +21,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rag_platform import registry
 from rag_platform.config.folders import config_file, config_folders, default_home
+from rag_platform.config.http import HttpSettings
 from rag_platform.config.query import (
     AnswererConfig,
     ContextConfig,
@@ -139,6 +140,7 @@ class ServerSettings(Section):
     result_tokens: int = 8000
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
+    http: HttpSettings = HttpSettings()
 
 
 class CanarySettings(Section):
@@ -459,6 +461,12 @@ def _require_config_dir() -> None:
             f"RAG_CONFIG names {given}, which is no folder; `rag init {given}` writes one, or unset"
             " it"
         )
+
+
+def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings with other values for the server over HTTP."""
+    http = settings.server.http.model_copy(update=dict(changes))
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"http": http})})
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}

@@ -21,7 +21,7 @@ _HEAD = re.compile(
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
 _ENVELOPE_KEYS = tuple(
     "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
-    " links attrs aggregates error".split()
+    " links client attrs aggregates error".split()
 )
 _BAR = 32
 
@@ -207,6 +207,8 @@ def waterfall(envelope: Json) -> str:
         ),
         "  ".join([*facts, *(f"{key}={attrs[key]}" for key in replayed if attrs.get(key))]),
     ]
+    if client := envelope.get("client"):
+        lines.append("client " + "  ".join(f"{key}={text}" for key, text in client.items() if text))
     depth = _depths(envelope["spans"])
     width = max(
         (len(item["name"]) + 2 * depth[item["span_id"]] for item in envelope["spans"]), default=0

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_platform import access
 from rag_platform.caching import Cache
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import (
@@ -110,9 +111,10 @@ class Library:
     # --- releases --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[str]:
-        """Namespaces with a published release, sorted."""
+        """Namespaces with a published release that the caller may see, sorted."""
         root = self.store.releases_dir("_").parent
-        return sorted(path.parent.name for path in root.glob("*/CURRENT")) if root.is_dir() else []
+        found = [path.parent.name for path in root.glob("*/CURRENT")] if root.is_dir() else []
+        return sorted(filter(access.current().may_see, found))
 
     def current(self, namespace: str) -> str:
         """The published release_id, read again only when the pointer was replaced.
@@ -146,8 +148,10 @@ class Library:
         return known_current[1]
 
     def _require_name(self, namespace: str) -> None:
-        """Raises NotFoundError for what cannot be a namespace: it becomes part of a path."""
-        if not _NAMESPACE.fullmatch(namespace):
+        """Raises NotFoundError for one that the caller may not see, and for what cannot be a
+        namespace: it becomes part of a path.
+        """
+        if not _NAMESPACE.fullmatch(namespace) or not access.current().may_see(namespace):
             known = ", ".join(self.namespaces()) or "none"
             raise NotFoundError(
                 f"unknown namespace {namespace[:80]!r}; known: {known}", code="unknown_namespace"
