@@ -21,7 +21,7 @@ class DataRoot:
 
     @classmethod
     def open(cls, settings: Settings) -> DataRoot:
-        """The data root at `settings.home`; its ledger is created where it is missing."""
+        """The data root at `settings.home`; its ledger is made by the first write."""
         store = Store(settings.home)
         return DataRoot(settings=settings, store=store, ledger=Ledger(store.ledger_path))
 

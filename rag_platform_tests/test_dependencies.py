@@ -119,7 +119,7 @@ def test_the_lock_pins_what_is_declared_within_its_bounds() -> None:
         line for line in lines if not re.fullmatch(r"[a-z0-9-]+==[0-9][0-9a-z.+!]*", line)
     ] == []
     pins = dict(line.split("==") for line in lines)
-    wanted = declared("ocr", "tokens", "anthropic", "dev")
+    wanted = declared("ocr", "tokens", "anthropic", "metrics", "dev")
     assert wanted.keys() - pins.keys() == set()
     assert {
         name: pins[name]

@@ -48,9 +48,7 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every finding, in the order in which a reader would want them; looking changes nothing but a
-    missing data root.
-    """
+    """Every finding, in the order in which a reader would want them; looking changes nothing."""
     store = Store(settings.home)
     return [
         *_installation(),
@@ -115,12 +113,16 @@ def _precision(store: Store) -> Iterator[Finding]:
 
 def _data_root(store: Store) -> Iterator[Finding]:
     home = store.home
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        yield Finding(
-            "error", "data root", f"cannot be made: {error}; choose another with RAG_HOME"
-        )
+    if not home.is_dir():
+        above = next(folder for folder in home.parents if folder.exists())
+        if above.is_dir() and writable(above):
+            yield Finding("ok", "data root", f"{home}: none yet; the first `rag ingest` makes it")
+        else:
+            yield Finding(
+                "error",
+                "data root",
+                f"{home} cannot be made: {above} cannot be written; choose another with RAG_HOME",
+            )
         return
     if not writable(store.ledger_path if store.ledger_path.is_file() else home):
         level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
@@ -132,7 +134,7 @@ def _data_root(store: Store) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(home).free
     level = "warning" if free < _LOW_DISK_BYTES else "ok"
-    yield Finding(level, "data root", f"writable, {free / 1024**3:.1f} GB free")
+    yield Finding(level, "data root", f"{home}: writable, {free / 1024**3:.1f} GB free")
 
 
 def _ledger(store: Store) -> Iterator[Finding]:

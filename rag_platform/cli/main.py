@@ -20,8 +20,10 @@ from rag_platform.cli import (
     evaluation_assets,
     gaps,
     maintenance,
+    prompts,
     reading,
     releases,
+    start,
     tokens,
     writing,
 )
@@ -39,6 +41,8 @@ def main() -> None:
 
 
 for command in (
+    start.demo,
+    start.init,
     writing.ingest,
     writing.rebuild,
     maintenance.jobs,
@@ -57,6 +61,7 @@ for command in (
     evaluation.evaluation,
     evaluation.expect,
     evaluation.bisect_releases,
+    prompts.prompts,
 ):
     main.add_command(command)
 reading.trace.add_command(evaluation.replay_trace)
@@ -65,6 +70,7 @@ for command in (
     evaluation_assets.canaries,
     evaluation_assets.drift,
     gaps.sample,
+    gaps.synthesize,
     gaps.gaps,
 ):
     evaluation.evaluation.add_command(command)
@@ -104,10 +110,13 @@ def doctor(context: Context) -> Json:
 
     findings = [to_json(finding) for finding in examine(context.settings)]
     config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
+    places = context.places()
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
+    lines += ["", *(f"{name}: {place}" for name, place in places.items())]
     data = {
-        "markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]),
+        "markdown": "\n".join([*lines, "effective config:", json.dumps(config, indent=1)]),
         "findings": findings,
+        "places": places,
         "config": config,
     }
     if any(f["level"] == "error" for f in findings):

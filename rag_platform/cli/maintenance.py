@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -187,7 +187,8 @@ def gc(
     if context.ledger.read_only:
         raise read_only(context.store.home)
     if plan:
-        with partition_keys(context.store) as keys:
+        there = context.store.home.is_dir()
+        with partition_keys(context.store) if there else nullcontext() as keys:
             return envelopes.envelope(collect(partitions=keys, plan=True, **parts).data())
     job = wait_for_job(context, *start_gc(**parts))
     return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
@@ -199,6 +200,8 @@ def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str
 
     if context.ledger.read_only:
         return "Dagster's storage, which is opened by writing it"
+    if not context.store.home.is_dir():
+        return "Dagster's storage, which is not there yet"
     try:
         return opened.enter_context(partition_keys(context.store))
     except Exception as error:  # noqa: BLE001 (each storage driver fails in its own way, and the proof names what it could not ask)

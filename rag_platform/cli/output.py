@@ -17,12 +17,14 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
 from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import faults, tracing
+from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
@@ -61,6 +63,14 @@ class Context:
 
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
+    def places(self) -> dict[str, str]:
+        """Where the data lies, and the config that is in force."""
+        own = config_dir().resolve()
+        return {
+            "home": str(self.settings.home),
+            "config": str(own) if own.is_dir() else f"{SHIPPED} (shipped; `rag init` copies it)",
+        }
+
     def namespace(self, given: str | None) -> str:
         """The namespace given, or the default one."""
         return given or self.settings.default_namespace
@@ -96,6 +106,7 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
 def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
     trace_id = ""
     try:
+        require_posix()
         if own_trace:
             return function(context, *args, **kwargs)
         with (

@@ -133,10 +133,13 @@ def query(
 @click.command()
 @answers()
 def status(context: Context) -> Json:
-    """Show what every namespace publishes. Names the strategies there are."""
+    """Show what every namespace publishes, and where data and config lie."""
     from rag_platform.api.status import status as collect
 
-    return envelopes.envelope(collect(context.library, serving=False))
+    places = context.places()
+    data = collect(context.library, serving=False)
+    lines = [data["markdown"], *(f"- {name}: {place}" for name, place in places.items())]
+    return envelopes.envelope({**data, **places, "markdown": "\n".join(lines)})
 
 
 @click.group()

@@ -13,8 +13,8 @@ from typing import Any, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from rag_platform.config.folders import config_file
 from rag_platform.config.query import Section
-from rag_platform.config.settings import config_dir
 from rag_platform.errors import ConfigError
 
 FILENAME = "gates.yaml"
@@ -42,10 +42,8 @@ class GateConfig(Section):
 
 
 def read_gates() -> dict[str, tuple[GateConfig, ...]]:
-    """Gates by namespace; none without the file. Raises ConfigError naming file and key."""
-    path = config_dir() / FILENAME
-    if not path.is_file():
-        return {}
+    """Gates by namespace; the shipped file has none. Raises ConfigError naming file and key."""
+    path = config_file(FILENAME)
     try:
         data: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
         if not isinstance(data, dict) or not all(isinstance(v, list) for v in data.values()):

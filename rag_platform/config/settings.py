@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rag_platform import registry
+from rag_platform.config.folders import config_file, config_folders, default_home
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.query import (
     AnswererConfig,
@@ -169,10 +170,11 @@ class Settings(Section):
     """Everything that does not change what an index contains."""
 
     schema_version: Literal[1] = 1
-    home: Path = Path("data")
+    home: Path = Field(default_factory=default_home)
     default_namespace: str = "default"
     default_strategy: str = "default"
-    strategies_dir: Path | None = None  # None: `strategies` beside settings.yaml
+    # None: `strategies` in the config folder, then the shipped ones
+    strategies_dir: Path | None = None
     limits: Limits = Limits()
     fetching: FetchLimits = FetchLimits()
     releases: ReleasePolicy = ReleasePolicy()
@@ -396,6 +398,16 @@ class Strategy(Section):
     # of every part of the query path that names none of its own
     llm: ProviderConfig = ProviderConfig(provider="none")
 
+    @model_validator(mode="after")
+    def _weighs_each_part(self) -> Strategy:
+        weights, parts = self.retrieval.foreign_weights, self.embedding.options.get("parts") or ()
+        if weights and len(weights) != len(parts):
+            raise ValueError(
+                f"retrieval.foreign_weights has {len(weights)} weights and the embedder"
+                f" {len(parts)} parts; give one for each part, or none"
+            )
+        return self
+
     @property
     def builds_dense(self) -> bool:
         """True when releases of this strategy hold a dense index."""
@@ -417,20 +429,6 @@ def fingerprint(*parts: Any, length: int = 16) -> str:
     return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:length]
 
 
-def config_dir() -> Path:
-    """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this
-    package lies in.
-    """
-    if explicit := os.environ.get("RAG_CONFIG"):
-        return Path(explicit)
-    local = Path("config")
-    return (
-        local
-        if (local / "settings.yaml").is_file()
-        else Path(__file__).resolve().parents[2] / "config"
-    )
-
-
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning;
     `home` made absolute.
@@ -440,18 +438,29 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises ConfigError naming the
     file or the variable, and the key.
     """
-    path = config_dir() / "settings.yaml"
-    values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
+    _require_config_dir()
+    path = config_file("settings.yaml")
+    values = _read_yaml(path)
     origins = _read_environment(values)
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
     settings = _validate(Settings, values, path, origins)
-    strategies = settings.strategies_dir or path.parent / "strategies"
+    strategies = settings.strategies_dir
     return settings.model_copy(
         update={
             "home": settings.home.expanduser().resolve(),
-            "strategies_dir": strategies.resolve(),
+            "strategies_dir": strategies and strategies.expanduser().resolve(),
         }
     )
+
+
+def _require_config_dir() -> None:
+    """Raise ConfigError where `RAG_CONFIG` names no folder."""
+    given = os.environ.get("RAG_CONFIG")
+    if given and not Path(given).is_dir():
+        raise ConfigError(
+            f"RAG_CONFIG names {given}, which is no folder; `rag init {given}` writes one, or unset"
+            " it"
+        )
 
 
 def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
@@ -526,7 +535,7 @@ def load_strategy(
         raise NotFoundError(
             f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
         )
-    path = _strategies_dir(settings) / f"{name}.yaml"
+    path = strategy_path(settings, name)
     strategy = _validate(Strategy, {"name": name, **_read_yaml(path)}, path)
     check(strategy, path, ingestion=ingestion)
     return strategy
@@ -534,16 +543,24 @@ def load_strategy(
 
 def strategy_names(settings: Settings) -> list[str]:
     """Names of the strategy files, sorted."""
-    return sorted(path.stem for path in _strategies_dir(settings).glob("*.yaml"))
+    return sorted({path.stem for place in _folders(settings) for path in place.glob("*.yaml")})
 
 
 def has_strategy(settings: Settings, name: str) -> bool:
     """True when there is a file of that strategy; cheap, since every question asks."""
-    return (_strategies_dir(settings) / f"{name}.yaml").is_file()
+    return strategy_path(settings, name).is_file()
 
 
-def _strategies_dir(settings: Settings) -> Path:
-    return settings.strategies_dir or config_dir() / "strategies"
+def strategy_path(settings: Settings, name: str) -> Path:
+    """The file of a strategy, the user's before the shipped one; it may not exist."""
+    *first, last = (folder / f"{name}.yaml" for folder in _folders(settings))
+    return next((path for path in first if path.is_file()), last)
+
+
+def _folders(settings: Settings) -> tuple[Path, ...]:
+    """Where strategies are looked for: the one folder that the settings name, or the config."""
+    own = settings.strategies_dir
+    return (own,) if own else config_folders("strategies")
 
 
 # the same values, read in a tenth of the time

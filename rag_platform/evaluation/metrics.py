@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rag_platform.errors import InputError
+from rag_platform.errors import ConfigError, InputError
 
 Run = Mapping[str, Sequence[str]]  # question to the ids of what was found, best first
 Values = dict[str, float]  # question to the value of one measure
@@ -28,7 +28,12 @@ def per_query(
     An id that is twice in a ranking counts at its first place. Raises InputError for a
     measure that does not exist.
     """
-    import ir_measures
+    try:
+        import ir_measures
+    except ImportError as error:
+        raise ConfigError(
+            "measuring retrieval needs the extra `metrics`: pip install 'rag-platform[metrics]'"
+        ) from error
 
     parsed = {}
     for name in measures:
@@ -108,6 +113,26 @@ def paired_bootstrap(
         resamples,
         seed,
     )
+
+
+def bootstrap_difference(
+    control: Sequence[float], treatment: Sequence[float], *, resamples: int = 2_000, seed: int = 7
+) -> Interval:
+    """The mean of the treatment minus that of the control, two samples of different questions, with
+    its 95 % percentile bootstrap interval. Raises InputError for an empty sample.
+    """
+    samples = [np.asarray(values, dtype=float) for values in (control, treatment)]
+    if not all(len(sample) for sample in samples):
+        raise InputError("a difference of means needs questions on both sides")
+    chance = np.random.default_rng(seed)
+    means = [
+        np.array(
+            [sample[chance.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)]
+        )
+        for sample in samples
+    ]
+    low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
+    return Interval(float(samples[1].mean() - samples[0].mean()), float(low), float(high))
 
 
 def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:

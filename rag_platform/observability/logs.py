@@ -66,23 +66,20 @@ class LogConfig:
 
 
 def load_log_config(path: Path | None = None) -> LogConfig:
-    """The logging config of `path`, by default `logging.yaml` beside the settings; the defaults
-    where there is no such file.
+    """The logging config of `path`, by default `logging.yaml` of the config.
 
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
     import yaml
     from pydantic import TypeAdapter, ValidationError
 
-    from rag_platform.config.settings import config_dir
+    from rag_platform.config.folders import config_file
 
-    path = path or config_dir() / "logging.yaml"
-    values: Any = {}
-    if path.is_file():
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"cannot read {path}: {error}") from error
+    path = path or config_file("logging.yaml")
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must hold a mapping")
     given = {key: value for key, value in values.items() if value is not None}
@@ -233,7 +230,7 @@ class _Files:
             if known[0] == name:
                 return known[1]
             self._close(logs_dir)
-        logs_dir.mkdir(parents=True, exist_ok=True)
+        logs_dir.mkdir(exist_ok=True)  # where there is no data root, what reads makes none
         descriptor = os.open(
             logs_dir / name,
             os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
@@ -254,9 +251,13 @@ _files = _Files()
 
 
 def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
-    """True when the lines were appended, in one write; failures are counted and never raised."""
+    """True when the lines were appended, in one write; failures are counted and never raised.
+    Without a data root there is nowhere to append them, which is no failure.
+    """
     try:
         _files.append(logs_dir, redaction().lines(values))
+    except FileNotFoundError:
+        return False
     except Exception as error:  # noqa: BLE001 (what cannot be logged must not stop what it tells of)
         if not _files.failures:
             _log.warning(

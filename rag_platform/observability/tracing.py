@@ -127,6 +127,11 @@ class Trace:
         with self._lock:
             self._attrs.update(attrs)
 
+    def merge(self, name: str, values: Mapping[str, Any]) -> None:
+        """Add entries to a mapping among the facts."""
+        with self._lock:
+            self._attrs[name] = {**self._attrs.get(name, {}), **values}
+
     def count(self, **counters: float) -> None:
         """Add to the counters of the aggregates."""
         self.add(Figures(counters=counters))

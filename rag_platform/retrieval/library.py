@@ -26,6 +26,7 @@ from rag_platform.config.settings import (
     canonical_json,
     has_strategy,
     load_strategy,
+    strategy_path,
 )
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Json
@@ -295,9 +296,8 @@ class Library:
                     code="unknown_strategy",
                 )
             return Strategy.model_validate(read_json(path))
-        folder = self.settings.strategies_dir
-        file = folder / f"{name}.yaml" if folder else None
-        stamp = file.stat().st_mtime_ns if file is not None and file.is_file() else -1
+        file = strategy_path(self.settings, name)
+        stamp = file.stat().st_mtime_ns if file.is_file() else -1
         known = self._strategies.get(name)
         if known is None or known[0] != stamp or stamp < 0:
             known = (stamp, load_strategy(self.settings, name))

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rag_platform.config.folders import LEDGER
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.storage.locks import hold_lock
@@ -50,7 +51,7 @@ class Store:
     @property
     def ledger_path(self) -> Path:
         """The ledger database."""
-        return self.home / "ledger.sqlite"
+        return self.home / LEDGER
 
     def ledger_backups(self) -> list[Path]:
         """Copies of the ledger that were put beside it, by a migration or by hand."""

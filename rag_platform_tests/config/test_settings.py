@@ -169,7 +169,7 @@ def test_a_package_that_is_not_installed_is_told_by_who_needs_it(
 
 
 def test_the_shipped_strategies_are_right(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAG_CONFIG", str(REPOSITORY / "config"))
+    monkeypatch.setenv("RAG_CONFIG", str(REPOSITORY / "rag_platform" / "defaults"))
     shipped = load_settings()
     assert [
         load_strategy(shipped, name, ingestion=True).name for name in strategy_names(shipped)

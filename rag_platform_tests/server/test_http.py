@@ -25,6 +25,7 @@ from jsonschema import Draft202012Validator
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
+from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import Settings, load_settings, with_http
 from rag_platform.errors import ConfigError
 from rag_platform.ledger.ledger import Ledger
@@ -33,7 +34,7 @@ from rag_platform.server.http_app import build_app
 from rag_platform.server.http_guards import Rate
 from rag_platform.server.tokens import Tokens
 from rag_platform.storage.store import Store
-from rag_platform_tests.conftest import REPOSITORY, Shelf, write_config
+from rag_platform_tests.conftest import Shelf, write_config
 
 pytestmark = pytest.mark.integration
 HELLO = {
@@ -46,7 +47,7 @@ HELLO = {
         "clientInfo": {"name": "raw", "version": "7"},
     },
 }
-SCHEMA = REPOSITORY / "config" / "schemas" / "trace_line.v1.json"
+SCHEMA = SHIPPED / "schemas" / "trace_line.v1.json"
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
