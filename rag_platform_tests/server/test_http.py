@@ -21,17 +21,20 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from rag_platform.config.settings import Settings, with_http
+from rag_platform.config.folders import SHIPPED
+from rag_platform.config.settings import Settings, load_settings, with_http
 from rag_platform.errors import ConfigError
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.server.app import build_server
 from rag_platform.server.http_app import build_app
 from rag_platform.server.http_guards import Rate
 from rag_platform.server.tokens import Tokens
 from rag_platform.storage.store import Store
-from rag_platform_tests.conftest import Shelf
+from rag_platform_tests.conftest import Shelf, write_config
 
 pytestmark = pytest.mark.integration
 HELLO = {
@@ -44,6 +47,7 @@ HELLO = {
         "clientInfo": {"name": "raw", "version": "7"},
     },
 }
+SCHEMA = SHIPPED / "schemas" / "trace_line.v1.json"
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
@@ -95,9 +99,6 @@ def serving(shelf: Shelf, **environment: str) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     """A shelf with the libraries `ports` and `hr`."""
-    from rag_platform.config.settings import load_settings
-    from rag_platform.ledger.ledger import Ledger
-    from rag_platform_tests.conftest import write_config
 
     root = tmp_path_factory.mktemp("http")
     texts = {
@@ -255,6 +256,9 @@ def test_the_access_log_has_no_words_of_questions(open_server: Running) -> None:
     assert last["tool"].endswith("query") and last["address"] == "127.0.0.1"
     assert last["bytes"] > 100 and last["duration_ms"] > 0
     assert "zebracrossing" not in json.dumps(open_server.log("access"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for line in (*lines, *open_server.log("trace.end")):
+        Draft202012Validator(schema).validate(line)
 
 
 # --- tokens ---------------------------------------------------------------------------------------
