@@ -7,7 +7,7 @@ SETUP := .venv/.setup
 SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup lock demo test test-thorough perf test-extras static check bench ui golden format clean
+.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui golden format clean
 
 setup: $(SETUP)
 
@@ -64,6 +64,9 @@ static: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m rag_platform.assets.instance definitions validate
 
+conformance: setup         ## the official conformance suite of MCP over HTTP; installs Node and the suite into .conformance
+	$(BIN)/python tools/conformance.py
+
 ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at http://127.0.0.1:3000
 	$(BIN)/python -m rag_platform.assets.instance dev
 
@@ -80,4 +83,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:                     ## remove what setup made; data/ stays
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .conformance build *.egg-info

@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from rag_platform import access
 from rag_platform.api.document_views import FORMS, Found, dropped_data
 from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
@@ -204,9 +205,10 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
         require(library.store.ledger_path)
         library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
-        known = {*ledger.namespaces(), library.settings.default_namespace}
+        may_see = access.current().may_see
+        known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
         if namespace not in known and chunks is None:
-            known = {*ledger.namespaces(), *library.namespaces()}
+            known = {*filter(may_see, ledger.namespaces()), *library.namespaces()}
             raise unknown_namespace(namespace, known)
         versions = ledger.versions(namespace)
         tombstones = ledger.tombstones(namespace)

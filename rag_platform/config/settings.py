@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rag_platform import registry
 from rag_platform.config.folders import config_file, config_folders, default_home
+from rag_platform.config.http import HttpSettings
 from rag_platform.config.query import (
     AnswererConfig,
     ContextConfig,
@@ -139,6 +140,7 @@ class ServerSettings(Section):
     result_tokens: int = 8000
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
+    http: HttpSettings = HttpSettings()
 
 
 class CanarySettings(Section):
@@ -396,6 +398,16 @@ class Strategy(Section):
     # of every part of the query path that names none of its own
     llm: ProviderConfig = ProviderConfig(provider="none")
 
+    @model_validator(mode="after")
+    def _weighs_each_part(self) -> Strategy:
+        weights, parts = self.retrieval.foreign_weights, self.embedding.options.get("parts") or ()
+        if weights and len(weights) != len(parts):
+            raise ValueError(
+                f"retrieval.foreign_weights has {len(weights)} weights and the embedder"
+                f" {len(parts)} parts; give one for each part, or none"
+            )
+        return self
+
     @property
     def builds_dense(self) -> bool:
         """True when releases of this strategy hold a dense index."""
@@ -449,6 +461,12 @@ def _require_config_dir() -> None:
             f"RAG_CONFIG names {given}, which is no folder; `rag init {given}` writes one, or unset"
             " it"
         )
+
+
+def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings with other values for the server over HTTP."""
+    http = settings.server.http.model_copy(update=dict(changes))
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"http": http})})
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_platform import access
 from rag_platform.caching import Cache
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import (
@@ -112,9 +113,10 @@ class Library:
     # --- releases --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[str]:
-        """Namespaces with a published release, sorted."""
+        """Namespaces with a published release that the caller may see, sorted."""
         root = self.store.releases_dir("_").parent
-        return sorted(path.parent.name for path in root.glob("*/CURRENT")) if root.is_dir() else []
+        found = [path.parent.name for path in root.glob("*/CURRENT")] if root.is_dir() else []
+        return sorted(filter(access.current().may_see, found))
 
     def current(self, namespace: str) -> str:
         """The published release_id, read again only when the pointer was replaced.
@@ -144,8 +146,10 @@ class Library:
         return known_current[1]
 
     def _require_name(self, namespace: str) -> None:
-        """Raises NotFoundError for what cannot be a namespace: it becomes part of a path."""
-        if not _NAMESPACE.fullmatch(namespace):
+        """Raises NotFoundError for one that the caller may not see, and for what cannot be a
+        namespace: it becomes part of a path.
+        """
+        if not _NAMESPACE.fullmatch(namespace) or not access.current().may_see(namespace):
             raise unknown_namespace(namespace, self.namespaces())
 
     @contextmanager
