@@ -25,7 +25,7 @@ from rag_platform.contract.schema import (
     ListedDocument,
 )
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.errors import InputError, IntegrityError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.ledger import Ledger, require
@@ -209,10 +209,7 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
         known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
         if namespace not in known and chunks is None:
             known = {*filter(may_see, ledger.namespaces()), *library.namespaces()}
-            raise NotFoundError(
-                f"unknown namespace {namespace!r}; known: {', '.join(sorted(known)) or 'none'}",
-                code="unknown_namespace",
-            )
+            raise unknown_namespace(namespace, known)
         versions = ledger.versions(namespace)
         tombstones = ledger.tombstones(namespace)
         documents = ledger.documents(namespace)

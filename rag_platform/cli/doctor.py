@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError, read_only
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, bound_strategies
 from rag_platform.observability import faults
+from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.release_store import current
@@ -52,7 +54,8 @@ def examine(settings: Settings) -> list[Finding]:
     store = Store(settings.home)
     return [
         *_installation(),
-        *_strategies(settings),
+        *_config(),
+        *_strategies(settings, store),
         *_data_root(store),
         *_ledger(store),
         *_releases(store),
@@ -76,7 +79,8 @@ def _installation() -> Iterator[Finding]:
             )
 
 
-def _strategies(settings: Settings) -> Iterator[Finding]:
+def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
+    used = {settings.default_strategy, *_bound(store)}
     for name in strategy_names(settings):
         try:
             strategy = load_strategy(settings, name, ingestion=True)
@@ -98,13 +102,35 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
                 f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}",
             )
         except RagError as error:
-            yield Finding("error", f"strategy {name}", error.message)
+            # a shipped strategy that nobody chose may need what is not installed
+            idle = error.code == "missing_extra" and name not in used
+            yield Finding("warning" if idle else "error", f"strategy {name}", error.message)
+
+
+def _config() -> Iterator[Finding]:
+    for read, name in ((read_gates, "gates"), (load_log_config, "logging")):
+        try:
+            read()
+        except RagError as error:
+            yield Finding("error", name, error.message)
+
+
+def _bound(store: Store) -> set[str]:
+    """The strategies of the namespaces; none where the ledger cannot be read, which is said of
+    it.
+    """
+    try:
+        return bound_strategies(store.ledger_path)
+    except RagError:
+        return set()
 
 
 def _precision(store: Store) -> Iterator[Finding]:
     """In which precision E5 is computed here, and why."""
+    folder = store.embeddings_path.parent
+    options = {"cache_folder": str(folder)} if folder.is_dir() else {}
     try:
-        embedder = build("embedder", "e5_onnx", {"cache_folder": str(store.embeddings_path.parent)})
+        embedder = build("embedder", "e5_onnx", options)
     except RagError:
         return  # what is missing is said of the packages
     found = embedder.choose_precision()

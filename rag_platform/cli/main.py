@@ -28,16 +28,25 @@ from rag_platform.cli import (
     writing,
 )
 from rag_platform.cli.output import Context, answers
+from rag_platform.cli.program import EXAMPLES, Program
 from rag_platform.config.settings import load_settings, with_http
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="rag-platform")
-def main() -> None:
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="rag-platform", prog_name="rag")
+@click.pass_context
+def main(context: click.Context) -> None:
     """Documents in, cited answers out."""
+    if context.invoked_subcommand is None:
+        click.echo(f"Documents in, cited answers out.\n\n{EXAMPLES}")
+        click.echo("`rag --help` lists every command.")
 
 
 for command in (

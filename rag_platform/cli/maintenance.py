@@ -46,14 +46,15 @@ def jobs_list(
     context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
 ) -> Json:
     """Jobs, newest first."""
+    name = context.known_namespace(namespace)
     work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
     # jobs over the whole data root have no namespace
-    names = [None] if everywhere else [context.namespace(namespace), ""]
+    names = [None] if everywhere else [name, ""]
     found = [
         job
-        for name in names
+        for each in names
         for job in context.ledger.jobs(
-            name, limit, state=state if state != "dead" else None, dead=state == "dead"
+            each, limit, state=state if state != "dead" else None, dead=state == "dead"
         )
     ]
     rows = [
@@ -67,9 +68,8 @@ def jobs_list(
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
-        where = context.namespace(namespace)
         lines.append(
-            f"Of namespace {where!r} alone; `rag jobs list --all` lists those of every namespace."
+            f"Of namespace {name!r} alone; `rag jobs list --all` lists those of every namespace."
         )
     return envelopes.envelope(
         {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}

@@ -11,8 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
@@ -33,7 +32,8 @@ from rag_platform.config.query import (
     SummaryConfig,
 )
 from rag_platform.config.user_patterns import compile_pattern
-from rag_platform.errors import ConfigError, NotFoundError
+from rag_platform.config.validation import YAML_LOADER, check, place_of
+from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 
 # What the prompt `describe/chunk` is filled with.
 DESCRIBE_FIELDS = ("section_path", "text")
@@ -533,7 +533,8 @@ def load_strategy(
     known = strategy_names(settings)
     if name not in known:
         raise NotFoundError(
-            f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
+            f"unknown strategy {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}",
+            code="unknown_strategy",
         )
     path = strategy_path(settings, name)
     strategy = _validate(Strategy, {"name": name, **_read_yaml(path)}, path)
@@ -563,13 +564,9 @@ def _folders(settings: Settings) -> tuple[Path, ...]:
     return (own,) if own else config_folders("strategies")
 
 
-# the same values, read in a tenth of the time
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML_LOADER)
+        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if loaded is None:
@@ -609,121 +606,16 @@ def _validate(
         where = ".".join(str(part) for part in first["loc"]) or "(top)"
         given = (v for key, v in (variables or {}).items() if f"{where}.".startswith(f"{key}."))
         variable = next(given, "")
-        place = f"the environment variable {variable}" if variable else path
+        place = f"the environment variable {variable}" if variable else place_of(path, first["loc"])
         raise ConfigError(
             f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})"
         ) from error
 
 
-# What only ingestion uses: loading the modules of its engines would cost a question half a second.
-_INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
-# can be made without a model and without a package that may be missing
-_PLAIN = _INGESTION - {"ocr"} | {"fusion"}
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A provider as a strategy names it: the key of its options in the file, its kind, its name and
-    the options.
+def require_usable(settings: Settings, names: Iterable[str] = ()) -> None:
+    """Raise ConfigError for the first of the default strategy and the named ones that cannot be
+    used as its file is now; one without a file answers as it was recorded.
     """
-
-    key: str
-    kind: str
-    name: str
-    options: Mapping[str, Any]
-
-
-def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError naming the file, the key and the known ones for a provider or an option
-    that does not exist.
-
-    With `ingestion` also the options that only ingestion uses, and whether their values are
-    accepted.
-    """
-    for named in providers(strategy):
-        if named.kind in _INGESTION and not ingestion:
-            continue
-        try:
-            _check(named)
-            if ingestion and named.kind in _PLAIN:
-                registry.build(named.kind, named.name, named.options)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {named.key}: {error.message}", code=error.code) from error
-
-
-def _check(named: Named) -> None:
-    registry.require_name(named.kind, named.name)
-    if not named.options:
-        return
-    try:
-        cls = registry.provider_class(named.kind, named.name)
-    except ConfigError as error:
-        # a package that is not installed: who builds the provider says how to get it
-        if isinstance(error.__cause__, ImportError):
-            return
-        raise
-    registry.require_options(named.kind, named.name, cls, named.options)
-
-
-_KINDS = {
-    "sectioner": "sectioner",
-    "chunker": "chunker",
-    "lexical": "lexical_index",
-    "dense": "dense_index",
-    "fusion": "fusion",
-    "reranker": "reranker",
-    "answerer": "answerer",
-    "llm": "llm",
-}
-
-
-def providers(strategy: Strategy) -> Iterator[Named]:
-    """Every provider that the strategy names, those inside the options of another one too."""
-
-    def named(key: str, kind: str, config: Any) -> Named:
-        return Named(f"{key}.options", kind, config.provider, config.options)
-
-    for number, loader in enumerate(strategy.loading.loaders):
-        yield named(f"loading.loaders.{number}", "loader", loader)
-    captions = strategy.media_texts.captions
-    preset = captions.preset and captions.provider == "none"
-    yield named("media_texts.ocr", "ocr", strategy.media_texts.ocr)
-    yield Named(
-        "media_texts.captions.options",
-        "llm",
-        "openai" if preset else captions.provider,
-        captions.options,
-    )
-    yield named("views.describe", "llm", strategy.views.describe)
-    for key, kind in _KINDS.items():
-        yield named(key, kind, getattr(strategy, key))
-    for key, own in (
-        ("query.rewrite.llm", strategy.query.rewrite.llm),
-        ("answerer.llm", strategy.answerer.llm),
-        ("summary.llm", strategy.summary.llm),
-    ):
-        if own is not None:
-            yield named(key, "llm", own)
-    yield from _inside("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
-    yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
-    options = strategy.chunker.options
-    if options.get("embedder"):
-        yield from _embedders(
-            "chunker.options.embedder",
-            str(options["embedder"]),
-            options.get("embedder_options") or {},
-        )
-
-
-def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
-    """The embedder and, of a joined one, its parts."""
-    yield Named(f"{key}.options", "embedder", name, options)
-    parts = options.get("parts")
-    for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
-        yield from _inside(f"{key}.options.parts.{number}", "embedder", part)
-
-
-def _inside(key: str, kind: str, value: object) -> Iterator[Named]:
-    """The provider that the options of another one name, if they do."""
-    if isinstance(value, Mapping) and value.get("provider"):
-        yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})
+    for name in dict.fromkeys((settings.default_strategy, *names)):
+        if name == settings.default_strategy or has_strategy(settings, name):
+            load_strategy(settings, name)

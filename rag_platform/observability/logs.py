@@ -74,6 +74,7 @@ def load_log_config(path: Path | None = None) -> LogConfig:
     from pydantic import TypeAdapter, ValidationError
 
     from rag_platform.config.folders import config_file
+    from rag_platform.config.validation import place_of
 
     path = path or config_file("logging.yaml")
     try:
@@ -91,7 +92,8 @@ def load_log_config(path: Path | None = None) -> LogConfig:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {key}: {first['msg']} (value: {first['input']!r})") from error
+        place = place_of(path, first["loc"])
+        raise ConfigError(f"{place}: {key}: {first['msg']} (value: {first['input']!r})") from error
     env = {"env": os.environ["RAG_ENV"]} if os.environ.get("RAG_ENV") else {}
     return replace(config, fields={**LogConfig().fields, **config.fields, **env})
 

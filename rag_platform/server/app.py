@@ -24,9 +24,10 @@ from rag_platform.api import documents
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.envelopes import failure
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import Settings, require_usable
 from rag_platform.contract.markdown_views import format_place
 from rag_platform.errors import NotFoundError, RagError
+from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
@@ -100,6 +101,7 @@ def build_server(
     it runs.
     """
     store = Store(settings.home)
+    require_usable(settings, bound_strategies(store.ledger_path))
     library = library or Library(settings, store, hidden_by_ledger(store))
     questions = SharedQuestions(library, settings.server.processes)
 
