@@ -18,7 +18,6 @@ import anyio.to_thread
 from mcp.server import MCPServer, NotificationOptions
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ToolError
 from mcp_types import (
     CallToolResult,
     CompleteRequestParams,
@@ -30,16 +29,20 @@ from mcp_types import (
 from mcp_types import Tool as Definition
 from pydantic import AnyUrl
 
+from rag_platform import access
 from rag_platform.api.documents import hidden_by_ledger
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import Settings, require_usable
+from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
+from rag_platform.server.callers import act_for_caller, refuse_scope, scope_of
 from rag_platform.server.library_tools.progress import progress_of
 from rag_platform.server.prompts import add_prompts
 from rag_platform.server.publications import Listeners, Publications
 from rag_platform.server.resources import ResourceRequests, add_resources, read_picture
+from rag_platform.server.stdio import readable_stdio
 from rag_platform.server.tools import LibraryTool, tool_name, tools
 from rag_platform.server.worker_pool import SharedQuestions
 from rag_platform.storage.store import Store
@@ -59,17 +62,39 @@ class LibraryServer(MCPServer[Any]):
     """An MCP server with the library's tools, whose calls all answer with an envelope."""
 
     def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
-        super().__init__(name, **options)
+        super().__init__(name, middleware=[act_for_caller], **options)
         self._library_tools = {tool.definition.name: tool for tool in library_tools}
         self.bus = self._subscriptions  # of clients that listen, as the protocol has it now
         self.listeners = Listeners()  # the others
+
+        self._ready = threading.Event()
+
+    def preload(self, library: Library) -> None:
+        """Load in a thread what the first question needs."""
+
+        def load() -> None:
+            warm(library)
+            self._ready.set()
+
+        threading.Thread(target=load, name="rag-preload", daemon=True).start()
+
+    def is_ready(self) -> bool:
+        """True once the first question has to wait for nothing."""
+        return self._ready.is_set()
+
+    async def run_stdio_async(self) -> None:
+        """Answer on standard input and output until the client closes them."""
+        async with readable_stdio() as (read, write):
+            server = self._lowlevel_server
+            await server.run(read, write, server.create_initialization_options())
 
     def answer_resources(self, library: Library) -> None:
         """Answer what the SDK leaves out: pages of resources, and subscriptions of clients before
         2026-07-28, which are told that the server announces changes.
         """
         self._library = library
-        requests, low = ResourceRequests(library, self.listeners), self._lowlevel_server
+        requests = ResourceRequests(library, self.listeners, self.list_resources)
+        low = self._lowlevel_server
         low.add_request_handler("resources/list", PaginatedRequestParams, requests.list)
         low.add_request_handler("resources/subscribe", SubscribeRequestParams, requests.subscribe)
         low.add_request_handler(
@@ -91,16 +116,20 @@ class LibraryServer(MCPServer[Any]):
         return [ReadResourceContents(content=found.content, mime_type=found.mime)]
 
     async def list_tools(self) -> list[Definition]:
-        """The tools as clients see them."""
-        return [tool.definition for tool in self._library_tools.values()]
+        """The tools that the caller may use, as clients see them."""
+        may = access.current().may
+        own = [tool.definition for tool in self._library_tools.values() if may(scope_of(tool))]
+        return [*own, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> CallToolResult:
+    ) -> CallToolResult | InputRequiredResult:
         """The envelope of a call. Raises ToolError for a tool that does not exist."""
         tool = self._library_tools.get(name)
         if tool is None:
-            raise ToolError(f"Unknown tool: {name}")
+            return await super().call_tool(name, arguments, context)
+        if (refused := refuse_scope(name, scope_of(tool))) is not None:
+            return refused
         if context is None:
             return await tool.run(arguments, None)
         return await tool.run(arguments, str(context.request_id), progress_of(context))
@@ -113,13 +142,14 @@ def build_server(
     it runs.
     """
     store = Store(settings.home)
+    require_usable(settings, bound_strategies(store.ledger_path))
     library = library or Library(settings, store, hidden_by_ledger(store))
     questions = SharedQuestions(library, settings.server.processes)
 
     @asynccontextmanager
     async def lifespan(server: LibraryServer) -> AsyncIterator[None]:
         if preload:
-            threading.Thread(target=warm, args=(library,), name="rag-preload", daemon=True).start()
+            server.preload(library)
         try:
             async with Publications(library, server).announced():
                 yield None

@@ -11,7 +11,6 @@ import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from json.decoder import scanstring
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +223,7 @@ def _members(plain: str, start: int) -> Iterator[tuple[str, int, int]]:
         at += len(plain[at:]) - len(plain[at:].lstrip(" \t\r\n,"))
         if plain[at] != '"':
             return
-        key, at = scanstring(plain, at + 1)
+        key, at = decoder.raw_decode(plain, at)
         at = plain.index(":", at) + 1
         at += len(plain[at:]) - len(plain[at:].lstrip())
         _, end = decoder.raw_decode(plain, at)

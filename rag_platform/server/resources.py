@@ -4,7 +4,7 @@ documents, and what completes ids and names.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -166,8 +166,11 @@ def _resource(namespace: str, document: Document) -> Resource:
 class ResourceRequests:
     """The requests about resources and their names that the SDK's server does not answer itself."""
 
-    def __init__(self, library: Library, listeners: Listeners) -> None:
+    def __init__(
+        self, library: Library, listeners: Listeners, fixed: Callable[[], Awaitable[list[Resource]]]
+    ) -> None:
         self._library, self._listeners = library, listeners
+        self._fixed = fixed  # what was registered under an address of its own; on the first page
 
     async def list(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -177,7 +180,8 @@ class ResourceRequests:
         page, cursor = await anyio.to_thread.run_sync(
             list_page, self._library, params.cursor if params else None
         )
-        return ListResourcesResult(resources=page, next_cursor=cursor)
+        fixed = [] if params and params.cursor else await self._fixed()
+        return ListResourcesResult(resources=[*fixed, *page], next_cursor=cursor)
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: SubscribeRequestParams
