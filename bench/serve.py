@@ -153,7 +153,7 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
         os.environ |= {
             "RAG_HOME": home,
             "RAG_STRATEGY": strategy,
-            "RAG_CONFIG": str(REPOSITORY / "config"),
+            "RAG_CONFIG": str(REPOSITORY / "rag_platform" / "defaults"),
         }
         built = publish(documents, strategy)
         serve = [sys.executable, "-c", "from rag_platform.cli.main import main; main()", "serve"]
@@ -205,7 +205,7 @@ def main() -> None:
     )
     parser.add_argument("--strategies", nargs="*", default=["default", "fast"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--documents", type=Path, default=REPOSITORY / "data" / "samples")
+    parser.add_argument("--documents", type=Path, default=REPOSITORY / "rag_platform" / "samples")
     options = parser.parse_args()
     for strategy in options.strategies:
         measure(strategy, options.documents, options.repeats)

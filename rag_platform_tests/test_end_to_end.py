@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 
 from rag_platform.observability.trace_reader import show
 
-SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
+SAMPLES = Path(__file__).resolve().parent.parent / "rag_platform" / "samples"
 
 pytestmark = pytest.mark.e2e
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import Section, Settings, load_settings, variables
 from rag_platform.errors import ConfigError
 
@@ -82,11 +83,7 @@ def test_a_wrong_value_is_told_with_its_variable(
 
 
 def test_every_key_of_the_shipped_file_has_a_variable() -> None:
-    shipped: Any = yaml.safe_load(
-        (Path(__file__).resolve().parent.parent / "config" / "settings.yaml").read_text(
-            encoding="utf-8"
-        )
-    )
+    shipped: Any = yaml.safe_load((SHIPPED / "settings.yaml").read_text(encoding="utf-8"))
 
     def keys(values: Mapping[str, Any], above: str = "") -> set[str]:
         return {

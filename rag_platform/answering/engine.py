@@ -437,6 +437,8 @@ def _format_response(
     with tracing.span(
         "stage.format_response", provider_type="response", provider_id="query_result"
     ) as span:
+        if (client := tracing.current_client()) is not None:
+            span.set(client_level=client.client_level)
         modes = {item.mode for item in found} - {"none"}
         mode = modes.pop() if len(modes) == 1 else "mixed" if modes else "none"
         counts = [item.matched_count for item in found if item.matched_count is not None]

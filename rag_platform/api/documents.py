@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from rag_platform import access
 from rag_platform.api.document_views import FORMS, Found, dropped_data
 from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
@@ -24,7 +25,7 @@ from rag_platform.contract.schema import (
     ListedDocument,
 )
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.errors import InputError, IntegrityError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.ledger import Ledger, require
@@ -204,13 +205,11 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
         require(library.store.ledger_path)
         library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
-        known = {*ledger.namespaces(), library.settings.default_namespace}
+        may_see = access.current().may_see
+        known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
         if namespace not in known and chunks is None:
-            known = {*ledger.namespaces(), *library.namespaces()}
-            raise NotFoundError(
-                f"unknown namespace {namespace!r}; known: {', '.join(sorted(known)) or 'none'}",
-                code="unknown_namespace",
-            )
+            known = {*filter(may_see, ledger.namespaces()), *library.namespaces()}
+            raise unknown_namespace(namespace, known)
         versions = ledger.versions(namespace)
         tombstones = ledger.tombstones(namespace)
         documents = ledger.documents(namespace)

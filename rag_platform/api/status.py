@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import cast
 
+from rag_platform import access
 from rag_platform.api.documents import document_states
 from rag_platform.caching import together
 from rag_platform.config.settings import strategy_names
@@ -53,7 +54,8 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     }
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
-    if found := faults.summary(library.store.logs_dir):
+    everything = access.current().namespaces is None
+    if everything and (found := faults.summary(library.store.logs_dir)):
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
@@ -64,7 +66,7 @@ def _namespaces(library: Library) -> list[str]:
     if library.store.ledger_path.is_file():
         with closing(Ledger(library.store.ledger_path)) as ledger:
             known |= set(ledger.namespaces())
-    return sorted(known)
+    return sorted(filter(access.current().may_see, known))
 
 
 def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:

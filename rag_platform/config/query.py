@@ -43,6 +43,7 @@ class RewriteConfig(Section):
     # None: where a language model is configured, of questions that bring no phrasings of their own
     enabled: bool | None = None
     llm: ProviderConfig | None = None
+    prompt: str = "query/rewrite"
     # search phrasings that are searched beside the question
     queries: int = Field(default=3, ge=0, le=4)
     timeout_ms: int = Field(default=3_000, ge=1)

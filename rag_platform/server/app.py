@@ -15,21 +15,25 @@ from typing import Any
 
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context
-from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError, ToolError
-from mcp_types import CallToolResult
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp_types import CallToolResult, InputRequiredResult
 from mcp_types import Tool as Definition
 
+from rag_platform import access
 from rag_platform.api import documents
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.envelopes import failure
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import Settings, require_usable
 from rag_platform.contract.markdown_views import format_place
 from rag_platform.errors import NotFoundError, RagError
+from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
+from rag_platform.server.callers import act_for_caller, refuse_scope, scope_of
+from rag_platform.server.stdio import readable_stdio
 from rag_platform.server.tools import LibraryTool, tool_name, tools
 from rag_platform.server.worker_pool import SharedQuestions
 from rag_platform.storage.store import Store
@@ -49,20 +53,44 @@ class LibraryServer(MCPServer[Any]):
     """An MCP server with the library's tools, whose calls all answer with an envelope."""
 
     def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
-        super().__init__(name, **options)
+        super().__init__(name, middleware=[act_for_caller], **options)
         self._library_tools = {tool.definition.name: tool for tool in library_tools}
+        self._ready = threading.Event()
+
+    def preload(self, library: Library) -> None:
+        """Load in a thread what the first question needs."""
+
+        def load() -> None:
+            warm(library)
+            self._ready.set()
+
+        threading.Thread(target=load, name="rag-preload", daemon=True).start()
+
+    def is_ready(self) -> bool:
+        """True once the first question has to wait for nothing."""
+        return self._ready.is_set()
+
+    async def run_stdio_async(self) -> None:
+        """Answer on standard input and output until the client closes them."""
+        async with readable_stdio() as (read, write):
+            server = self._lowlevel_server
+            await server.run(read, write, server.create_initialization_options())
 
     async def list_tools(self) -> list[Definition]:
-        """The tools as clients see them."""
-        return [tool.definition for tool in self._library_tools.values()]
+        """The tools that the caller may use, as clients see them."""
+        may = access.current().may
+        own = [tool.definition for tool in self._library_tools.values() if may(scope_of(tool))]
+        return [*own, *await super().list_tools()]
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
-    ) -> CallToolResult:
+    ) -> CallToolResult | InputRequiredResult:
         """The envelope of a call. Raises ToolError for a tool that does not exist."""
         tool = self._library_tools.get(name)
         if tool is None:
-            raise ToolError(f"Unknown tool: {name}")
+            return await super().call_tool(name, arguments, context)
+        if (refused := refuse_scope(name, scope_of(tool))) is not None:
+            return refused
         return await tool.run(arguments, str(context.request_id) if context is not None else None)
 
 
@@ -73,13 +101,14 @@ def build_server(
     it runs.
     """
     store = Store(settings.home)
+    require_usable(settings, bound_strategies(store.ledger_path))
     library = library or Library(settings, store, hidden_by_ledger(store))
     questions = SharedQuestions(library, settings.server.processes)
 
     @asynccontextmanager
-    async def lifespan(server: MCPServer[Any]) -> AsyncIterator[None]:
+    async def lifespan(server: LibraryServer) -> AsyncIterator[None]:
         if preload:
-            threading.Thread(target=warm, args=(library,), name="rag-preload", daemon=True).start()
+            server.preload(library)
         try:
             yield None
         finally:
