@@ -86,7 +86,7 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
     within a line end none.
     """
     atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
-    for begin, stop in sentences(text, start, end):
+    for _, stop in sentences(text, start, end):
         if any(low < stop < high for low, high in atoms):
             continue
         yield from _trim(text, start, stop)
@@ -96,31 +96,10 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
     """(kind, start, end) of runs of lines: heading, table, code, item, paragraph."""
     kind, start, end = "", 0, 0
-    fence = hidden = ""
-    for line_start, line_end in _lines(text):
-        line = text[line_start:line_end]
-        if not fence and (opened := _HIDDEN.match(line)):
-            hidden = _HIDDEN_END[opened[1].lower()]
-        if hidden:
-            if kind:
-                yield kind, start, end
-                kind = ""
-            if hidden in line.lower():
-                hidden = ""
-            continue
-        found = FENCE.match(line)
-        if fence:
-            end = line_end
-            if closes(line, fence):
-                yield "code", start, end
-                kind, fence = "", ""
-            continue
-        line_kind = "code" if found else _kind(line)
-        # a wrapped line belongs to the paragraph or list item above it
-        if kind and line_kind != kind and not (line_kind == "paragraph" and kind == "item"):
-            yield kind, start, end
-            kind = ""
-        if line_kind in ("heading", "item") and kind == line_kind:
+    for line_kind, begins, line_start, line_end in _read_lines(text):
+        # a wrapped line belongs to the list item above it
+        wrapped = line_kind == "paragraph" and kind == "item"
+        if kind and (begins or (line_kind != kind and not wrapped)):
             yield kind, start, end
             kind = ""
         if line_kind == "blank":
@@ -128,9 +107,31 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
         if not kind:
             kind, start = line_kind, line_start
         end = line_end
-        fence = found[1] if found else ""
     if kind:
         yield kind, start, end
+
+
+def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
+    """(kind, whether a block begins with it, start, end) of each line; what is not shown is
+    blank.
+    """
+    fence = hidden = ""
+    for start, end in _lines(text):
+        line = text[start:end]
+        if fence:
+            yield "code", False, start, end
+            fence = "" if closes(line, fence) else fence
+            continue
+        if opened := _HIDDEN.match(line):
+            hidden = _HIDDEN_END[opened[1].lower()]
+        if hidden:
+            yield "blank", False, start, end
+            hidden = "" if hidden in line.lower() else hidden
+            continue
+        if found := FENCE.match(line):
+            fence = found[1]
+        kind = "code" if fence else _kind(line)
+        yield kind, bool(fence) or kind in ("heading", "item"), start, end
 
 
 def _kind(line: str) -> str:
