@@ -633,6 +633,17 @@ class Ledger(Database):
         )
 
 
+def bound_strategies(path: Path) -> set[str]:
+    """The strategies that namespaces are bound to; none without a ledger."""
+    if not path.is_file():
+        return set()
+    ledger = Ledger(path)
+    try:
+        return set(ledger.namespaces().values())
+    finally:
+        ledger.close()
+
+
 def require(path: Path) -> None:
     """Raises IntegrityError `no_ledger` where releases are published and the ledger is gone."""
     if not path.is_file() and any(path.parent.glob("releases/*/CURRENT")):
