@@ -44,6 +44,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     `others` are the `cache_figures` of the server's other processes, which are added to those of
     the library. Caches and running questions are only shown of a program that is `serving`.
     """
+    caller = access.current()
     caches: Json = {
         name: together([own, *(other[name] for other in others)])
         for name, own in library.cache_figures().items()
@@ -51,7 +52,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     data: StatusData = {
         "markdown": "",
         "app_version": build_info()["app_version"],
-        "default_namespace": library.settings.default_namespace,
+        "default_namespace": caller.default_namespace(library.settings.default_namespace),
         "default_strategy": library.settings.default_strategy,
         "strategies": strategy_names(library.settings),
         "schema_versions": {
@@ -80,8 +81,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     ]
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
-    everything = access.current().namespaces is None
-    if everything and (found := faults.summary(library.store.logs_dir)):
+    if caller.namespaces is None and (found := faults.summary(library.store.logs_dir)):
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data

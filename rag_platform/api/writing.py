@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -183,11 +183,14 @@ def get_job(
             time.sleep(_POLL_SECONDS)
 
 
-def list_jobs(settings: Settings, namespaces: Sequence[str] = (), limit: int = 10) -> list[JobData]:
+def list_jobs(
+    settings: Settings, namespaces: Collection[str] | None = None, limit: int = 10
+) -> list[JobData]:
     """The newest jobs of the namespaces, by default of all."""
     with _opened(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
-        found = [job for name in namespaces or (None,) for job in root.ledger.jobs(name, limit)]
+        names = (None,) if namespaces is None else namespaces
+        found = [job for name in names for job in root.ledger.jobs(name, limit)]
         newest = sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]
         return [job_data(job.job_id, root) for job in newest]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rag_platform import access
 from rag_platform.errors import InputError
 from rag_platform.retrieval.library import Library
 
@@ -17,10 +18,11 @@ def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str,
     """
     if names:
         return tuple(dict.fromkeys(names))
-    settings = library.settings
-    if "default_namespace" in settings.model_fields_set:
-        return (settings.default_namespace,)
-    return tuple(library.namespaces()) or (settings.default_namespace,)
+    settings, caller = library.settings, access.current()
+    default = caller.default_namespace(settings.default_namespace)
+    if "default_namespace" in settings.model_fields_set and default == settings.default_namespace:
+        return (default,)
+    return tuple(library.namespaces()) or (default,)
 
 
 def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:

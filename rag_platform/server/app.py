@@ -24,6 +24,7 @@ from mcp_types import (
     InputRequiredResult,
     PaginatedRequestParams,
     SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
 from mcp_types import Tool as Definition
@@ -37,7 +38,7 @@ from rag_platform.observability import tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
-from rag_platform.server.callers import act_for_caller, refuse_scope, scope_of
+from rag_platform.server.callers import act_for_caller, refuse_scope
 from rag_platform.server.library_tools.progress import progress_of
 from rag_platform.server.prompts import add_prompts
 from rag_platform.server.publications import Listeners, Publications
@@ -64,10 +65,9 @@ class LibraryServer(MCPServer[Any]):
     def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
         super().__init__(name, middleware=[act_for_caller], **options)
         self._library_tools = {tool.definition.name: tool for tool in library_tools}
+        self._ready = threading.Event()
         self.bus = self._subscriptions  # of clients that listen, as the protocol has it now
         self.listeners = Listeners()  # the others
-
-        self._ready = threading.Event()
 
     def preload(self, library: Library) -> None:
         """Load in a thread what the first question needs."""
@@ -100,6 +100,11 @@ class LibraryServer(MCPServer[Any]):
         low.add_request_handler(
             "resources/unsubscribe", UnsubscribeRequestParams, requests.unsubscribe
         )
+        if (listening := low.get_request_handler("subscriptions/listen")) is not None:
+            listen = partial(requests.listen, listening.handler)
+            low.add_request_handler(
+                "subscriptions/listen", SubscriptionsListenRequestParams, listen
+            )
         low.add_request_handler("completion/complete", CompleteRequestParams, requests.complete)
         low.create_initialization_options = partial(  # type: ignore[method-assign]
             low.create_initialization_options, NotificationOptions(resources_changed=True)
@@ -118,7 +123,7 @@ class LibraryServer(MCPServer[Any]):
     async def list_tools(self) -> list[Definition]:
         """The tools that the caller may use, as clients see them."""
         may = access.current().may
-        own = [tool.definition for tool in self._library_tools.values() if may(scope_of(tool))]
+        own = [tool.definition for tool in self._library_tools.values() if may(tool.scope)]
         return [*own, *await super().list_tools()]
 
     async def call_tool(
@@ -128,7 +133,7 @@ class LibraryServer(MCPServer[Any]):
         tool = self._library_tools.get(name)
         if tool is None:
             return await super().call_tool(name, arguments, context)
-        if (refused := refuse_scope(name, scope_of(tool))) is not None:
+        if (refused := refuse_scope(name, tool.scope)) is not None:
             return refused
         if context is None:
             return await tool.run(arguments, None)

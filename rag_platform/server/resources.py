@@ -12,7 +12,9 @@ import anyio.to_thread
 from mcp.server import MCPServer
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.shared.exceptions import MCPError
 from mcp_types import (
+    INVALID_PARAMS,
     CompleteRequestParams,
     CompleteResult,
     Completion,
@@ -23,9 +25,11 @@ from mcp_types import (
     PaginatedRequestParams,
     Resource,
     SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
     UnsubscribeRequestParams,
 )
 
+from rag_platform import access
 from rag_platform.api import documents, passages
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.envelopes import failure
@@ -163,6 +167,14 @@ def _resource(namespace: str, document: Document) -> Resource:
     )
 
 
+def may_hear(library: Library, uri: str) -> bool:
+    """False for changes of a document that a caller of certain namespaces may not see."""
+    if access.current().namespaces is None:
+        return True
+    scheme, _, doc_id = uri.partition("://")
+    return scheme == "doc" and passages.holding_namespace(library, doc_id) is not None
+
+
 class ResourceRequests:
     """The requests about resources and their names that the SDK's server does not answer itself."""
 
@@ -187,7 +199,9 @@ class ResourceRequests:
         self, context: ServerRequestContext[Any], params: SubscribeRequestParams
     ) -> EmptyResult:
         """Tell the client when this resource changes."""
-        self._listeners.add(context.session, str(params.uri))
+        if not may_hear(self._library, uri := str(params.uri)):
+            raise MCPError(INVALID_PARAMS, f"no published document {uri[:80]!r}")
+        self._listeners.add(context.session, uri)
         return EmptyResult()
 
     async def unsubscribe(
@@ -196,6 +210,18 @@ class ResourceRequests:
         """No longer."""
         self._listeners.remove(context.session, str(params.uri))
         return EmptyResult()
+
+    async def listen(
+        self,
+        inner: Callable[[Any, SubscriptionsListenRequestParams], Awaitable[Any]],
+        context: ServerRequestContext[Any],
+        params: SubscriptionsListenRequestParams,
+    ) -> Any:
+        """A stream of changes, those left out that the caller may not hear of."""
+        wanted = params.notifications.resource_subscriptions or []
+        heard = [uri for uri in wanted if may_hear(self._library, uri)]
+        changed = params.notifications.model_copy(update={"resource_subscriptions": heard})
+        return await inner(context, params.model_copy(update={"notifications": changed}))
 
     async def complete(
         self, context: ServerRequestContext[Any], params: CompleteRequestParams

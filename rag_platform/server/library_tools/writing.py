@@ -6,8 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.contract.schema import JobData, JobsData
+from rag_platform.errors import unknown_job
 from rag_platform.intake.receiving import ReceiveOptions
 from rag_platform.server.library_tools.definition import (
     Absent,
@@ -73,7 +75,8 @@ class DeleteDocumentArguments(Arguments):
 
 def ingest(call: Call, arguments: IngestArguments) -> Answer:
     """The job that ingests what was given."""
-    namespace = arguments.collection or call.settings.default_namespace
+    default = access.current().default_namespace(call.settings.default_namespace)
+    namespace = arguments.collection or default
     call.library.require_visible(namespace)
     given = writing.input_of(
         arguments.path, arguments.url, arguments.content, arguments.filename, call.settings
@@ -93,7 +96,7 @@ def _waited(call: Call, job: JobData, wait: float) -> Answer:
 def get_job(call: Call, arguments: GetJobArguments) -> Answer:
     """One job, or the newest ones."""
     if arguments.job_id is None:
-        found = writing.list_jobs(call.settings, call.library.namespaces())
+        found = writing.list_jobs(call.settings, access.current().namespaces)
         lines = "\n\n".join(job["markdown"] for job in found) or "No jobs."
         data: JobsData = {"markdown": lines, "jobs": found}
         return Answer(data, structure={"jobs": [_plain(job) for job in found]})
@@ -110,9 +113,14 @@ def _plain(job: JobData) -> dict[str, Any]:
 
 
 def _require_visible(call: Call, job_id: str) -> None:
-    """Raises NotFoundError for a job of a namespace that the caller may not see."""
-    if namespace := writing.get_job(call.settings, job_id)["namespace"]:
-        call.library.require_visible(namespace)
+    """Raises NotFoundError for a job of a namespace that the caller may not see, as for one that is
+    not there; a job over the whole data root is its owners'.
+    """
+    caller = access.current()
+    if caller.namespaces is None:
+        return
+    if not caller.may_see(writing.get_job(call.settings, job_id)["namespace"]):
+        raise unknown_job(job_id)
 
 
 def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
