@@ -123,6 +123,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
             f" {_was(nowhere)} removed"
         )
     claims = _find_claims(text)
+    _share_marks(claims, evidence)
     text = _cite_sources(text, claims, evidence, warnings)
     agreements: list[float] = []
     spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -284,6 +285,17 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
         if claim.marks or other:
             break
         claim.marks += numbers
+
+
+def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
+    """Give the marks behind a run of sentences to all of them that stand verbatim in what is
+    cited.
+    """
+    marks: list[int] = []
+    for claim in reversed(claims):
+        if not claim.marks:
+            claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].chunk_text)]
+        marks = claim.marks
 
 
 def _cite_sources(
