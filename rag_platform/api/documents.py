@@ -196,9 +196,6 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
     without a ledger.
     """
     chunks = _count_published_chunks(library, namespace)
-    if not library.store.ledger_path.is_file():
-        require(library.store.ledger_path)
-        library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
         may_see = access.current().may_see
         known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))

@@ -77,7 +77,7 @@ class QueryArguments(Arguments):
     collections: Collections = None
     mode: Annotated[
         Literal["hybrid", "dense", "sparse"] | Absent,
-        Field(description="hybrid is usually best; sparse: exact words, dense: meaning."),
+        Field(description="hybrid is mostly best; sparse: exact words, dense: meaning."),
     ] = None
     detail: Annotated[
         Literal["full", "brief"], Field(description="brief: snippets instead of passages.")
@@ -86,7 +86,7 @@ class QueryArguments(Arguments):
     infer_filters: Annotated[
         bool | Absent, Field(description="false: none from the question's words.")
     ] = None
-    generate: Annotated[bool, Field(description="false: passages only, no answer.")] = True
+    generate: Annotated[bool, Field(description="false: passages only.")] = True
     strategy: Annotated[str | Absent, Field(description="A named way to search.")] = None
     release: Annotated[str | Absent, Field(description="As of a release_id or date.")] = None
     score_threshold: Annotated[float | Absent, Field(description="At least.")] = None
