@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from rag_platform.answering.citations import make_citation
 from rag_platform.config.settings import canonical_json
-from rag_platform.contract.markdown_views import format_edited, format_place, hit_text, pluralise
+from rag_platform.contract.markdown_views import format_edited, format_place, hit_text
 from rag_platform.contract.schema import CitationPart, ErrorPart, QueryData, ResultPart
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
 
 DETAILS = ("full", "brief")

@@ -16,6 +16,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.ir import Hit
 from rag_platform.observability import faults
+from rag_platform.text.plurals import pluralise
 
 _FIELD_CHARS = 500  # of a document's tags and metadata
 
@@ -44,15 +45,6 @@ def hit_text(hit: Hit) -> str:
         return hit.chunk_text
     picture = f"(picture asset://{hit.asset_ids[0]})" if hit.asset_ids else "(picture)"
     return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
-
-
-def pluralise(number: int, noun: str) -> str:
-    """`1 document`, `2 documents`.
-
-    >>> pluralise(1, "chunk"), pluralise(0, "chunk")
-    ('1 chunk', '0 chunks')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None) -> str:
