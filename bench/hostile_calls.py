@@ -3,7 +3,7 @@ three versions of the protocol: each must come to a result or to a clear error.
 
     python bench/hostile_calls.py [--count 2000] [--seed 7]
 
-A small library of data/samples is served by `rag serve` and by `rag serve --http`, and every tool
+A small library of the samples is served by `rag serve` and by `rag serve --http`, and every tool
 that they list is called: arguments left out, of wrong types, at and beyond their bounds, and with
 the strings and filters of bench/hostile.py. An error of the server (`internal_error`), a stack
 trace, a path of this machine, an answer that is no message of the protocol, and a server that no
@@ -243,8 +243,17 @@ def main() -> None:
     repository = Path(__file__).resolve().parent.parent
     failures = 0
     with tempfile.TemporaryDirectory(prefix="rag-bench-") as home:
-        os.environ |= {"RAG_HOME": home, "RAG_CONFIG": str(repository / "config")}
-        ingest = [*SERVE[:-1], "ingest", str(repository / "data" / "samples"), "--strategy", "fast"]
+        os.environ |= {
+            "RAG_HOME": home,
+            "RAG_CONFIG": str(repository / "rag_platform" / "defaults"),
+        }
+        ingest = [
+            *SERVE[:-1],
+            "ingest",
+            str(repository / "rag_platform" / "samples"),
+            "--strategy",
+            "fast",
+        ]
         subprocess.run(ingest, check=True, stdout=subprocess.DEVNULL)
         each = -(-options.count // (2 * len(VERSIONS)))
         for number, version in enumerate(VERSIONS):

@@ -455,7 +455,7 @@ def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None
     """
     ours = (
         "from rag_platform.cli.main import main; main(['serve'])",
-        "library.query",
+        "library_query",
         {"collections": [NAMESPACE]},
     )
     for label, (code, tool, arguments) in {

@@ -158,14 +158,14 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
         built = publish(documents, strategy)
         serve = [sys.executable, "-c", "from rag_platform.cli.main import main; main()", "serve"]
         empty = [sys.executable, "-c", EMPTY]
-        first_answer(serve, "library.query")  # what the file cache lacks is read once, for both
+        first_answer(serve, "library_query")  # what the file cache lacks is read once, for both
         first_answer(empty, "ping")
         pairs = []
         for _ in range(repeats):
             pairs.append(
                 (
                     first_answer(empty, "ping"),
-                    first_answer(serve, "library.query"),
+                    first_answer(serve, "library_query"),
                     load_seconds(strategy),
                 )
             )

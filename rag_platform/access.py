@@ -30,6 +30,12 @@ class Caller:
         """True for a namespace that exists as far as the caller is concerned."""
         return self.namespaces is None or namespace in self.namespaces
 
+    def default_namespace(self, configured: str) -> str:
+        """The configured one where the caller may see it, else the first of theirs."""
+        if self.namespaces is None or configured in self.namespaces:
+            return configured
+        return min(self.namespaces)
+
 
 OWNER = Caller()  # whoever can read the data root anyway
 _current: contextvars.ContextVar[Caller] = contextvars.ContextVar("rag_caller", default=OWNER)

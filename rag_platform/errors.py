@@ -170,6 +170,11 @@ def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
     )
 
 
+def unknown_job(job_id: str) -> NotFoundError:
+    """The error of a job that does not exist."""
+    return NotFoundError(f"no job {job_id[:80]!r}")
+
+
 def read_only(home: Path) -> StorageError:
     """The error of work that has to write where this process can only read."""
     return StorageError(

@@ -36,7 +36,6 @@ PACKAGES = {  # what each extra installs, as it is imported
     "models": {"sentence_transformers", "torch", "transformers", "huggingface_hub"},
     "ocr": {"rapidocr", "onnxruntime"},
     "tokens": {"bpe_openai"},
-    "metrics": {"ir_measures"},
     "anthropic": {"anthropic"},
     "eval": {"ragas", "deepeval", "instructor", "langchain_openai", "langchain_community"},
 }
@@ -116,8 +115,8 @@ def test_extras_are_those_of_the_project() -> None:
         "project"
     ]
     offered = project["optional-dependencies"]
-    # no providers: text.tokens and evaluation.metrics name these two themselves
-    assert {*EXTRAS.values(), "tokens", "metrics"} == set(offered) - {"dev"} == set(PACKAGES)
+    # no provider: text.tokens names it itself
+    assert {*EXTRAS.values(), "tokens"} == set(offered) - {"dev"} == set(PACKAGES)
     for extra, packages in PACKAGES.items():
         named = {Requirement(line).name.replace("-", "_") for line in offered[extra]}
         assert named == packages

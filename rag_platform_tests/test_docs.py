@@ -231,7 +231,7 @@ def test_the_readme_names_the_tools_that_there_are() -> None:
     contract = json.loads(
         (REPOSITORY / "rag_platform_tests" / "server" / "contract.json").read_text(encoding="utf-8")
     )
-    assert set(re.findall(r"library\.[a-z_]+", DOCUMENTS[0].read_text(encoding="utf-8"))) == set(
+    assert set(re.findall(r"library_[a-z_]+", DOCUMENTS[0].read_text(encoding="utf-8"))) == set(
         contract["tools"]
     )
 

@@ -19,7 +19,7 @@ GIVEN = {
     "RAG_STRATEGIES_DIR": "/tmp/strategies",
     "RAG_SERVER__NAME": "7",
     "RAG_SERVER__PROCESSES": "2",
-    "RAG_SERVER__UNDERSCORE_TOOL_NAMES": "true",
+    "RAG_SERVER__UNDERSCORE_TOOL_NAMES": "false",
     "RAG_LIMITS__MAX_BYTES": "1000",
     "RAG_JOBS__LOCK_SECONDS": "1.5",
     "RAG_FETCHING__ALLOW": '["intranet:8080"]',
@@ -47,7 +47,7 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.server.name, found.server.processes, found.server.underscore_tool_names) == (
         "7",
         2,
-        True,
+        False,
     )
     assert (found.limits.max_bytes, found.jobs.lock_seconds, found.jobs.backoff_seconds) == (
         1000,

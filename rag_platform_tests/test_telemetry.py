@@ -66,9 +66,9 @@ async def session():
 "serve"], env=dict(os.environ))
     with open(os.devnull, "w") as log:
         async with Client(stdio_client(server, errlog=log)) as client:
-            found = await client.call_tool("library.query", {"query": "What is the maximum \
+            found = await client.call_tool("library_query", {"query": "What is the maximum \
 throughput of the PX-40?"})
-            assert found.structured_content["data"]["citations"]
+            assert found.structured_content["data"]["results"][0]["cited"]
 
 anyio.run(session)
 """

@@ -87,10 +87,13 @@ def main() -> None:
     node, program = install(folder)
     failed = []
     with tempfile.TemporaryDirectory(prefix="rag-conformance-") as home:
-        os.environ |= {"RAG_HOME": home, "RAG_CONFIG": str(REPOSITORY / "config")}
+        os.environ |= {
+            "RAG_HOME": home,
+            "RAG_CONFIG": str(REPOSITORY / "rag_platform" / "defaults"),
+        }
         os.environ["PYTHONPATH"] = str(REPOSITORY)
         rag = ["-m", "rag_platform.cli.main"]
-        ingest = [*rag, "ingest", REPOSITORY / "data" / "samples", "--strategy", "fast"]
+        ingest = [*rag, "ingest", REPOSITORY / "rag_platform" / "samples", "--strategy", "fast"]
         subprocess.run([sys.executable, *ingest], check=True, stdout=subprocess.DEVNULL)
         one, other = free_port(), free_port()
         shipped = [*rag, "serve", "--http", "--port", str(one)]

@@ -110,7 +110,7 @@ def licence(package: Distribution) -> str:
 def _lock() -> Iterator[str]:
     yield _LOCK_HEAD
     for name, package in sorted(
-        installed([*declared(), *declared("ocr", "tokens", "anthropic", "metrics", "dev")]).items()
+        installed([*declared(), *declared("ocr", "tokens", "anthropic", "dev")]).items()
     ):
         yield f"{name}=={package.version}\n"
 
@@ -121,7 +121,6 @@ def _notices() -> Iterator[str]:
         ("Core", ()),
         ("Extra `ocr`", ("ocr",)),
         ("Extra `models`", ("models",)),
-        ("Extra `metrics`", ("metrics",)),
         ("Extra `tokens`", ("tokens",)),
         ("Extra `anthropic`", ("anthropic",)),
     ):

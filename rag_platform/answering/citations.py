@@ -87,6 +87,8 @@ class ClaimCheck:
 
     marks: tuple[int, ...]
     supported: bool
+    sentence: str = ""
+    reason: str = ""  # why not
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +123,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
             f" {_was(nowhere)} removed"
         )
     claims = _find_claims(text)
+    _share_marks(claims, evidence)
     text = _cite_sources(text, claims, evidence, warnings)
     agreements: list[float] = []
     spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -161,7 +164,7 @@ def check_claims(text: str, cited: Sequence[Hit]) -> list[ClaimCheck]:
     """The claims of a finished answer that say something, its mark [n] pointing at cited[n-1]."""
     checks = [(claim, _check_claim(claim, cited)) for claim in _find_claims(text)]
     return [
-        ClaimCheck(tuple(claim.marks), not reason)
+        ClaimCheck(tuple(claim.marks), not reason, claim.text, reason)
         for claim, (agreement, reason) in checks
         if agreement is not None
     ]
@@ -282,6 +285,17 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
         if claim.marks or other:
             break
         claim.marks += numbers
+
+
+def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
+    """Give the marks behind a run of sentences to all of them that stand verbatim in what is
+    cited.
+    """
+    marks: list[int] = []
+    for claim in reversed(claims):
+        if not claim.marks:
+            claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].chunk_text)]
+        marks = claim.marks
 
 
 def _cite_sources(

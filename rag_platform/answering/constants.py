@@ -30,6 +30,10 @@ READ_HITS: Final = 3
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
 MAX_QUOTES: Final = 3
+# characters of a list that is quoted whole; chosen by hand
+MAX_LIST_CHARS: Final = 600
+# characters to which a quote is extended; chosen by hand
+MAX_QUOTE_CHARS: Final = 500
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.7
 # best units whose coverage decides whether there is an answer; chosen by hand

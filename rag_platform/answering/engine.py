@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
+from math import inf
 
 import numpy as np
 
@@ -124,7 +125,8 @@ def _answer(q: Question) -> QueryResult:
     lease = q.leases.open(q.namespaces[0], q.request.release_id) if q.is_single else None
     strategy = _strategy(q, lease)
     _load_models(q, lease, strategy)
-    deadline = Deadline.after(strategy.retrieval.query_seconds, q.cancelled)
+    seconds = min(strategy.retrieval.query_seconds, (q.request.timeout_ms or inf) / 1000)
+    deadline = Deadline.after(seconds, q.cancelled)
     with limits.spending(Budget(deadline)) as budget:
         found = (
             _search_all(q, deadline)

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import ClassVar
 
 from rag_platform.answering import constants
-from rag_platform.answering.citations import escape_marks
+from rag_platform.answering.quotable import Part, extend, find_parts, joins, render_rows, render_run
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
-from rag_platform.text.passages import Unit, units
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import (
     ASKS_CODE,
@@ -38,7 +36,6 @@ from rag_platform.text.term_overlap import (
 from rag_platform.text.terms import terms
 from rag_platform.traits import Traits
 
-_DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
@@ -48,7 +45,7 @@ class Extractive:
     phrasings; empty where none contains any.
     """
 
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -64,8 +61,7 @@ class Extractive:
         """Markdown whose [n] marks point at evidence[n-1]; empty where no unit says anything about
         the question.
         """
-        asks = _Asks.of(question_text(query))
-        scored = _score_units(_asked(query), evidence, self.keep_ratio, asks)
+        scored = score_parts(query, evidence, self.keep_ratio)
         if not scored:
             return Written("")
         best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
@@ -76,14 +72,14 @@ class Extractive:
             on_text(text)
         return Written(text)
 
-    def _choose(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
-        """The best units, none of whose texts contains another's."""
-        chosen: list[_Scored] = []
+    def _choose(self, scored: Sequence[Scored], evidence: Sequence[Hit]) -> list[Scored]:
+        """The best passages, none of whose texts contains another's."""
+        chosen: list[Scored] = []
         texts: set[str] = set()
         for item in scored:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
-            text = " ".join(_quote(item, evidence).split())
+            text = " ".join(evidence[item.hit].chunk_text[item.start : item.end].split())
             if not any(text in other or other in text for other in texts):
                 texts.add(text)
                 chosen.append(item)
@@ -92,8 +88,8 @@ class Extractive:
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:
     """The unit of a passage that is nearest to the question; empty where none has a word of it."""
-    scored = _score_units(_asked(query), [hit], 1.0, _Asks.of(question_text(query)))
-    best = next((item.unit for item in scored if item.unit.kind in ("sentence", "item")), None)
+    scored = score_parts(query, [hit], 1.0)
+    best = next((item for item in scored if item.part.kind in ("sentence", "item")), None)
     return hit.chunk_text[best.start : best.end] if best is not None else ""
 
 
@@ -106,55 +102,64 @@ def _asked(query: QueryIR) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class Scored:
+    """A part of a passage, how well it fits the question, and the share of its words in it."""
+
     score: float
     coverage: float
     hit: int  # position in the evidence
-    unit: Unit
+    part: Part
+
+    @property
+    def start(self) -> int:
+        return self.part.start
+
+    @property
+    def end(self) -> int:
+        return self.part.end
 
 
-def _score_units(
-    question: str, evidence: Sequence[Hit], keep_ratio: float, asks: _Asks
-) -> list[_Scored]:
-    """Units that contain a word of the question, or follow a heading that does, best first; ties in
+def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> list[Scored]:
+    """Parts that contain a word of the question, or follow a heading that does, best first; ties in
     reading order.
 
     The three best and all with at least `keep_ratio` of the best score are among them; others may
     be missing.
     """
+    question, asks = _asked(query), _Asks.of(question_text(query))
     words = question_words(question)
     said = cache(question_terms(question).find_in)
-    read = [_find_quotable(hit.chunk_text) for hit in evidence]
+    read = [find_parts(hit.chunk_text).parts for hit in evidence]
     held = [
-        [said(hit.chunk_text[unit.start : unit.end]) for unit in items]
-        for hit, items in zip(evidence, read, strict=True)
+        [said(hit.chunk_text[slice(*part.asked)]) for part in parts]
+        for hit, parts in zip(evidence, read, strict=True)
     ]
-    weights = rarity(words, [inside for items in held for inside in items])
+    weights = rarity(words, [inside for parts in held for inside in parts])
     total = sum(weights)
     weight = _weighing(words, weights)
-    # with the most that the form of the unit can make of its score
-    likely: list[tuple[float, _Scored]] = []
-    for n, (hit, items) in enumerate(zip(evidence, read, strict=True)):
+    # with the most that the form of the part can make of its score
+    likely: list[tuple[float, Scored]] = []
+    for n, (hit, parts) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
-        for i, unit in enumerate(items):
+        for i, part in enumerate(parts):
             inside = held[n][i]
-            follows = bool(i and items[i - 1].context == unit.context)
+            follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
                 continue
             # "It ..." speaks of the last one
-            before = held[n][i - 1] if follows and unit.kind == "sentence" else frozenset()
-            close = inside | before | said(unit.context)
+            before = held[n][i - 1] if follows and part.kind == "sentence" else frozenset()
+            close = inside | before | said(part.context)
             own, near = weight(inside), weight(close)
             if own == 0 and (follows or near == 0):
                 continue
-            if own and unit.header is not None:  # what a row says, it says of its columns
-                own = weight(inside | said(hit.chunk_text[slice(*unit.header)]))
+            if own and part.header is not None:  # what a row says, it says of its columns
+                own = weight(inside | said(hit.chunk_text[slice(*part.header)]))
             all_round = weight(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)
             most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
-            likely.append((most, _Scored(score, all_round / total, n, unit)))
-    scored: list[_Scored] = []
+            likely.append((most, Scored(score, all_round / total, n, part)))
+    scored: list[Scored] = []
     for most, item in sorted(likely, key=lambda pair: -pair[0]):
         best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
         if (
@@ -162,17 +167,17 @@ def _score_units(
             and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING
         ):
             break
-        text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
+        text = evidence[item.hit].chunk_text[item.start : item.end]
         score = _weigh_form(item, text, asks, question_terms(question).terms)
         scored.append(dataclasses.replace(item, score=score))
-    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
+    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
 
 
-def _weigh_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
-    """The score of a unit's words, weighed by its form, its place and its length."""
+def _weigh_form(item: Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
+    """The score of a part's words, weighed by its form, its place and its length."""
     held = frozenset(terms(text))
-    score = item.score * asks.factor(text, item.unit.kind)
-    if item.unit.kind in ("sentence", "code") and len(held - asked) < constants.MIN_NEW_TERMS:
+    score = item.score * asks.factor(text, item.part.kind)
+    if item.part.kind in ("sentence", "code") and len(held - asked) < constants.MIN_NEW_TERMS:
         score *= constants.REPETITION_FACTOR
     # the search's own order knows what words cannot tell
     score /= 1 + constants.PLACE_PENALTY * item.hit
@@ -234,62 +239,26 @@ class _Asks:
         return fits
 
 
-@lru_cache(maxsize=512)
-def _find_quotable(text: str) -> tuple[Unit, ...]:
-    """The units of a chunk that may answer: an introduction together with the code it introduces,
-    and no directive that a documentation tool replaces.
-    """
-    found: list[Unit] = []
-    intro: Unit | None = None
-    for unit in units(text):
-        if _DIRECTIVE.match(text, unit.start):
-            continue
-        if (
-            intro is not None
-            and unit.kind == "code"
-            and text[unit.start : unit.end].lstrip().startswith(("`", "~"))
-        ):
-            unit = dataclasses.replace(unit, start=intro.start, context=intro.context)
-        intro = unit if unit.kind in ("sentence", "item") and text[unit.end - 1] in ":：" else None
-        if intro is None:
-            found.append(unit)
-    return tuple(found)
-
-
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _render_quotes(chosen: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
-    """Quotes as paragraphs, list items as items, the rows of a table as one table under its header;
-    each followed by its mark.
+def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
+    """Quotes as they stand in their chunks, those that adjoin as one, the rows of a table as one
+    table under its header; each followed by its mark.
     """
-    groups: dict[object, list[_Scored]] = {}
+    quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:
-        row = item.unit.kind == "row"
-        groups.setdefault((item.hit, item.unit.header) if row else item, []).append(item)
-    parts: list[str] = []
-    for items in groups.values():
-        first, mark = items[0], f"[{items[0].hit + 1}]"
-        if first.unit.kind == "row":
-            rows = sorted(items, key=lambda item: item.unit.start)
-            parts.append(f"{_render_table(rows, evidence)}\n\n{mark}")
-        elif first.unit.kind == "code":
-            parts.append(f"{_quote(first, evidence)}\n\n{mark}")
+        text = evidence[item.hit].chunk_text
+        new = extend(text, item.part)
+        for hit, part, known in quotes:
+            if hit == item.hit and joins(text, part, known, item.part, new):
+                known.update(new)
+                break
         else:
-            bullet = "- " if first.unit.kind == "item" else ""
-            parts.append(f"{bullet}{_quote(first, evidence)} {mark}")
-    return "\n\n".join(parts)
-
-
-def _render_table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
-    lines = [_quote(item, evidence) for item in rows]
-    if header := rows[0].unit.header:
-        head = evidence[rows[0].hit].chunk_text[slice(*header)].strip()
-        columns = len(re.findall(r"(?<!\\)\|", head.strip("|"))) + 1
-        lines = [head, "|" + " --- |" * columns, *lines]
-    return "\n".join(lines)
-
-
-def _quote(item: _Scored, evidence: Sequence[Hit]) -> str:
-    text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
-    return text if item.unit.kind == "code" else escape_marks(text)
+            quotes.append((item.hit, item.part, set(new)))
+    return "\n\n".join(
+        (render_rows if part.kind == "row" else render_run)(
+            evidence[hit].chunk_text, known, f"[{hit + 1}]"
+        )
+        for hit, part, known in quotes
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import click
 
@@ -20,6 +21,7 @@ from rag_platform.cli import (
     evaluation_assets,
     gaps,
     maintenance,
+    mcp,
     prompts,
     reading,
     releases,
@@ -29,6 +31,7 @@ from rag_platform.cli import (
 )
 from rag_platform.cli.output import Context, answers
 from rag_platform.cli.program import EXAMPLES, Program
+from rag_platform.cli.serving import allow_options, allowing
 from rag_platform.config.settings import load_settings, with_http
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
@@ -66,6 +69,7 @@ for command in (
     reading.verify,
     reading.status,
     reading.trace,
+    mcp.mcp,
     tokens.token,
     evaluation.evaluation,
     evaluation.expect,
@@ -89,12 +93,19 @@ for command in (
 @click.option("--http", "over_http", is_flag=True, help="Answer over HTTP instead, at /mcp.")
 @click.option("--host", help="Where to listen; by default this machine alone.")
 @click.option("--port", type=click.IntRange(0, 65535), help="By default 8765; 0: any free one.")
-def serve(over_http: bool, host: str | None, port: int | None) -> None:
+@allow_options
+def serve(
+    over_http: bool,
+    host: str | None,
+    port: int | None,
+    allow: str | None,
+    roots: tuple[Path, ...],
+) -> None:
     """Answer over MCP: on standard input and output, or over HTTP."""
     if not over_http and (host is not None or port is not None):
         raise click.UsageError("--host and --port go with --http")
     try:
-        settings = load_settings()
+        settings = allowing(load_settings(), allow, roots)
         if not over_http:
             from rag_platform.server.app import serve_stdio
 

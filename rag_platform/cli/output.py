@@ -82,8 +82,10 @@ class Context:
         return name
 
     def namespace(self, given: str | None) -> str:
-        """The namespace given, or the default one."""
-        return given or self.settings.default_namespace
+        """The namespace given, or the one that a call without a name means."""
+        from rag_platform.retrieval.namespaces import choose_namespace
+
+        return given or choose_namespace(self.library)
 
 
 ENVELOPE_VERSION = 1  # raised when a field of the envelope that `--json` prints changes its meaning
@@ -189,7 +191,7 @@ def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
 namespace_option = click.option(
     "--namespace",
     metavar="NAME",
-    help="The library; by default that of settings.yaml.",
+    help="The library; by default that of settings.yaml, or the only one.",
 )
 wait_option = click.option(
     "--wait",

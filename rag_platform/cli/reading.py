@@ -24,7 +24,7 @@ from rag_platform.text.plurals import pluralise
     "namespaces",
     multiple=True,
     metavar="NAME",
-    help="The library to search; repeatable.",
+    help="The library to search; repeatable. By default that of settings.yaml, or every one.",
 )
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
 @click.option(
@@ -107,8 +107,9 @@ def query(
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
+    from rag_platform.retrieval.namespaces import choose_namespaces
 
-    names = tuple(dict.fromkeys(namespaces)) or (context.namespace(None),)
+    names = choose_namespaces(context.library, namespaces)
     if documents and len(names) > 1:
         raise InputError(
             "--doc names a document of one library; name one --namespace", code="usage"

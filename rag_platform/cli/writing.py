@@ -101,7 +101,8 @@ def ingest(
 
     started_at = time.perf_counter()
     _require_there(item for item in inputs if item != "-" and not is_url(item))
-    name = context.namespace(namespace)
+    new = namespace or (context.settings.default_namespace if inputs else None)
+    name = context.namespace(new)
     check_namespace(name)
     workspace = context.root.workspace(name, strategy)
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)

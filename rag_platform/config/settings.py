@@ -134,12 +134,20 @@ class LoadSettings(Section):
     provider_calls: int = Field(default=4, ge=1)
 
 
+Change = Literal["ingest", "delete", "expect"]
+
+
 class ServerSettings(Section):
     """How the MCP server presents itself."""
 
     name: str = "rag-platform"
-    underscore_tool_names: bool = False
-    result_tokens: int = 8000
+    underscore_tool_names: bool = True
+    result_tokens: int = 8000  # of one result, text and structure together
+    query_tokens: int = 4000  # the same, of an answer
+    # what assistants may change; nothing unless named here or by `rag serve --allow`
+    allow: tuple[Change, ...] = ()
+    # folders whose files assistants may ingest; none: content and addresses alone
+    ingest_roots: tuple[Path, ...] = ()
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
     http: HttpSettings = HttpSettings()
@@ -173,6 +181,7 @@ class Settings(Section):
 
     schema_version: Literal[1] = 1
     home: Path = Field(default_factory=default_home)
+    # where it is named, a call without a name means it; else whatever is published
     default_namespace: str = "default"
     default_strategy: str = "default"
     # None: `strategies` in the config folder, then the shipped ones

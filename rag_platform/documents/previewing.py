@@ -137,7 +137,8 @@ def readable(found: Preview, chunks: int | None = None) -> str:
     lines = [
         (
             f"{found.filename}: {found.loader}, {pages}{found.text_chars:,} characters,"
-            f" {pluralise(len(found.sections), 'section')}, {pluralise(len(found.chunks), 'chunk')},"
+            f" {pluralise(len(found.sections), 'section')},"
+            f" {pluralise(len(found.chunks), 'chunk')},"
             f" {pluralise(len(found.media), 'image')} (strategy {found.strategy})"
         ),
         (

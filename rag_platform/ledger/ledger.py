@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import InputError, IntegrityError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_job
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.schema import (
     Database,
@@ -544,7 +544,7 @@ class Ledger(Database):
         """One job. Raises NotFoundError."""
         found = self._select(Job, "jobs", {"job_id": job_id}, "job_id")
         if not found:
-            raise NotFoundError(f"no job {job_id!r}")
+            raise unknown_job(job_id)
         return found[0]
 
     def jobs(

@@ -145,6 +145,10 @@ class Library:
             self._retire(namespace, known_current[1])
         return known_current[1]
 
+    def require_visible(self, namespace: str) -> None:
+        """Raises NotFoundError for what is no namespace of the caller's; it need not be there."""
+        self._require_name(namespace)
+
     def _require_name(self, namespace: str) -> None:
         """Raises NotFoundError for one that the caller may not see, and for what cannot be a
         namespace: it becomes part of a path.

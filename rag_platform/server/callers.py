@@ -17,12 +17,10 @@ from mcp_types import CallToolResult, TextContent
 from mcp_types.version import is_version_at_least
 
 from rag_platform import access
-from rag_platform.access import SCOPES
 from rag_platform.api.envelopes import failure
 from rag_platform.errors import RagError
 from rag_platform.observability import tracing
 from rag_platform.server.http_guards import note
-from rag_platform.server.tools import LibraryTool
 from rag_platform.text.encoding import encodable_json
 
 _STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
@@ -71,11 +69,6 @@ def client_level(context: ServerRequestContext[Any, Any]) -> str:
     declared = context.session.client_capabilities
     shows = declared is not None and EXTENSION_ID in (declared.extensions or {})
     return "L2" if shows or context.method.startswith("resources/") else "L1"
-
-
-def scope_of(tool: LibraryTool) -> str:
-    """The scope that a caller needs for a tool."""
-    return str(getattr(tool, "scope", SCOPES[0]))
 
 
 def refuse_scope(name: str, scope: str) -> CallToolResult | None:

@@ -16,8 +16,8 @@ from typing import Any
 import uvicorn
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.routes import build_resource_metadata_url, create_protected_resource_routes
+from mcp.server.auth.settings import AuthSettings
 from mcp.server.transport_security import TransportSecuritySettings
-from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -72,10 +72,20 @@ def build_app(
     routes: list[BaseRoute] = [*inner.routes, Route(HEALTH_PATH, _health(server)), *pages]
     metadata_url = ""
     if http.oauth.issuer:
-        url = AnyHttpUrl(resource)
-        metadata_url = str(build_resource_metadata_url(url))
+        # the SDK's settings keep an address without a path as it is, and issuers are compared whole
+        oauth = AuthSettings.model_validate(
+            {
+                "issuer_url": http.oauth.issuer,
+                "resource_server_url": resource,
+                "validate_token_resource": False,
+            }
+        )
+        assert oauth.resource_server_url is not None
+        metadata_url = str(build_resource_metadata_url(oauth.resource_server_url))
         scopes = [f"{http.oauth.scope_prefix}{scope}" for scope in SCOPES]
-        routes += create_protected_resource_routes(url, [AnyHttpUrl(http.oauth.issuer)], scopes)
+        routes += create_protected_resource_routes(
+            oauth.resource_server_url, [oauth.issuer_url], scopes
+        )
     middleware = [
         Middleware(AccessLog, logs_dir=store.logs_dir, log_arguments=http.log_arguments),
         Middleware(KnownHosts, settings=http, host=http.host),

@@ -46,9 +46,8 @@ def read_again(error: Exception) -> SessionMessage | JSONRPCError:
     error that answers it, under its id where it has one.
     """
     found: Any = None
-    with suppress(ValueError, RecursionError, IndexError):
-        assert isinstance(error, ValidationError)
-        found = json.loads(error.errors()[0]["input"])
+    with suppress(ValueError, RecursionError):
+        found = _value_of(error)
         message = jsonrpc_message_adapter.validate_python(encodable_json(found), by_name=False)
         return SessionMessage(message)
     number = found.get("id") if isinstance(found, dict) else None
@@ -61,3 +60,15 @@ def read_again(error: Exception) -> SessionMessage | JSONRPCError:
             " deeply, or without the fields of a JSON-RPC message",
         ),
     )
+
+
+def _value_of(error: Exception) -> Any:
+    """The JSON value that was no message. Raises ValueError or RecursionError where it is none."""
+    if not isinstance(error, ValidationError):
+        raise ValueError("not what a parser raises")
+    for part in error.errors():
+        if part["type"] == "json_invalid":
+            return json.loads(part["input"])
+        if isinstance(part["input"], dict) and "id" in part["input"]:
+            return part["input"]  # of the whole message, where a field is missing
+    raise ValueError("no object")

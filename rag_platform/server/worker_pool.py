@@ -21,7 +21,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rag_platform import access
@@ -255,7 +255,10 @@ def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
     raises.
     """
     result = public(answer(library, request))
-    data, warnings = fit_query(result, detail, library.settings.server.result_tokens)
+    if request.skip:
+        result = replace(result, hits=result.hits[request.skip :])
+    budget = library.settings.server.query_tokens
+    data, warnings = fit_query(result, detail, budget, linked=True)
     return data, result.trace_id, warnings
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rag_platform.text.markdown_blocks import (
+    CODE_SPAN,
     DELIMITER,
     FENCE,
     HEADING,
@@ -22,6 +23,18 @@ _QUOTE = re.compile(r"\s*>\s?")
 _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?\s*$")
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
+# what opens or closes an admonition box (`:::tip`, `!!! note`, `??? tip`, `/// note | Title`), or
+# what a documentation tool replaces (`{* file.py *}`, `{% include %}`)
+_DIRECTIVE = re.compile(r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|\{[*!%#].*[*!%#]\}\s*$)")
+# of MDX: JavaScript between the paragraphs
+_SCRIPT = re.compile(
+    r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$|export\s+(?:const|default|function)\b"
+)
+_HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
+_HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
+_LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
+_ATOM = re.compile(rf"{CODE_SPAN}|{_LINK.pattern}")
+_NO_TEXT = (_RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 MAX_CODE_LINES = 15
 
 
@@ -37,7 +50,9 @@ class Unit:
 
 
 def units(text: str) -> list[Unit]:
-    """The units of a chunk in order, without headings, rules, bare markup and separator rows."""
+    """The units of a chunk in order, without headings, rules, bare markup, comments, the marks of
+    boxes, and separator rows.
+    """
     found: list[Unit] = []
     heading = intro = ""
     for kind, start, end in _blocks(text):
@@ -67,30 +82,24 @@ def units(text: str) -> list[Unit]:
 
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences of `text[start:end]` without surrounding white space."""
-    for begin, stop in sentences(text, start, end):
-        yield from _trim(text, begin, stop)
+    """Spans of the sentences of `text[start:end]` without surrounding white space; code and links
+    within a line end none.
+    """
+    atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
+    for _, stop in sentences(text, start, end):
+        if any(low < stop < high for low, high in atoms):
+            continue
+        yield from _trim(text, start, stop)
+        start = stop
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
     """(kind, start, end) of runs of lines: heading, table, code, item, paragraph."""
     kind, start, end = "", 0, 0
-    fence = ""
-    for line_start, line_end in _lines(text):
-        line = text[line_start:line_end]
-        found = FENCE.match(line)
-        if fence:
-            end = line_end
-            if closes(line, fence):
-                yield "code", start, end
-                kind, fence = "", ""
-            continue
-        line_kind = "code" if found else _kind(line)
-        # a wrapped line belongs to the paragraph or list item above it
-        if kind and line_kind != kind and not (line_kind == "paragraph" and kind == "item"):
-            yield kind, start, end
-            kind = ""
-        if line_kind in ("heading", "item") and kind == line_kind:
+    for line_kind, begins, line_start, line_end in _read_lines(text):
+        # a wrapped line belongs to the list item above it
+        wrapped = line_kind == "paragraph" and kind == "item"
+        if kind and (begins or (line_kind != kind and not wrapped)):
             yield kind, start, end
             kind = ""
         if line_kind == "blank":
@@ -98,13 +107,35 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
         if not kind:
             kind, start = line_kind, line_start
         end = line_end
-        fence = found[1] if found else ""
     if kind:
         yield kind, start, end
 
 
+def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
+    """(kind, whether a block begins with it, start, end) of each line; what is not shown is
+    blank.
+    """
+    fence = hidden = ""
+    for start, end in _lines(text):
+        line = text[start:end]
+        if fence:
+            yield "code", False, start, end
+            fence = "" if closes(line, fence) else fence
+            continue
+        if opened := _HIDDEN.match(line):
+            hidden = _HIDDEN_END[opened[1].lower()]
+        if hidden:
+            yield "blank", False, start, end
+            hidden = "" if hidden in line.lower() else hidden
+            continue
+        if found := FENCE.match(line):
+            fence = found[1]
+        kind = "code" if fence else _kind(line)
+        yield kind, bool(fence) or kind in ("heading", "item"), start, end
+
+
 def _kind(line: str) -> str:
-    if not line.strip() or _RULE.match(line) or _ALERT.match(line) or _MARKUP.match(line):
+    if not line.strip() or any(mark.match(line) for mark in _NO_TEXT):
         return "blank"
     if HEADING.match(line):
         return "heading"

@@ -21,17 +21,20 @@ from typing import Any
 import anyio
 import httpx
 import pytest
+from jsonschema import Draft202012Validator
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from rag_platform.config.settings import Settings, with_http
+from rag_platform.config.folders import SHIPPED
+from rag_platform.config.settings import Settings, load_settings, with_http
 from rag_platform.errors import ConfigError
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.server.app import build_server
 from rag_platform.server.http_app import build_app
 from rag_platform.server.http_guards import Rate
 from rag_platform.server.tokens import Tokens
 from rag_platform.storage.store import Store
-from rag_platform_tests.conftest import Shelf
+from rag_platform_tests.conftest import Shelf, write_config
 
 pytestmark = pytest.mark.integration
 HELLO = {
@@ -44,6 +47,7 @@ HELLO = {
         "clientInfo": {"name": "raw", "version": "7"},
     },
 }
+SCHEMA = SHIPPED / "schemas" / "trace_line.v1.json"
 ACCEPT = {"Accept": "application/json, text/event-stream"}
 
 
@@ -95,9 +99,6 @@ def serving(shelf: Shelf, **environment: str) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
     """A shelf with the libraries `ports` and `hr`."""
-    from rag_platform.config.settings import load_settings
-    from rag_platform.ledger.ledger import Ledger
-    from rag_platform_tests.conftest import write_config
 
     root = tmp_path_factory.mktemp("http")
     texts = {
@@ -154,7 +155,7 @@ def test_a_question_over_http_is_traced_with_its_client(open_server: Running, mo
         query = next(name for name in names if name.endswith("query"))
         arguments = {"query": "Which port?", "collections": "ports"}
         asked = (await client.call_tool(query, arguments)).structured_content
-        source = asked["data"]["citations"][0]["chunk_id"]
+        source = asked["data"]["results"][0]["uri"].removeprefix("chunk://")
         read = await client.read_resource(f"chunk://{source}")
         assert "8080" in read.contents[0].text
         return query, asked
@@ -255,6 +256,9 @@ def test_the_access_log_has_no_words_of_questions(open_server: Running) -> None:
     assert last["tool"].endswith("query") and last["address"] == "127.0.0.1"
     assert last["bytes"] > 100 and last["duration_ms"] > 0
     assert "zebracrossing" not in json.dumps(open_server.log("access"))
+    schema = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    for line in (*lines, *open_server.log("trace.end")):
+        Draft202012Validator(schema).validate(line)
 
 
 # --- tokens ---------------------------------------------------------------------------------------
@@ -325,14 +329,14 @@ def test_a_token_of_one_library_sees_no_other(guarded: tuple[Running, dict[str, 
         assert [row["namespace"] for row in told["data"]["namespaces"]] == ["hr"]
         assert "ports" not in json.dumps(told["data"]["namespaces"])
         found = await call("query", query="doctor's note", collections="hr")
-        assert found["data"]["citations"][0]["source_uri"] == "files/hr.md"
+        assert [it["source_uri"] for it in found["data"]["documents"].values()] == ["files/hr.md"]
 
     converse(running.url, conversation, token=secrets["hr"])
 
     async def cite(client: Client) -> str:
         query = next(t.name for t in (await client.list_tools()).tools if t.name.endswith("query"))
         asked = await client.call_tool(query, {"query": "Which port?", "collections": "ports"})
-        return str(asked.structured_content["data"]["citations"][0]["chunk_id"])
+        return str(asked.structured_content["data"]["results"][0]["uri"].removeprefix("chunk://"))
 
     chunk_id = converse(running.url, cite, token=secrets["all"])
 

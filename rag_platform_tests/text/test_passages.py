@@ -99,6 +99,26 @@ def test_the_mark_of_a_note_is_no_sentence() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Call `println! now` and `a? b` here. Then rest.", ["`a? b` here.", "Then rest."]),
+        ("Read [Is it? Yes. No](x.md) first.", ["first."]),
+        (
+            "Timeout\n: How long.\nLimit\n: How many.",
+            ["Timeout\n: How long.", "Limit\n: How many."],
+        ),
+        ("Wow!!! That is all.", ["Wow!!!", "That is all."]),
+        ("import tax rises from here.", ["import tax rises from here."]),
+        ("<style>\na. b\n</style>\nText.", ["Text."]),
+    ],
+)
+def test_code_links_and_scripts_end_no_sentence(text: str, expected: list[str]) -> None:
+    found = [text[unit.start : unit.end] for unit in units(text)]
+    assert len(found) == len(expected)
+    assert all(quote.endswith(end) for quote, end in zip(found, expected, strict=True))
+
+
 def test_cells_of_a_row() -> None:
     assert cells("| a | b \\| c |  |") == ["a", "b \\| c", ""]
 
