@@ -42,18 +42,17 @@ def pages() -> dict[str, str]:
 
 def _commands() -> Iterator[str]:
     yield "# Commands\n\nEvery command takes `--help`; all but `serve` take `--json`.\n"
-    yield from _group(main, ("rag",))
+    yield from _group(main, click.Context(main, info_name="rag", **main.context_settings))
 
 
-def _group(group: click.Group, words: tuple[str, ...]) -> Iterator[str]:
-    for name in sorted(group.commands):
-        command, path = group.commands[name], (*words, name)
+def _group(group: click.Group, above: click.Context) -> Iterator[str]:
+    for name, command in sorted(group.commands.items()):
+        context = click.Context(command, parent=above, info_name=name, terminal_width=_WIDTH)
         if isinstance(command, click.Group):
-            yield from _group(command, path)
+            yield from _group(command, context)
             continue
-        context = click.Context(command, info_name=" ".join(path), terminal_width=_WIDTH)
         text = "\n".join(line.rstrip() for line in command.get_help(context).splitlines())
-        yield f"\n## {' '.join(path)}\n\n```text\n{text}\n```\n"
+        yield f"\n## {context.command_path}\n\n```text\n{text}\n```\n"
 
 
 def _json() -> Iterator[str]:
