@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.contract.schema import DeletionData, JobData
 from rag_platform.errors import InputError
+from rag_platform.ir import Document
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes import jobs
 from rag_platform.workspace import DataRoot
@@ -129,11 +131,13 @@ def delete(
     *,
     mode: str = "soft",
     confirm: str | None = None,
+    on_done: Callable[[Document], None] = lambda document: None,
 ) -> DeletionData:
     """What a deletion would take, with the `confirm` that carries it out; with that, the deletion.
 
-    The code belongs to this plan: after any change of the document another one is needed. Raises
-    InputError `wrong_confirmation`, and what `plan_delete` raises.
+    The code belongs to this plan: after any change of the document another one is needed. `on_done`
+    is called, from another thread, once a whole document is gone. Raises InputError
+    `wrong_confirmation`, and what `plan_delete` raises.
     """
     from rag_platform.releases.deletion import plan_delete, start_delete
 
@@ -161,7 +165,8 @@ def delete(
                 code="wrong_confirmation",
             )
         started = start_delete(namespace, doc_id, version_id, **parts)
-        _watch(started.job, started.process, settings)
+        gone = partial(on_done, started.document) if version_id is None else None
+        _watch(started.job, started.process, settings, gone)
         data["job"] = job_data(started.job.job_id, root)
         data["markdown"] = (
             f"{started.document.source_uri} is hidden from every reader. {data['job']['markdown']}"
@@ -210,14 +215,23 @@ def cancel_job(settings: Settings, job_id: str) -> JobData:
         return job_data(job_id, root)
 
 
-def _watch(job: Job, process: subprocess.Popen[bytes] | None, settings: Settings) -> None:
-    """Wait in a thread of its own for the end of a job's process, which is then recorded."""
+def _watch(
+    job: Job,
+    process: subprocess.Popen[bytes] | None,
+    settings: Settings,
+    on_done: Callable[[], None] | None = None,
+) -> None:
+    """Wait in a thread of its own for the end of a job's process, which is then recorded; after a
+    job that is done `on_done` is called.
+    """
     if process is None:
         return
 
     def watch() -> None:
         with _opened(settings) as root:
-            jobs.wait(job.job_id, process, root.ledger, root.store)
+            ended = jobs.wait(job.job_id, process, root.ledger, root.store)
+        if ended.state == "done" and on_done is not None:
+            on_done()
 
     threading.Thread(target=watch, name=f"watch {job.job_id}", daemon=True).start()
 
