@@ -9,21 +9,21 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.contract.schema import DeletionData, JobData
 from rag_platform.errors import InputError
-from rag_platform.ingestion.job_start import start_ingest
-from rag_platform.intake.discovery import Content, Input
-from rag_platform.intake.downloading import is_url
-from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 from rag_platform.ir import Document
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes import jobs
-from rag_platform.releases.deletion import plan_delete, start_delete
 from rag_platform.workspace import DataRoot
+
+# what a server does not need that only reads would make it start slower
+if TYPE_CHECKING:
+    from rag_platform.intake.discovery import Input
+    from rag_platform.intake.receiving import ReceiveOptions
 
 FINAL_STATES = jobs.FINAL_STATES
 MAX_WAIT_SECONDS = 600.0
@@ -80,6 +80,9 @@ def ingest(settings: Settings, given: Input, namespace: str, options: ReceiveOpt
     """The job that ingests one file, folder, URL or content, as it is at its start. Raises what
     `start_ingest` raises.
     """
+    from rag_platform.ingestion.job_start import start_ingest
+    from rag_platform.intake.receiving import check_namespace
+
     check_namespace(namespace)
     with _opened(settings) as root:
         started = start_ingest([given], namespace, root.workspace(namespace), options)
@@ -93,6 +96,9 @@ def input_of(
     """The one input that a call names. Raises InputError for none or several, for a path that is
     not allowed and for content without a file name.
     """
+    from rag_platform.intake.discovery import Content
+    from rag_platform.intake.downloading import is_url
+
     given = [name for name, value in (("path", path), ("url", url), ("content", content)) if value]
     if len(given) != 1:
         raise InputError(
@@ -133,6 +139,8 @@ def delete(
     is called, from another thread, once a whole document is gone. Raises InputError
     `wrong_confirmation`, and what `plan_delete` raises.
     """
+    from rag_platform.releases.deletion import plan_delete, start_delete
+
     with _opened(settings) as root:
         parts: dict[str, Any] = {
             "mode": mode,

@@ -11,7 +11,6 @@ from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.contract.schema import JobData, JobsData
 from rag_platform.errors import unknown_job
-from rag_platform.intake.receiving import ReceiveOptions
 from rag_platform.ir import Document
 from rag_platform.server.library_tools.definition import (
     Absent,
@@ -77,6 +76,8 @@ class DeleteDocumentArguments(Arguments):
 
 def ingest(call: Call, arguments: IngestArguments) -> Answer:
     """The job that ingests what was given."""
+    from rag_platform.intake.receiving import ReceiveOptions
+
     default = access.current().default_namespace(call.settings.default_namespace)
     namespace = arguments.collection or default
     call.library.require_visible(namespace)
