@@ -322,7 +322,7 @@ def test_a_token_of_one_library_sees_no_other(guarded: tuple[Running, dict[str, 
         assert refused["error"]["message"].endswith("known: hr")
         both = await call("query", query="Which port?", collections=["hr", "ports"])
         assert both["error"]["code"] == "unknown_namespace"
-        listed = await call("list_documents", collection="ports")
+        listed = await call("list_documents", collections="ports")
         assert listed["error"]["code"] == "unknown_namespace"
         told = await call("status")
         assert [row["namespace"] for row in told["data"]["namespaces"]] == ["hr"]
