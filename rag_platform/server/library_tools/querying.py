@@ -162,6 +162,7 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
     if data["results"] and shown < MAX_TOP_K and arguments.detail == "full":
         release_id = "" if request.namespaces else data["release_id"]
         data["next_cursor"] = make_cursor(release_id, shown, asked)
+        data["markdown"] += f"\n\nMore results: cursor `{data['next_cursor']}`"
     return Answer(data, trace_id, warnings, answer_data(data, arguments.detail), _links(data))
 
 
