@@ -19,7 +19,7 @@ _PASSAGE_KEYS = (
     *("edited_from", "namespace"),
 )
 # tokens of what stands around an answer: trace_id, warnings, braces, the cursor
-ENVELOPE_TOKENS = 200
+ENVELOPE_TOKENS = 280
 _BRIEF_RESULTS = 5  # that a client gets in brief: what the answer cites, then the best
 
 
