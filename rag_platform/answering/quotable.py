@@ -69,9 +69,9 @@ def find_parts(text: str) -> Layout:
             if read[last].kind == "item" and last > at:
                 if read[last].end - read[at].start <= MAX_LIST_CHARS:
                     parts.append(_join(read, at, last, "list"))
-                at += 1
-                continue
-            if last == at:  # what it introduces is not here
+                last = at
+            # without what it introduces, only one that names code says anything
+            if last == at and "`" not in text[read[at].start : read[at].end]:
                 at += 1
                 continue
         if not _is_cut(text, read[at]):
@@ -133,22 +133,36 @@ def _is_cut(text: str, unit: Unit) -> bool:
 
 def extend(text: str, part: Part) -> range:
     """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence.
+    it that sentence, and with code the sentence after it.
     """
     layout = find_parts(text)
     first, last = part.first, part.last
     while part.kind in ("sentence", "code") and first:
-        before = layout.owners[first - 1]
+        before = _neighbour(text, layout, first, first - 1)
         if (
-            not _REFERS.match(text, layout.units[first].start)
-            or before is None
-            or before.kind not in ("sentence", "code")
-            or not _adjoin(text, layout.units[first - 1], layout.units[first])
+            before is None
+            or not _REFERS.match(text, layout.units[first].start)
             or layout.units[last].end - before.start > MAX_QUOTE_CHARS
         ):
             break
         first = before.first
+    if part.kind == "code" and last + 1 < len(layout.units):
+        after = _neighbour(text, layout, last, last + 1)
+        if (
+            after is not None
+            and after.kind == "sentence"
+            and after.end - layout.units[first].start <= MAX_QUOTE_CHARS
+        ):
+            last = after.last
     return range(first, last + 1)
+
+
+def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | None:
+    """The part of the unit before or after a unit in the same section, if that is prose or code."""
+    part = layout.owners[other]
+    one, two = sorted((number, other))
+    prose = part is not None and part.kind in ("sentence", "code")
+    return part if prose and _adjoin(text, layout.units[one], layout.units[two]) else None
 
 
 def joins(text: str, one: Part, known: Collection[int], other: Part, new: range) -> bool:
