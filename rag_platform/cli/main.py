@@ -17,18 +17,15 @@ from rag_platform.api import envelopes
 from rag_platform.cli import (
     documents,
     drafts,
-    evaluation,
-    evaluation_assets,
-    gaps,
     maintenance,
     mcp,
-    prompts,
     reading,
     releases,
     start,
     tokens,
     writing,
 )
+from rag_platform.cli.evaluating import prompts, questions, runs, strategies
 from rag_platform.cli.output import Context, answers
 from rag_platform.cli.program import EXAMPLES, Program
 from rag_platform.cli.serving import allow_options, allowing
@@ -71,22 +68,22 @@ for command in (
     reading.trace,
     mcp.mcp,
     tokens.token,
-    evaluation.evaluation,
-    evaluation.expect,
-    evaluation.bisect_releases,
+    runs.evaluation,
+    runs.expect,
+    runs.bisect_releases,
     prompts.prompts,
 ):
     main.add_command(command)
-reading.trace.add_command(evaluation.replay_trace)
+reading.trace.add_command(runs.replay_trace)
 for command in (
-    evaluation_assets.promote,
-    evaluation_assets.canaries,
-    evaluation_assets.drift,
-    gaps.sample,
-    gaps.synthesize,
-    gaps.gaps,
+    strategies.promote,
+    strategies.canaries,
+    strategies.drift,
+    questions.sample,
+    questions.synthesize,
+    questions.gaps,
 ):
-    evaluation.evaluation.add_command(command)
+    runs.evaluation.add_command(command)
 
 
 @main.command()

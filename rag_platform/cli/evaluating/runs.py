@@ -209,7 +209,7 @@ def compare(
     cases that flipped.
     """
     if strategies and dataset and not before:
-        from rag_platform.cli.evaluation_assets import compare_named
+        from rag_platform.cli.evaluating.strategies import compare_named
 
         return compare_named(context, strategies, dataset, namespace, mode)
     if strategies or dataset or not (before and after):
