@@ -38,7 +38,7 @@ EVENT_KINDS = frozenset(
     """
     ingest.dedup_decision ingest.parse_summary ingest.assets_manifest ingest.section_stats
     ingest.chunk_stats ocr.generated caption.generated ingest.embedding_batch
-    ingest.upsert_result ingest.document_failed ingest.low_quality query.normalized
+    ingest.upsert_result ingest.document_failed ingest.low_quality query.normalized query.corrected
     retrieval.plan retrieval.named retrieval.candidates retrieval.joined fusion.ranked
     filter.applied rerank.ranked context.final generation.prompt generation.summary
     response.envelope query.fallback summary.written summary.fallback release.published
