@@ -25,7 +25,6 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.observability.trace_reader import show
 from rag_platform.query import filters
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.retrieval.preload import warm
 from rag_platform.server import worker_pool
 from rag_platform.server.app import build_server
@@ -387,16 +386,6 @@ def test_without_a_name_what_is_published_is_asked(shelf: Any, tmp_path: Path) -
     refused = call(shelf, "library_list_documents").structured_content["error"]
     assert refused["code"] == "which_collection"
     assert "2 collections are published (demo, hr)" in refused["message"]
-
-
-def test_a_configured_default_is_asked_alone(shelf: Any, tmp_path: Path) -> None:
-    (tmp_path / "ports.md").write_text("# Ports\n\nPort 8080.\n", encoding="utf-8")
-    for namespace in ("demo", "hr"):
-        shelf.ingest(tmp_path / "ports.md", namespace=namespace)
-    named = shelf.settings.model_copy(update={"default_namespace": "hr"})
-    assert choose_namespaces(Library(named, shelf.store)) == ("hr",)
-    assert choose_namespaces(Library(named, shelf.store), ["demo", "demo"]) == ("demo",)
-    assert choose_namespaces(shelf.library()) == ("demo", "hr")
 
 
 def test_several_collections_are_asked_together(shelf: Any, tmp_path: Path) -> None:

@@ -19,6 +19,8 @@ from mcp.client.stdio import stdio_client
 from PIL import Image
 
 from rag_platform.processes import jobs
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.server.app import build_server
 from rag_platform.server.library_tools.definition import Call
 from rag_platform.server.tools import SPECS
@@ -423,3 +425,13 @@ def test_status_says_what_is_wrong(shelf: Any, tmp_path: Path) -> None:
     listed = data_of(call(server, "list_collections"))
     assert [row["namespace"] for row in listed["collections"]] == ["default"]
     assert listed["default"] == ["default"]
+
+
+def test_a_configured_default_is_asked_alone(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "ports.md").write_text("# Ports\n\nPort 8080.\n", encoding="utf-8")
+    for namespace in ("demo", "hr"):
+        shelf.ingest(tmp_path / "ports.md", namespace=namespace)
+    named = shelf.settings.model_copy(update={"default_namespace": "hr"})
+    assert choose_namespaces(Library(named, shelf.store)) == ("hr",)
+    assert choose_namespaces(Library(named, shelf.store), ["demo", "demo"]) == ("demo",)
+    assert choose_namespaces(shelf.library()) == ("demo", "hr")
