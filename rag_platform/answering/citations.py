@@ -121,6 +121,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
             f" {_was(nowhere)} removed"
         )
     claims = _find_claims(text)
+    _share_marks(claims, evidence)
     text = _cite_sources(text, claims, evidence, warnings)
     agreements: list[float] = []
     spans: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -282,6 +283,19 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
         if claim.marks or other:
             break
         claim.marks += numbers
+
+
+def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
+    """Give each claim without a mark that stands verbatim in the passage of the next claim its
+    mark: one mark ends a quote of several sentences.
+    """
+    for claim, following in zip(reversed(claims[:-1]), reversed(claims[1:]), strict=True):
+        if not claim.marks:
+            claim.marks += [
+                number
+                for number in following.marks
+                if is_quoted(claim.text, evidence[number - 1].chunk_text)
+            ]
 
 
 def _cite_sources(

@@ -13,15 +13,16 @@ import heapq
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import ClassVar
 
 from rag_platform.answering import constants
 from rag_platform.answering.citations import escape_marks
+from rag_platform.answering.quotes import Quotable, Span, find_quotable, find_spans
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
-from rag_platform.text.passages import Unit, units
+from rag_platform.text.passages import Unit
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import (
     ASKS_CODE,
@@ -38,7 +39,7 @@ from rag_platform.text.term_overlap import (
 from rag_platform.text.terms import terms
 from rag_platform.traits import Traits
 
-_DIRECTIVE = re.compile(r"\s*(?::::|\{[*!%#]|///)")  # what a documentation tool replaces
+Nearness = Callable[[Sequence[str]], Sequence[float]]
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
@@ -48,11 +49,13 @@ class Extractive:
     phrasings; empty where none contains any.
     """
 
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
     keep_ratio: float = constants.KEEP_RATIO
+    # how near the meaning of texts is to the question or a phrasing, a cosine; None: words alone
+    nearness: Nearness | None = None
 
     def answer(
         self,
@@ -66,28 +69,47 @@ class Extractive:
         """
         asks = _Asks.of(question_text(query))
         scored = _score_units(_asked(query), evidence, self.keep_ratio, asks)
-        if not scored:
+        foreign = all(is_wide(hit.chunk_text) != asks.wide for hit in evidence)
+        if not scored and (self.nearness is None or not foreign):  # no word of it stands anywhere
             return Written("")
-        best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
+        best = max((item.coverage for item in scored[: constants.COMPARED_UNITS]), default=0.0)
         if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
             return Written("")
+        if self.nearness is not None:
+            scored = _weigh_meaning(scored, evidence, self.nearness)
         text = _render_quotes(self._choose(scored, evidence), evidence)
         if on_text is not None:
             on_text(text)
         return Written(text)
 
     def _choose(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
-        """The best units, none of whose texts contains another's."""
+        """The best units with what belongs to them, none of whose texts contains another's."""
         chosen: list[_Scored] = []
         texts: set[str] = set()
+        size = 0
         for item in scored:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
+            source = evidence[item.hit].chunk_text
+            found = find_quotable(source)
+            complete = item.coverage >= constants.COMPLETE_COVERAGE
+            spans = find_spans(source, found, found.index(item.quotable), complete=complete)
+            item = dataclasses.replace(item, spans=tuple(spans))
             text = " ".join(_quote(item, evidence).split())
-            if not any(text in other or other in text for other in texts):
-                texts.add(text)
-                chosen.append(item)
+            if any(text in other or other in text for other in texts) or any(
+                other.hit == item.hit and _overlap(other.spans, item.spans) for other in chosen
+            ):
+                continue
+            if chosen and size + len(text) > constants.ANSWER_CHARS:
+                break
+            size += len(text)
+            texts.add(text)
+            chosen.append(item)
         return chosen
+
+
+def _overlap(some: Sequence[Span], others: Sequence[Span]) -> bool:
+    return any(a < d and c < b for a, b in some for c, d in others)
 
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:
@@ -110,7 +132,13 @@ class _Scored:
     score: float
     coverage: float
     hit: int  # position in the evidence
-    unit: Unit
+    quotable: Quotable
+    spans: tuple[Span, ...] = ()  # of the quote
+
+    @property
+    def unit(self) -> Unit:
+        """What is quoted."""
+        return self.quotable.unit
 
 
 def _score_units(
@@ -124,9 +152,9 @@ def _score_units(
     """
     words = question_words(question)
     said = cache(question_terms(question).find_in)
-    read = [_find_quotable(hit.chunk_text) for hit in evidence]
+    read = [find_quotable(hit.chunk_text) for hit in evidence]
     held = [
-        [said(hit.chunk_text[unit.start : unit.end]) for unit in items]
+        [said(hit.chunk_text[item.start : item.end]) for item in items]
         for hit, items in zip(evidence, read, strict=True)
     ]
     weights = rarity(words, [inside for items in held for inside in items])
@@ -136,9 +164,10 @@ def _score_units(
     likely: list[tuple[float, _Scored]] = []
     for n, (hit, items) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
-        for i, unit in enumerate(items):
+        for i, item in enumerate(items):
+            unit = item.unit
             inside = held[n][i]
-            follows = bool(i and items[i - 1].context == unit.context)
+            follows = bool(i and items[i - 1].unit.context == unit.context)
             if follows and not inside:
                 continue
             # "It ..." speaks of the last one
@@ -153,19 +182,51 @@ def _score_units(
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)
             most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
-            likely.append((most, _Scored(score, all_round / total, n, unit)))
+            likely.append((most, _Scored(score, all_round / total, n, item)))
     scored: list[_Scored] = []
-    for most, item in sorted(likely, key=lambda pair: -pair[0]):
+    for most, found in sorted(likely, key=lambda pair: -pair[0]):
         best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
         if (
             len(best) == constants.COMPARED_UNITS
             and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING
         ):
             break
-        text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
-        score = _weigh_form(item, text, asks, question_terms(question).terms)
-        scored.append(dataclasses.replace(item, score=score))
-    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.unit.start))
+        text = evidence[found.hit].chunk_text[found.quotable.start : found.quotable.end]
+        score = _weigh_form(found, text, asks, question_terms(question).terms)
+        scored.append(dataclasses.replace(found, score=score))
+    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.quotable.start))
+
+
+def _weigh_meaning(
+    scored: Sequence[_Scored], evidence: Sequence[Hit], nearness: Nearness
+) -> list[_Scored]:
+    """The best units by their words, then those of the first hits, weighed by their meaning as
+    well.
+    """
+    pool = list(scored[: constants.COMPARED_BY_MEANING])
+    held = {(item.hit, item.quotable.start) for item in pool}
+    for n, hit in enumerate(evidence):
+        for quotable in find_quotable(hit.chunk_text):
+            if len(pool) >= constants.COMPARED_BY_MEANING:
+                break
+            if (n, quotable.start) not in held:
+                pool.append(_Scored(0.0, 0.0, n, quotable))
+    texts = [
+        evidence[item.hit].chunk_text[item.quotable.start : item.quotable.end][
+            : constants.COMPARED_CHARS
+        ]
+        for item in pool
+    ]
+    top = max((item.score for item in pool), default=0.0) or 1.0
+    weighed = [
+        dataclasses.replace(
+            item,
+            score=(1 - constants.MEANING_WEIGHT) * item.score / top
+            + constants.MEANING_WEIGHT * near / (1 + constants.PLACE_PENALTY * item.hit),
+        )
+        for item, near in zip(pool, nearness(texts), strict=True)
+    ]
+    return sorted(weighed, key=lambda item: (-item.score, item.hit, item.quotable.start))
 
 
 def _weigh_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
@@ -234,28 +295,6 @@ class _Asks:
         return fits
 
 
-@lru_cache(maxsize=512)
-def _find_quotable(text: str) -> tuple[Unit, ...]:
-    """The units of a chunk that may answer: an introduction together with the code it introduces,
-    and no directive that a documentation tool replaces.
-    """
-    found: list[Unit] = []
-    intro: Unit | None = None
-    for unit in units(text):
-        if _DIRECTIVE.match(text, unit.start):
-            continue
-        if (
-            intro is not None
-            and unit.kind == "code"
-            and text[unit.start : unit.end].lstrip().startswith(("`", "~"))
-        ):
-            unit = dataclasses.replace(unit, start=intro.start, context=intro.context)
-        intro = unit if unit.kind in ("sentence", "item") and text[unit.end - 1] in ":：" else None
-        if intro is None:
-            found.append(unit)
-    return tuple(found)
-
-
 # --- writing ------------------------------------------------------------------------------------
 
 
@@ -273,11 +312,16 @@ def _render_quotes(chosen: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
         if first.unit.kind == "row":
             rows = sorted(items, key=lambda item: item.unit.start)
             parts.append(f"{_render_table(rows, evidence)}\n\n{mark}")
-        elif first.unit.kind == "code":
-            parts.append(f"{_quote(first, evidence)}\n\n{mark}")
         else:
-            bullet = "- " if first.unit.kind == "item" else ""
-            parts.append(f"{bullet}{_quote(first, evidence)} {mark}")
+            quote = _quote(first, evidence)
+            alone = first.unit.kind == "item" and first.spans[0][0] == first.unit.start
+            ends_in_prose = (
+                first.unit.kind != "code"
+                and "\n\n" not in quote
+                and not quote.rstrip().endswith(("```", "~~~"))
+            )
+            gap = " " if ends_in_prose else "\n\n"
+            parts.append(f"{'- ' if alone else ''}{quote}{gap}{mark}")
     return "\n\n".join(parts)
 
 
@@ -291,5 +335,5 @@ def _render_table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
 
 
 def _quote(item: _Scored, evidence: Sequence[Hit]) -> str:
-    text = evidence[item.hit].chunk_text[item.unit.start : item.unit.end]
-    return text if item.unit.kind == "code" else escape_marks(text)
+    text = evidence[item.hit].chunk_text
+    return escape_marks("\n\n".join(text[start:end] for start, end in item.spans))
