@@ -1,33 +1,43 @@
 # Every target sets up what it needs: a virtual environment in .venv and the package in it.
 PYTHON ?= python3
 BIN := .venv/bin
+CORE := .venv/.core
 SETUP := .venv/.setup
 
 SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup lock demo test test-thorough perf test-extras static check bench ui golden format clean
+.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui golden format clean
 
 setup: $(SETUP)
 
 # Where a pinned version is not to be had (another platform, another Python), the bounds of pyproject.toml alone decide.
-$(SETUP): pyproject.toml constraints.txt
+define install
+@echo "Installing $(1) into .venv; the first time this takes a minute or two."
+@$(INSTALL) --constraint constraints.txt --editable '$(1)' || \
+    { echo "The versions in constraints.txt cannot all be installed here; taking others within the bounds of pyproject.toml." >&2; \
+      $(INSTALL) --editable '$(1)'; }
+@touch $@
+endef
+
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --constraint constraints.txt --editable '.[dev]' || \
-	    { echo "The versions in constraints.txt cannot all be installed here; taking others within the bounds of pyproject.toml." >&2; \
-	      $(INSTALL) --editable '.[dev]'; }
-	touch $(SETUP)
+	$(call install,.)
+
+$(SETUP): $(CORE)
+	$(call install,.[dev])
 
 lock: setup                ## the newest versions within the bounds; writes constraints.txt and THIRD_PARTY_NOTICES.md
 	$(INSTALL) --upgrade --upgrade-strategy eager --editable '.[dev]'
 	$(BIN)/python tools/dependencies.py
 
-demo: setup                ## ingest data/samples, publish a release, ask three questions
-	$(BIN)/rag ingest data/samples --namespace demo
-	@for question in "主机失去心跳多久后备机接管？" "What is the maximum throughput of the PX-40?" "PPR-9087"; do \
-	    echo; echo "$$ rag query \"$$question\" --namespace demo"; $(BIN)/rag query "$$question" --namespace demo || exit 1; done
-	@echo; echo "Next: '$(BIN)/rag trace show TRACE' explains an answer, 'make ui' shows the lineage in Dagster, '$(BIN)/rag ingest FOLDER'"
-	@echo "takes your own documents in, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the configuration lines)."
+# the library of this clone; in its folder `rag` finds it without the variable
+demo ui: export RAG_HOME ?= $(CURDIR)/data
+
+demo: $(CORE)              ## ingest the shipped samples, publish a release, ask three questions
+	$(BIN)/rag demo
+	@echo; echo "Next: '$(BIN)/rag trace show TRACE' explains an answer, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the lines),"
+	@echo "'make ui' shows the lineage in Dagster."
 
 test: setup                ## the test suite, without optional packages
 	$(SUITE)
@@ -54,6 +64,9 @@ static: setup
 	$(BIN)/lint-imports
 	$(BIN)/python -m rag_platform.assets.instance definitions validate
 
+conformance: setup         ## the official conformance suite of MCP over HTTP; installs Node and the suite into .conformance
+	$(BIN)/python tools/conformance.py
+
 ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at http://127.0.0.1:3000
 	$(BIN)/python -m rag_platform.assets.instance dev
 
@@ -70,4 +83,4 @@ format: setup
 	$(BIN)/ruff format .
 
 clean:                     ## remove what setup made; data/ stays
-	rm -rf .venv build *.egg-info
+	rm -rf .venv .conformance build *.egg-info

@@ -1,4 +1,4 @@
-"""Writes data/samples/datasheet.pdf and the samples' pictures; equal input gives equal bytes.
+"""Writes rag_platform/samples: datasheet.pdf and the pictures; equal input gives equal bytes.
 
 Run it with `python bench/build_samples.py` after a change here, and commit what it wrote. The
 Markdown samples are written by hand.
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pymupdf
 
-SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
+SAMPLES = Path(__file__).resolve().parent.parent / "rag_platform" / "samples"
 PAGE = pymupdf.paper_rect("a4")
 LEFT, RIGHT, TOP = 72.0, PAGE.x1 - 72.0, 96.0
 BLUE, GREY, PALE = (0.12, 0.29, 0.53), (0.45, 0.45, 0.45), (0.91, 0.94, 0.98)

@@ -153,7 +153,7 @@ def main() -> None:
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="rag-gates-"))
     config = root / "config"
-    shutil.copytree(REPOSITORY / "config", config)
+    shutil.copytree(REPOSITORY / "rag_platform" / "defaults", config)
     os.environ |= {"RAG_CONFIG": str(config), "RAG_HOME": str(root / "home")}
     place = Place(root, root / "docs")
     questions = write_golden(config)

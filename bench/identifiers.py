@@ -220,7 +220,7 @@ def built(
 ) -> Iterator[Library]:
     """A library that holds a chunk for every text."""
     config = root / "config"
-    shutil.copytree(REPOSITORY / "config", config)
+    shutil.copytree(REPOSITORY / "rag_platform" / "defaults", config)
     strategy = yaml.safe_load((config / "strategies" / "fast.yaml").read_text(encoding="utf-8"))
     strategy["embedding"] = {"provider": "hashing"}
     strategy["sectioner"] = {

@@ -44,8 +44,9 @@ from dagster._core.execution.backfill import (
 )
 
 from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_versions
+from rag_platform.config.folders import SHIPPED
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
-from rag_platform.config.settings import config_dir, load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
@@ -72,7 +73,7 @@ mutation Launch($params: ExecutionParams!) { launchPipelineExecution(executionPa
     __typename ... on LaunchRunSuccess { run { runId } } ... on PythonError { message } ... on \
 InvalidSubsetError { message } } }
 """
-CONFIG = config_dir().resolve()
+CONFIG = SHIPPED
 OPEN_RUNS = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 PATIENCE = 240.0
 RUN_SECONDS = 6.0  # about how long the process of a run of Dagster's lives

@@ -25,7 +25,7 @@ from pathlib import Path
 import yaml
 from sizes import require_size
 
-from rag_platform.config.settings import config_dir
+from rag_platform.config.folders import SHIPPED
 
 SAMPLES = 10  # a second
 
@@ -56,8 +56,8 @@ def main() -> None:
 def configured(folder: Path, strategy: str, profile: str) -> Path:
     """A copy of the config folder in which the PDF loader has the profile."""
     (folder / "strategies").mkdir(parents=True)
-    for source in config_dir().rglob("*.yaml"):
-        target = folder / source.relative_to(config_dir())
+    for source in SHIPPED.rglob("*.yaml"):
+        target = folder / source.relative_to(SHIPPED)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(source.read_text(encoding="utf-8"), encoding="utf-8")
     path = folder / "strategies" / f"{strategy}.yaml"

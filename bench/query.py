@@ -110,7 +110,7 @@ class Shelf:
 def new_shelf(root: Path) -> Shelf:
     """The shelf under `root`, an empty one where there is none, in force for this process."""
     config = root / "config"
-    shutil.copytree(REPOSITORY / "config", config, dirs_exist_ok=True)
+    shutil.copytree(REPOSITORY / "rag_platform" / "defaults", config, dirs_exist_ok=True)
     strategy = yaml.safe_load((config / "strategies" / "fast.yaml").read_text(encoding="utf-8"))
     strategy["embedding"] = {"provider": "hashing", "options": {"dim": DIM}}
     (config / "strategies" / "bench.yaml").write_text(
@@ -455,7 +455,7 @@ def throughput(texts: Sequence[str], clients: int, seconds: float = 5.0) -> None
     """
     ours = (
         "from rag_platform.cli.main import main; main(['serve'])",
-        "library.query",
+        "library_query",
         {"collections": [NAMESPACE]},
     )
     for label, (code, tool, arguments) in {

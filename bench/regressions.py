@@ -198,7 +198,7 @@ def main() -> None:
     options = parser.parse_args()
     root = Path(tempfile.mkdtemp(prefix="rag-regressions-"))
     config = root / "config"
-    shutil.copytree(REPOSITORY / "config", config)
+    shutil.copytree(REPOSITORY / "rag_platform" / "defaults", config)
     settings = config / "settings.yaml"
     settings.write_text(settings.read_text("utf-8").replace("keep: 5", "keep: 9"), "utf-8")
     os.environ |= {"RAG_CONFIG": str(config), "RAG_HOME": str(root / "home")}

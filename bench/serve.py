@@ -153,19 +153,19 @@ def measure(strategy: str, documents: Path, repeats: int) -> None:
         os.environ |= {
             "RAG_HOME": home,
             "RAG_STRATEGY": strategy,
-            "RAG_CONFIG": str(REPOSITORY / "config"),
+            "RAG_CONFIG": str(REPOSITORY / "rag_platform" / "defaults"),
         }
         built = publish(documents, strategy)
         serve = [sys.executable, "-c", "from rag_platform.cli.main import main; main()", "serve"]
         empty = [sys.executable, "-c", EMPTY]
-        first_answer(serve, "library.query")  # what the file cache lacks is read once, for both
+        first_answer(serve, "library_query")  # what the file cache lacks is read once, for both
         first_answer(empty, "ping")
         pairs = []
         for _ in range(repeats):
             pairs.append(
                 (
                     first_answer(empty, "ping"),
-                    first_answer(serve, "library.query"),
+                    first_answer(serve, "library_query"),
                     load_seconds(strategy),
                 )
             )
@@ -205,7 +205,7 @@ def main() -> None:
     )
     parser.add_argument("--strategies", nargs="*", default=["default", "fast"])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--documents", type=Path, default=REPOSITORY / "data" / "samples")
+    parser.add_argument("--documents", type=Path, default=REPOSITORY / "rag_platform" / "samples")
     options = parser.parse_args()
     for strategy in options.strategies:
         measure(strategy, options.documents, options.repeats)

@@ -194,7 +194,7 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                     number += 1
                     began, clock = time.monotonic(), time.perf_counter()
                     arguments = {"query": texts[number % len(texts)], "top_k": 10}
-                    result = await client.call_tool("library.query", arguments)
+                    result = await client.call_tool("library_query", arguments)
                     seconds = time.perf_counter() - clock
                     said = result.structured_content or {}
                     if result.is_error or not said.get("ok"):
@@ -208,7 +208,11 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                         continue
                     hits = said["data"]["results"]
                     found = tuple(
-                        (hit["chunk_id"], hit["citation"]["version_id"], hit["citation"]["doc_id"])
+                        (
+                            hit["uri"].removeprefix("chunk://"),
+                            said["data"]["documents"][hit["doc_id"]]["version_id"],
+                            hit["doc_id"],
+                        )
                         for hit in hits
                     )
                     fallen = (

@@ -46,7 +46,7 @@ from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
 NAMESPACE = "default"
-CONFIG = Path(__file__).resolve().parent.parent / "config"
+CONFIG = Path(__file__).resolve().parent.parent / "rag_platform" / "defaults"
 STRATEGY = """\
 description: vectors by feature hashing, no model
 loading: {{loaders: [{{provider: markdown}}, {{provider: text}}]}}

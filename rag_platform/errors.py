@@ -20,9 +20,11 @@ RagError                    code, message with the value and the remedy, optiona
 
 from __future__ import annotations
 
+import difflib
 import errno
 import shutil
 import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,32 @@ class BusyError(RagError):
     """Another process holds the write lock."""
 
     default_code = "busy"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`; did you mean 'notes'?` where a known name is near, else nothing.
+
+    >>> did_you_mean("ntoes", ["notes", "demo"])
+    "; did you mean 'notes'?"
+    """
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
+    """The error of a namespace that does not exist."""
+    names = sorted(known)
+    return NotFoundError(
+        f"unknown namespace {name[:80]!r}; known: {', '.join(names) or 'none'}"
+        f"{did_you_mean(name, names)}",
+        code="unknown_namespace",
+        namespace=name[:80],
+    )
+
+
+def unknown_job(job_id: str) -> NotFoundError:
+    """The error of a job that does not exist."""
+    return NotFoundError(f"no job {job_id[:80]!r}")
 
 
 def read_only(home: Path) -> StorageError:

@@ -464,6 +464,8 @@ class QueryRequest:
     context_chunks: tuple[str, ...] = ()
     # phrasings that documents with the answer would use, searched beside the question
     searches: tuple[str, ...] = ()
+    timeout_ms: int | None = None  # an earlier deadline than the strategy's
+    skip: int = 0  # of the hits, those that an earlier answer showed
 
 
 @dataclass(frozen=True, slots=True)

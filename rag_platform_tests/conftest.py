@@ -115,6 +115,7 @@ def write_config(folder: Path, **strategies: str) -> Path:
     lines = (
         "schema_version: 1",
         "default_strategy: tiny",
+        f"strategies_dir: {folder / 'strategies'}",  # those alone
         "embedding_processes: 1",
         "inbox_settle_seconds: 0",
         "jobs: {lock_seconds: 0.2, backoff_seconds: 0.01}",
@@ -122,7 +123,7 @@ def write_config(folder: Path, **strategies: str) -> Path:
     (folder / "settings.yaml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     for name, text in {"tiny": TINY, **strategies}.items():
         (folder / "strategies" / f"{name}.yaml").write_text(text, encoding="utf-8")
-    shutil.copy(REPOSITORY / "config" / "logging.yaml", folder / "logging.yaml")
+    shutil.copy(REPOSITORY / "rag_platform" / "defaults" / "logging.yaml", folder / "logging.yaml")
     return folder
 
 

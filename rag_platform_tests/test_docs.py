@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from rag_platform.cli.main import main
+from rag_platform.config.folders import SHIPPED
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
@@ -230,13 +231,13 @@ def test_the_readme_names_the_tools_that_there_are() -> None:
     contract = json.loads(
         (REPOSITORY / "rag_platform_tests" / "server" / "contract.json").read_text(encoding="utf-8")
     )
-    assert set(re.findall(r"library\.[a-z_]+", DOCUMENTS[0].read_text(encoding="utf-8"))) == set(
+    assert set(re.findall(r"library_[a-z_]+", DOCUMENTS[0].read_text(encoding="utf-8"))) == set(
         contract["tools"]
     )
 
 
 def test_the_readme_names_the_strategies_that_there_are() -> None:
-    shipped = {path.stem for path in (REPOSITORY / "config" / "strategies").glob("*.yaml")}
+    shipped = {path.stem for path in (SHIPPED / "strategies").glob("*.yaml")}
     named = set(
         re.findall(r"^\| `([a-z]+)` \|", DOCUMENTS[0].read_text(encoding="utf-8"), re.MULTILINE)
     )

@@ -18,7 +18,7 @@ from mcp.client.stdio import stdio_client
 
 from rag_platform.observability.trace_reader import show
 
-SAMPLES = Path(__file__).resolve().parent.parent / "data" / "samples"
+SAMPLES = Path(__file__).resolve().parent.parent / "rag_platform" / "samples"
 
 pytestmark = pytest.mark.e2e
 
@@ -306,7 +306,7 @@ def test_a_served_library_moves_to_a_new_release_without_a_restart(shared_desk: 
 
     async def ask(client: Client) -> Any:
         return (
-            await client.call_tool("library.query", {"query": "badge 4711", "mode": "sparse"})
+            await client.call_tool("library_query", {"query": "badge 4711", "mode": "sparse"})
         ).structured_content["data"]
 
     async def session() -> tuple[list[str], dict[str, Any], int]:
@@ -332,4 +332,5 @@ def test_a_served_library_moves_to_a_new_release_without_a_restart(shared_desk: 
     published = shared_desk.store.current_path("default").read_text(encoding="utf-8").strip()
     assert asked > 3 and set(seen) <= {seen[0], published} and published != seen[0]
     assert last["release_id"] == published and "badge 4711" in last["answer_markdown"]
-    assert last["citations"][0]["source_uri"] == "extra/badge.md"
+    [source] = last["documents"].values()
+    assert source["source_uri"] == "extra/badge.md"

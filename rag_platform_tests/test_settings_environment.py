@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import Section, Settings, load_settings, variables
 from rag_platform.errors import ConfigError
 
@@ -18,7 +19,7 @@ GIVEN = {
     "RAG_STRATEGIES_DIR": "/tmp/strategies",
     "RAG_SERVER__NAME": "7",
     "RAG_SERVER__PROCESSES": "2",
-    "RAG_SERVER__UNDERSCORE_TOOL_NAMES": "true",
+    "RAG_SERVER__UNDERSCORE_TOOL_NAMES": "false",
     "RAG_LIMITS__MAX_BYTES": "1000",
     "RAG_JOBS__LOCK_SECONDS": "1.5",
     "RAG_FETCHING__ALLOW": '["intranet:8080"]',
@@ -46,7 +47,7 @@ def test_the_environment_wins_over_the_file(monkeypatch: pytest.MonkeyPatch) -> 
     assert (found.server.name, found.server.processes, found.server.underscore_tool_names) == (
         "7",
         2,
-        True,
+        False,
     )
     assert (found.limits.max_bytes, found.jobs.lock_seconds, found.jobs.backoff_seconds) == (
         1000,
@@ -82,11 +83,7 @@ def test_a_wrong_value_is_told_with_its_variable(
 
 
 def test_every_key_of_the_shipped_file_has_a_variable() -> None:
-    shipped: Any = yaml.safe_load(
-        (Path(__file__).resolve().parent.parent / "config" / "settings.yaml").read_text(
-            encoding="utf-8"
-        )
-    )
+    shipped: Any = yaml.safe_load((SHIPPED / "settings.yaml").read_text(encoding="utf-8"))
 
     def keys(values: Mapping[str, Any], above: str = "") -> set[str]:
         return {

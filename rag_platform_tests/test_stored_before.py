@@ -36,7 +36,11 @@ def rag(home: Path, *arguments: str) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=240,
-        env={**os.environ, "RAG_HOME": str(home), "RAG_CONFIG": str(REPOSITORY / "config")},
+        env={
+            **os.environ,
+            "RAG_HOME": str(home),
+            "RAG_CONFIG": str(REPOSITORY / "rag_platform" / "defaults"),
+        },
     )
     assert done.returncode == 0, done.stderr + done.stdout
     told: dict[str, Any] = json.loads(done.stdout)

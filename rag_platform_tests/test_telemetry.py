@@ -18,7 +18,7 @@ import pytest
 from rag_platform.telemetry import SWITCHES
 
 REPOSITORY = Path(__file__).resolve().parent.parent
-SAMPLES = REPOSITORY / "data" / "samples"
+SAMPLES = REPOSITORY / "rag_platform" / "samples"
 DATASHEET = SAMPLES / "datasheet.pdf"
 
 # Inside the name space: the loopback up, every name asked for noted, the commands run one after the
@@ -66,9 +66,9 @@ async def session():
 "serve"], env=dict(os.environ))
     with open(os.devnull, "w") as log:
         async with Client(stdio_client(server, errlog=log)) as client:
-            found = await client.call_tool("library.query", {"query": "What is the maximum \
+            found = await client.call_tool("library_query", {"query": "What is the maximum \
 throughput of the PX-40?"})
-            assert found.structured_content["data"]["citations"]
+            assert found.structured_content["data"]["results"][0]["cited"]
 
 anyio.run(session)
 """
@@ -130,7 +130,7 @@ def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
         [*rag, "query", "What is the maximum throughput of the PX-40?"],
         [sys.executable, "-c", SERVE],
         RAG_HOME=str(tmp_path / "data"),
-        RAG_CONFIG=str(REPOSITORY / "config"),
+        RAG_CONFIG=str(REPOSITORY / "rag_platform" / "defaults"),
     )
     assert [code for code, _ in found["ended"]] == [0, 0, 0, 0], found["ended"]
     assert (found["asked"], found["no_route"]) == ([], 0)

@@ -87,6 +87,8 @@ class ClaimCheck:
 
     marks: tuple[int, ...]
     supported: bool
+    sentence: str = ""
+    reason: str = ""  # why not
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +164,7 @@ def check_claims(text: str, cited: Sequence[Hit]) -> list[ClaimCheck]:
     """The claims of a finished answer that say something, its mark [n] pointing at cited[n-1]."""
     checks = [(claim, _check_claim(claim, cited)) for claim in _find_claims(text)]
     return [
-        ClaimCheck(tuple(claim.marks), not reason)
+        ClaimCheck(tuple(claim.marks), not reason, claim.text, reason)
         for claim, (agreement, reason) in checks
         if agreement is not None
     ]

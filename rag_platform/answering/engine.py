@@ -18,6 +18,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import zip_longest
+from math import inf
 
 import numpy as np
 
@@ -124,7 +125,8 @@ def _answer(q: Question) -> QueryResult:
     lease = q.leases.open(q.namespaces[0], q.request.release_id) if q.is_single else None
     strategy = _strategy(q, lease)
     _load_models(q, lease, strategy)
-    deadline = Deadline.after(strategy.retrieval.query_seconds, q.cancelled)
+    seconds = min(strategy.retrieval.query_seconds, (q.request.timeout_ms or inf) / 1000)
+    deadline = Deadline.after(seconds, q.cancelled)
     with limits.spending(Budget(deadline)) as budget:
         found = (
             _search_all(q, deadline)
@@ -437,6 +439,8 @@ def _format_response(
     with tracing.span(
         "stage.format_response", provider_type="response", provider_id="query_result"
     ) as span:
+        if (client := tracing.current_client()) is not None:
+            span.set(client_level=client.client_level)
         modes = {item.mode for item in found} - {"none"}
         mode = modes.pop() if len(modes) == 1 else "mixed" if modes else "none"
         counts = [item.matched_count for item in found if item.matched_count is not None]

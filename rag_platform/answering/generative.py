@@ -11,10 +11,10 @@ from typing import ClassVar
 
 from rag_platform.answering.citations import clean_part
 from rag_platform.answering.context_builder import render_passages
-from rag_platform.config import prompts
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.observability import tracing
+from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion, Message, Written
 from rag_platform.traits import Traits
 
@@ -62,7 +62,7 @@ class Generative:
             )
         if not evidence:
             return Written("")
-        prompt = prompts.load(self.prompt, ("query", "context"))
+        prompt = load_prompt(self.prompt, ("query", "context"), query.query_hash)
         warnings: list[str] = []
         shown = list(evidence)
         while True:

@@ -42,16 +42,40 @@ class Found(NamedTuple):
     asset_ids: list[str]
 
 
-def _markdown_form(
-    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
-) -> tuple[DocumentPart, str]:
+class Window(NamedTuple):
+    """Which part of a document is shown, and how much of it.
+
+    `row` counts sections or chunks, `offset` characters inside that row, or of the whole text in
+    the form `md`. `pages` and `lines` are bounds, both included, for chunks alone.
+    """
+
+    max_chars: int | None = None
+    max_tokens: int | None = None
+    row: int = 0
+    offset: int = 0
+    pages: tuple[int, int] | None = None
+    lines: tuple[int, int] | None = None
+
+
+class Shown(NamedTuple):
+    """A part of a document, its Markdown, and the (row, offset) where the next part begins."""
+
+    part: DocumentPart
+    markdown: str
+    next: tuple[int, int] | None = None
+
+
+def _markdown_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
     """The facts with the recorded `asset://` edits, and no other."""
     text = _read_facts(lease, store, found.version, "asset").text
+    tokens = window.max_tokens
     # the text is both in `markdown` and in `md_text`
-    shown = _cut(text, max_chars, None if max_tokens is None else (max_tokens - _FRAME_TOKENS) // 2)
-    part = _part(found, "md", len(text), len(shown), len(shown) < len(text))
+    half = None if tokens is None else (tokens - _FRAME_TOKENS) // 2
+    shown = _cut(text[window.offset :], window.max_chars, half)
+    end = window.offset + len(shown)
+    part = _part(found, "md", len(text), len(shown), end < len(text))
     part["md_text"] = shown
-    return part, shown
+    return Shown(part, shown, (0, end) if end < len(text) else None)
 
 
 def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
@@ -65,23 +89,18 @@ def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") ->
     return apply_edits(facts.text, [edit for edit in edits if rule in ("", edit.rule)])
 
 
-def _outline_form(
-    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
-) -> tuple[DocumentPart, str]:
-    return _sections(lease, found, None, _Allowance(None, max_tokens))
+def _outline_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
+    return _sections(lease, found, None, window, _Allowance(None, window.max_tokens))
 
 
-def _sections_form(
-    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
-) -> tuple[DocumentPart, str]:
+def _sections_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
     text = _read_facts(lease, store, found.version).text
-    half = None if max_tokens is None else max_tokens // 2
-    return _sections(lease, found, text, _Allowance(max_chars, half))
+    return _sections(lease, found, text, window, _Allowance.of(window))
 
 
 def _sections(
-    lease: Lease, found: Found, text: str | None, left: _Allowance
-) -> tuple[DocumentPart, str]:
+    lease: Lease, found: Found, text: str | None, window: Window, left: _Allowance
+) -> Shown:
     """The sections in order, each with its slice of the normalised `text`, or an outline."""
     reader = lease.release.catalog
     sections = reader.sections(found.document.doc_id)
@@ -89,8 +108,10 @@ def _sections(
         chunk.section_id for chunk in reader.chunks_of_version(found.version.version_id)
     )
     rows: list[SectionPart] = []
-    for section in sections:
+    following, offset = None, window.offset
+    for number, section in enumerate(sections[window.row :], window.row):
         if not left.opens(_ROW_TOKENS + 2 * estimate_tokens(section.section_path)) and rows:
+            following = (number, 0)
             break
         row: SectionPart = {
             "section_id": section.section_id,
@@ -99,31 +120,53 @@ def _sections(
             "level": section.heading_level,
             "chunks": counts[section.section_id],
         }
-        if text is not None:
-            row["text"] = left.take(text[section.norm_start : section.norm_end])
         rows.append(row)
+        if text is not None:
+            whole = text[section.norm_start : section.norm_end]
+            row["text"] = left.take(whole[offset:])
+            if (offset := offset + len(row["text"])) < len(whole):
+                following = (number, offset)
+                break
+            offset = 0
     total = sum(section.norm_end - section.norm_start for section in sections)
     form, shown = ("outline", total) if text is None else ("sections", left.shown)
-    part = _part(found, form, total, shown, len(rows) < len(sections))
+    part = _part(found, form, total, shown, following is not None)
     part["sections"] = rows
-    return part, sections_markdown(part, rows)
+    return Shown(part, sections_markdown(part, rows), following)
 
 
-def _chunks_form(
-    lease: Lease, store: Store, found: Found, max_chars: int | None, max_tokens: int | None
-) -> tuple[DocumentPart, str]:
-    chunks = lease.release.catalog.chunks_of_version(found.version.version_id)
-    left = _Allowance(max_chars, None if max_tokens is None else max_tokens // 2)
+def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
+    chunks = [
+        chunk
+        for chunk in lease.release.catalog.chunks_of_version(found.version.version_id)
+        if _touches(window.pages, chunk.page_start, chunk.page_end)
+        and _touches(window.lines, chunk.line_start, chunk.line_end)
+    ]
+    left = _Allowance.of(window)
     rows: list[ChunkPart] = []
-    for chunk in chunks:
+    following, offset = None, window.offset
+    for number, chunk in enumerate(chunks[window.row :], window.row):
+        text = chunk.chunk_text[offset:]
         opens = left.opens(_ROW_TOKENS + estimate_tokens(chunk.section_path))
-        if rows and not (opens and left.holds(chunk.chunk_text)):
+        if rows and not (opens and left.holds(text)):
+            following = (number, 0)
             break
-        rows.append(chunk_part(chunk, left.take(chunk.chunk_text)))
+        rows.append(chunk_part(chunk, left.take(text)))
+        if len(rows[-1]["text"]) < len(text):
+            following = (number, offset + len(rows[-1]["text"]))
+            break
+        offset = 0
     total = sum(len(chunk.chunk_text) for chunk in chunks)
-    part = _part(found, "chunks", total, left.shown, len(rows) < len(chunks))
+    part = _part(found, "chunks", total, left.shown, following is not None)
     part["chunks"] = rows
-    return part, chunks_markdown(part, rows)
+    return Shown(part, chunks_markdown(part, rows), following)
+
+
+def _touches(bounds: tuple[int, int] | None, first: int | None, last: int | None) -> bool:
+    """True where a span of pages or lines meets the bounds, or there are none."""
+    if bounds is None:
+        return True
+    return first is not None and first <= bounds[1] and (last or first) >= bounds[0]
 
 
 def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
@@ -162,13 +205,24 @@ def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
     return data
 
 
-Form = Callable[[Lease, Store, Found, int | None, int | None], tuple[DocumentPart, str]]
+Form = Callable[[Lease, Store, Found, Window], Shown]
 FORMS: dict[str, Form] = {
     "md": _markdown_form,
     "sections": _sections_form,
     "chunks": _chunks_form,
     "outline": _outline_form,
 }
+
+
+def cut_notice(part: DocumentPart, max_chars: int | None) -> str:
+    """What a cut says of itself, for a warning."""
+    if part["format"] == "outline":
+        return "not all sections are shown; next_cursor continues"
+    bound = "the result budget" if max_chars is None else f"max_chars {max_chars}"
+    return (
+        f"only a part is shown ({part['shown_chars']} of {part['total_chars']} characters): {bound}"
+        " is used up; next_cursor continues there"
+    )
 
 
 def chunk_part(chunk: Chunk, text: str) -> ChunkPart:
@@ -208,7 +262,7 @@ def _part(found: Found, form: str, total: int, shown: int, truncated: bool) -> D
         "format": form,
         "total_chars": total,
         "shown_chars": shown,
-        "truncated": truncated or shown < total,
+        "truncated": truncated,
     }
 
 
@@ -222,6 +276,12 @@ class _Allowance:
         self._chars = inf if max_chars is None else max_chars
         self._tokens = (max_tokens or 0) - _FRAME_TOKENS // 2 if bounded else inf
         self.shown = 0
+
+    @classmethod
+    def of(cls, window: Window) -> _Allowance:
+        """That of texts which stand in `markdown` and in a row."""
+        tokens = window.max_tokens
+        return cls(window.max_chars, None if tokens is None else tokens // 2)
 
     def opens(self, tokens: int) -> bool:
         """True when another row may begin, whose frame costs `tokens`."""

@@ -4,7 +4,6 @@ nothing here searches or writes.
 
 from __future__ import annotations
 
-import base64
 import difflib
 import json
 from collections import Counter
@@ -13,21 +12,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from rag_platform.api.document_views import FORMS, Found, dropped_data
+from rag_platform import access
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.document_views import FORMS, Found, Shown, Window, cut_notice, dropped_data
 from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
     DocumentData,
     DocumentGroup,
-    DocumentPart,
     DocumentsData,
     DroppedData,
     ListedDocument,
 )
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.errors import InputError, IntegrityError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.ledger import Ledger, require
+from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.storage.store import Store
 from rag_platform.text.tokens import estimate_tokens
@@ -35,7 +36,7 @@ from rag_platform.text.tokens import estimate_tokens
 ReadT = TypeVar("ReadT")
 GroupBy = Literal["tags", "categories", "source"]
 GROUPINGS: tuple[GroupBy, ...] = ("tags", "categories", "source")
-FILTER_KEYS = ("tags", "source", "status")
+FILTER_KEYS = ("tags", "categories", "source", "status")
 STATUSES = ("active", "pending", "failed", "retired", "deleted")
 MAX_LIMIT = 1000
 _GONE = ("retired", "deleted")
@@ -46,7 +47,7 @@ _BAD = ("failed", "dead")
 
 
 class _Row(NamedTuple):
-    """A listed document, with the categories that only grouping reads."""
+    """A listed document, with the categories that only groups and filters read."""
 
     listed: ListedDocument
     categories: tuple[str, ...]
@@ -78,10 +79,10 @@ def list_documents(
     """One page of a namespace's documents by group and source_uri; a document with two tags is in
     two groups.
 
-    `filter` takes `tags`, `source` and `status`, each a value or a list of which one must match. A
-    page has at most `limit` rows, fewer where it would exceed `max_tokens`; `next_cursor` continues
-    there, even when documents came or went meanwhile. Retired and deleted documents are left out
-    unless `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
+    `filter` takes FILTER_KEYS, each a value or a list of which one must match. A page has at most
+    `limit` rows, fewer where it would exceed `max_tokens`; `next_cursor` continues there, even when
+    documents came or went meanwhile. Retired and deleted documents are left out unless
+    `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
     `unknown_namespace`.
     """
     if group_by is not None and group_by not in GROUPINGS:
@@ -92,9 +93,7 @@ def list_documents(
     if not 1 <= limit <= MAX_LIMIT:
         raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
     wanted = _parse_filter(filter or {})
-    rows = [
-        row for row in _rows(library, namespace) if _matches(row.listed, wanted, include_deleted)
-    ]
+    rows = [row for row in _rows(library, namespace) if _matches(row, wanted, include_deleted)]
     places = [_Place(group, row.listed) for row in rows for group in _groups(row, group_by)]
     places.sort(key=lambda place: place.order)
     page, next_cursor = _page(
@@ -139,11 +138,16 @@ def _parse_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
     return wanted
 
 
-def _matches(listed: ListedDocument, wanted: dict[str, set[str]], include_deleted: bool) -> bool:
-    status = listed["status"]
+def _matches(row: _Row, wanted: dict[str, set[str]], include_deleted: bool) -> bool:
+    listed, status = row.listed, row.listed["status"]
     if status in _GONE and not include_deleted and status not in wanted.get("status", set()):
         return False
-    own = {"tags": set(listed["tags"]), "source": {listed["source"]}, "status": {status}}
+    own = {
+        "tags": set(listed["tags"]),
+        "categories": set(row.categories),
+        "source": {listed["source"]},
+        "status": {status},
+    }
     return all(values & own[key] for key, values in wanted.items())
 
 
@@ -159,15 +163,8 @@ def _position(cursor: str | None, group_by: str | None, places: Sequence[_Place]
     """Index of the first place behind the one that the cursor names."""
     if cursor is None:
         return 0
-    try:
-        grouping, group, source_uri = json.loads(base64.urlsafe_b64decode(cursor.encode()))
-        last = (group == "", str(group), str(source_uri))
-    except (ValueError, TypeError) as error:
-        raise InputError(
-            f"cursor {cursor[:40]!r} was not given out by a list; pass next_cursor of the page"
-            " before unchanged",
-            code="bad_cursor",
-        ) from error
+    grouping, group, source_uri = read_cursor(cursor, (object, str, str))
+    last = (group == "", group, source_uri)
     if grouping != group_by:
         raise InputError(
             f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by",
@@ -191,8 +188,7 @@ def _page(
                 break
     if len(page) == len(places):
         return page, None
-    last = [group_by, page[-1].group, page[-1].listed["source_uri"]]
-    return page, base64.urlsafe_b64encode(json.dumps(last, ensure_ascii=False).encode()).decode()
+    return page, make_cursor(group_by, page[-1].group, page[-1].listed["source_uri"])
 
 
 def _rows(library: Library, namespace: str) -> list[_Row]:
@@ -204,13 +200,11 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
         require(library.store.ledger_path)
         library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
-        known = {*ledger.namespaces(), library.settings.default_namespace}
+        may_see = access.current().may_see
+        known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
         if namespace not in known and chunks is None:
-            known = {*ledger.namespaces(), *library.namespaces()}
-            raise NotFoundError(
-                f"unknown namespace {namespace!r}; known: {', '.join(sorted(known)) or 'none'}",
-                code="unknown_namespace",
-            )
+            known = {*filter(may_see, ledger.namespaces()), *library.namespaces()}
+            raise unknown_namespace(namespace, known)
         versions = ledger.versions(namespace)
         tombstones = ledger.tombstones(namespace)
         documents = ledger.documents(namespace)
@@ -241,14 +235,13 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
     return rows
 
 
-def document_states(library: Library, namespace: str) -> Counter[str]:
-    """How many documents of a namespace have each status; `problem` counts those whose newest
-    version failed, even where an earlier one is live.
+def document_states(library: Library, namespace: str) -> tuple[Counter[str], list[tuple[str, str]]]:
+    """(how many documents of a namespace have each status; source_uri and reason of those whose
+    newest version failed, even where an earlier one is live).
     """
     listed = [row.listed for row in _rows(library, namespace)]
-    return Counter(row["status"] for row in listed) + Counter(
-        "problem" for row in listed if row["problem"]
-    )
+    failed = [(row["source_uri"], row["problem"]) for row in listed if row["problem"]]
+    return Counter(row["status"] for row in listed), failed
 
 
 def _count_published_chunks(library: Library, namespace: str) -> dict[str, int] | None:
@@ -281,6 +274,19 @@ def _problem(document: Document, newest: Version | None) -> str:
 # --- one document -------------------------------------------------------------------------------
 
 
+class Selection(NamedTuple):
+    """Which part of a document is read: what follows a cursor, or chunks by pages or lines, whose
+    bounds are both included.
+    """
+
+    cursor: str | None = None
+    pages: tuple[int, int] | None = None
+    lines: tuple[int, int] | None = None
+
+
+_WHOLE = Selection()
+
+
 def get_document(
     library: Library,
     namespace: str,
@@ -290,14 +296,16 @@ def get_document(
     format: str = "md",
     max_chars: int | None = None,
     max_tokens: int | None = None,
+    selection: Selection = _WHOLE,
 ) -> DocumentData:
-    """A document of the published release: its text, its sections or chunks, or its outline.
+    """A document of the published release, or a version that a kept release holds: its text, its
+    sections or chunks, or its outline.
 
     `md` is the facts' text with the recorded `asset://` targets. At most `max_chars` characters of
     text are shown; without it the text is cut where the data would exceed `max_tokens`.
-    `warnings`, `truncated` and `total_chars` tell of a cut. Raises NotFoundError for an unknown
-    document (naming similar ones), a deleted one (saying when), and a version that is not live
-    (naming the live one); IntegrityError when its files are lost.
+    `warnings`, `truncated` and `total_chars` tell of a cut, `next_cursor` continues there. Raises
+    NotFoundError for an unknown document (naming similar ones), a deleted one (saying when), and a
+    version that no release holds (naming the live one); IntegrityError when its files are lost.
     """
     if format not in FORMS:
         raise InputError(
@@ -306,14 +314,38 @@ def get_document(
     if max_chars is not None and max_chars < 1:
         raise InputError(f"max_chars {max_chars} is less than 1", code="bad_limit")
 
-    def read(lease: Lease, found: Found) -> tuple[DocumentPart, str]:
-        return FORMS[format](lease, library.store, found, max_chars, max_tokens)
+    if format != "chunks" and (selection.pages or selection.lines):
+        raise InputError(
+            f"pages and lines select chunks: ask with format chunks, not {format}", code="bad_range"
+        )
 
-    part, markdown = _read(library, namespace, doc_id, version_id, read)
+    def read(lease: Lease, found: Found) -> Shown:
+        row, offset = _begin(selection.cursor, found, format)
+        window = Window(max_chars, max_tokens, row, offset, selection.pages, selection.lines)
+        return FORMS[format](lease, library.store, found, window)
+
+    part, markdown, following = _read(library, namespace, doc_id, version_id, read)
     data: DocumentData = {"markdown": markdown, "document": part}
-    if part["truncated"]:
-        data["warnings"] = [_cut_notice(part, max_chars)]
+    if following:
+        data["next_cursor"] = make_cursor(part["version_id"], format, *following)
+        data["warnings"] = [cut_notice(part, max_chars)]
     return data
+
+
+def _begin(cursor: str | None, found: Found, format: str) -> tuple[int, int]:
+    """The (row, offset) at which a page begins. Raises InputError `bad_cursor` for a cursor of
+    another version or form.
+    """
+    if cursor is None:
+        return 0, 0
+    version_id, form, row, offset = read_cursor(cursor, (str, str, int, int))
+    if (version_id, form) != (found.version.version_id, format) or row < 0 or offset < 0:
+        raise InputError(
+            f"the cursor belongs to version {version_id} as {form}; this is"
+            f" {found.version.version_id} as {format}: begin again without it",
+            code="bad_cursor",
+        )
+    return row, offset
 
 
 def list_dropped(
@@ -339,14 +371,15 @@ def _read(
     """What `read` returns, of the newest release where another one replaced it and removed its data
     meanwhile.
     """
+    release_id = _older_release(library, namespace, version_id)
     while True:
-        with library.lease(namespace) as lease:
+        with library.lease(namespace, release_id) as lease:
             hidden = library.hidden_names(lease)
             found = _find(lease, doc_id, version_id, hidden, library.store)
             try:
                 return read(lease, found)
             except FileNotFoundError as error:
-                current = library.current(namespace)
+                current = release_id or library.current(namespace)
                 if current == lease.release_id and library.hidden_names(lease) == hidden:
                     raise IntegrityError(
                         f"{Path(str(error.filename)).name} of {found.version.version_id} is gone"
@@ -355,18 +388,17 @@ def _read(
                     ) from error
 
 
-def _cut_notice(part: DocumentPart, max_chars: int | None) -> str:
-    if part["format"] == "outline":
-        return (
-            "only the first sections of the outline are shown; query with filters {doc_id,"
-            " section_path} finds the rest"
-        )
-    bound = "the result budget" if max_chars is None else f"max_chars {max_chars}"
-    return (
-        f"only the beginning is shown ({part['shown_chars']} of {part['total_chars']} characters):"
-        f" {bound} is used up; raise max_chars, or take format=outline and query with filters"
-        " {doc_id, section_path}"
-    )
+def _older_release(library: Library, namespace: str, version_id: str | None) -> str | None:
+    """The newest kept release that holds a version which is not live; None where none does."""
+    if version_id is None:
+        return None
+    current = library.current(namespace)
+    holding = [
+        manifest.release_id
+        for manifest in list_releases(library.store, namespace)
+        if version_id in manifest.versions and not manifest.failures
+    ]
+    return None if not holding or current in holding else holding[0]
 
 
 def _find(
@@ -390,7 +422,7 @@ def _find(
         )
     if version_id is not None and version_id != version.version_id:
         raise NotFoundError(
-            f"version {version_id!r} is not live; the live version of {doc_id} in release"
+            f"no kept release holds version {version_id!r}; the live version of {doc_id} in release"
             f" {lease.release_id} is {version.version_id}; leave version_id out to read that one",
             code="version_not_live",
             live_version=version.version_id,

@@ -12,9 +12,22 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from rag_platform.answering.citations import make_citation
+from rag_platform.api.answer_data import ENVELOPE_TOKENS, abridge, answer_data
 from rag_platform.config.settings import canonical_json
-from rag_platform.contract.markdown_views import format_edited, format_place, hit_text, pluralise
-from rag_platform.contract.schema import CitationPart, ErrorPart, QueryData, ResultPart
+from rag_platform.contract.markdown_views import (
+    chunk_uri,
+    format_edited,
+    format_place,
+    hit_text,
+    pluralise,
+    snippet,
+)
+from rag_platform.contract.schema import (
+    CitationPart,
+    ErrorPart,
+    QueryData,
+    ResultPart,
+)
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.storage.records import to_json
@@ -37,6 +50,11 @@ class _Sizes(NamedTuple):
     passage: int
     text: int
     snippet: int
+    found: int = 0  # of a passage that is not cited, where that is less; 0: no less
+
+    def of(self, cited: bool) -> int:
+        """Characters of a cited passage, or of another one."""
+        return self.text if cited or not self.found else self.found
 
 
 class _Unsearched(QueryData):
@@ -59,6 +77,25 @@ _FULL = (
     _Sizes(160, 80, 60),
 )
 _BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
+# the same for a client, whose structure holds the passages of the text and no others
+_LINKED = {
+    "full": tuple(
+        _Sizes(size, size, size, found)
+        for size, found in (
+            (_WHOLE, _WHOLE),
+            (1600, 1000),
+            (1200, 700),
+            (1000, 500),
+            (800, 400),
+            (600, 300),
+            (450, 220),
+            (320, 160),
+            (200, 120),
+            (120, 80),
+        )
+    ),
+    "brief": (_Sizes(0, 160, 160, 100), _Sizes(0, 80, 80)),
+}
 
 
 # --- envelopes ----------------------------------------------------------------------------------
@@ -170,23 +207,27 @@ def _plain(value: Any) -> Any:
 
 
 def fit_query(
-    result: QueryResult, detail: str = "full", max_tokens: int = 8000
+    result: QueryResult, detail: str = "full", max_tokens: int = 8000, *, linked: bool = False
 ) -> tuple[QueryData, list[str]]:
     """(data, warnings) of a query, the engine's warnings and those of cuts to fit `max_tokens`;
     `markdown` has them as notes.
 
     `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
     citation: those of the answer keep their number, the others follow. Texts are cut to a verbatim
-    beginning of their chunk; the last results are left out only where that does not suffice.
+    beginning of their chunk; the last results are left out only where that does not suffice. With
+    `linked`, for clients of the server, `markdown` has the link, score and words of each source,
+    and the budget counts it with the `answer_data` beside it.
     """
     if detail not in DETAILS:
         raise InputError(
             f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
         )
     numbered = _number_citations(result)
+    levels = _LINKED[detail] if linked else _FULL if detail == "full" else _BRIEF
+    if linked and detail == "brief":
+        result, numbered = abridge(result, numbered, levels[0].text, levels[0].found)
     everything = len(result.hits)
     longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
-    levels = _FULL if detail == "full" else _BRIEF
 
     @cache
     def build(level: int, count: int) -> tuple[QueryData, list[str]]:
@@ -202,10 +243,17 @@ def fit_query(
                 f"{everything - count} of {everything} results were left out to fit"
                 f" {max_tokens} tokens"
             )
-        return _query_data(result, numbered, levels[level], count, notes), notes
+        return _query_data(result, numbered, levels[level], count, notes, linked), notes
 
     def fits(level: int, count: int) -> bool:
-        return estimate_tokens(canonical_json(build(level, count)[0])) <= max_tokens
+        data = build(level, count)[0]
+        if not linked:
+            return estimate_tokens(canonical_json(data)) <= max_tokens
+        text = estimate_tokens(data["markdown"])
+        return (
+            text + estimate_tokens(canonical_json(answer_data(data, detail))) + ENVELOPE_TOKENS
+            <= max_tokens
+        )
 
     if fits(0, everything):
         return build(0, everything)
@@ -233,18 +281,20 @@ def _query_data(
     sizes: _Sizes,
     count: int,
     notes: Sequence[str],
+    linked: bool = False,
 ) -> QueryData:
     hits = result.hits[:count]
     several = len(result.releases) > 1
+    cited = {citation.chunk_id for citation in result.citations}
     parts = {
-        chunk_id: citation_part(citation, sizes.text, named=several)
+        chunk_id: citation_part(citation, sizes.of(chunk_id in cited), named=several)
         for chunk_id, citation in numbered.items()
     }
     uncited = [
         numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations
     ]
     data: QueryData = {
-        "markdown": _query_markdown(result, uncited, sizes, notes),
+        "markdown": _query_markdown(result, uncited, sizes, notes, linked),
         "answer_markdown": result.answer_markdown,
         "citations": [parts[citation.chunk_id] for citation in result.citations],
         "results": [_result(hit, parts[hit.chunk_id], sizes) for hit in hits],
@@ -320,16 +370,6 @@ def citation_part(
     return part
 
 
-def snippet(text: str, max_chars: int) -> str:
-    """The text on one line, cut at a word where there is one, with an ellipsis when cut."""
-    line = " ".join(text.split())
-    if len(line) <= max_chars:
-        return line
-    cut = line[: max_chars - 1]
-    word_end = cut.rfind(" ", max_chars // 2)
-    return (cut[:word_end] if word_end > 0 else cut) + "…"
-
-
 def source_line(citation: Citation) -> str:
     """`file, heading, page or lines`, and whether the text was edited, for a list of sources."""
     place = format_place(citation.page_range, citation.line_range, citation.locator)
@@ -338,7 +378,11 @@ def source_line(citation: Citation) -> str:
 
 
 def _query_markdown(
-    result: QueryResult, uncited: Sequence[Citation], sizes: _Sizes, notes: Sequence[str]
+    result: QueryResult,
+    uncited: Sequence[Citation],
+    sizes: _Sizes,
+    notes: Sequence[str],
+    linked: bool = False,
 ) -> str:
     """The answer, its sources, what else was found and how: all that a client of text needs.
 
@@ -347,9 +391,12 @@ def _query_markdown(
     """
     parts = [result.answer_markdown.strip() or "No passage of this library answers the question."]
     if result.citations:
-        parts += ["**Sources**", _list_sources([(f"[{c.id}]", c) for c in result.citations], sizes)]
-    if uncited and sizes.passage:
-        parts += ["**Also found**", _list_sources([(f"({c.id})", c) for c in uncited], sizes)]
+        marked = [(f"[{c.id}]", c) for c in result.citations]
+        parts += ["**Sources**", _list_sources(marked, sizes, linked)]
+    if uncited and (sizes.passage or linked):
+        marked = [(f"({c.id})", c) for c in uncited]
+        also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
+        parts += ["**Also found**", _list_sources(marked, also, linked)]
     parts += [f"Note: {note}" for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
     releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
@@ -370,13 +417,26 @@ def _query_markdown(
     return "\n\n".join(parts)
 
 
-def _list_sources(citations: Sequence[tuple[str, Citation]], sizes: _Sizes) -> str:
+def _list_sources(
+    citations: Sequence[tuple[str, Citation]], sizes: _Sizes, linked: bool = False
+) -> str:
+    if linked:
+        lines = [(f"{mark} {_link(citation)}", citation.text) for mark, citation in citations]
+        if not sizes.passage:
+            return "\n".join(f"- {line}: {text}".removesuffix(": ") for line, text in lines)
+        return "\n\n".join(f"{line}\n{_quote(text, sizes.passage)}" for line, text in lines)
     if not sizes.passage:
         return "\n".join(f"- {mark} {source_line(citation)}" for mark, citation in citations)
     return "\n\n".join(
         f"{mark} {source_line(citation)}\n\n{_quote(citation.text, sizes.passage)}"
         for mark, citation in citations
     )
+
+
+def _link(citation: Citation) -> str:
+    """The source as a link that the server reads, with its score."""
+    place = source_line(citation).replace("[", "(").replace("]", ")")
+    return f"[{place}]({chunk_uri(citation.chunk_id)}) {citation.score:.2f}"
 
 
 def _quote(text: str, max_chars: int) -> str:

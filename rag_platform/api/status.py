@@ -7,11 +7,20 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import cast
 
+from rag_platform import access
 from rag_platform.api.documents import document_states
+from rag_platform.api.envelopes import without_paths
 from rag_platform.caching import together
 from rag_platform.config.settings import strategy_names
-from rag_platform.contract.markdown_views import status_markdown
-from rag_platform.contract.schema import FaultStatus, NamespaceStatus, StatusData
+from rag_platform.contract.markdown_views import collections_markdown, status_markdown
+from rag_platform.contract.schema import (
+    CollectionPart,
+    CollectionsData,
+    FaultStatus,
+    JobStatus,
+    NamespaceStatus,
+    StatusData,
+)
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
@@ -20,10 +29,13 @@ from rag_platform.ledger.schema import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.observability.tracing import build_info
+from rag_platform.processes.jobs import OPEN_STATES
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
 
 _STARTED = time.monotonic()
+_SHOWN_FAILURES = 5
 
 
 def status(library: Library, others: Sequence[Json] = (), *, serving: bool = True) -> StatusData:
@@ -32,6 +44,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     `others` are the `cache_figures` of the server's other processes, which are added to those of
     the library. Caches and running questions are only shown of a program that is `serving`.
     """
+    caller = access.current()
     caches: Json = {
         name: together([own, *(other[name] for other in others)])
         for name, own in library.cache_figures().items()
@@ -39,7 +52,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
     data: StatusData = {
         "markdown": "",
         "app_version": build_info()["app_version"],
-        "default_namespace": library.settings.default_namespace,
+        "default_namespace": caller.default_namespace(library.settings.default_namespace),
         "default_strategy": library.settings.default_strategy,
         "strategies": strategy_names(library.settings),
         "schema_versions": {
@@ -51,12 +64,83 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
     }
+    data["jobs"] = _jobs(library)
+    data["problems"] = [
+        *(f"{row['namespace']}: {row['problem']}" for row in data["namespaces"] if row["problem"]),
+        *(
+            f"{row['namespace']}: the newest version of {it['source_uri']} failed: {it['reason']}"
+            for row in data["namespaces"]
+            for it in row["failures"]
+        ),
+        *(
+            f"{row['namespace']}: job {row['job_id']} ({row['kind']}) {row['state']}:"
+            f" {row['reason']}"
+            for row in data["jobs"]
+            if row["state"] in ("failed", "partly")
+        ),
+    ]
     if serving:
         data["caches"], data["running_queries"] = caches, library.load.running
-    if found := faults.summary(library.store.logs_dir):
+    if caller.namespaces is None and (found := faults.summary(library.store.logs_dir)):
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
+
+
+def list_collections(library: Library) -> CollectionsData:
+    """The published libraries, and which of them a question without a name asks."""
+    data: CollectionsData = {
+        "markdown": "",
+        "default": list(choose_namespaces(library)),
+        "collections": [_collection(library, name) for name in library.namespaces()],
+    }
+    data["markdown"] = collections_markdown(data)
+    return data
+
+
+def _collection(library: Library, namespace: str) -> CollectionPart:
+    found = _namespace_status(library, namespace)
+    languages: dict[str, float] = {}
+    if not found["problem"]:
+        with library.lease(namespace) as lease:
+            shares = lease.release.catalog.languages()
+        languages = {name: round(share, 2) for name, share in shares.items() if name}
+    return {
+        "namespace": namespace,
+        "release_id": found["release_id"] or "",
+        "published_at": found["published_at"],
+        "documents": found["documents"],
+        "chunks": found["chunks"],
+        "languages": languages,
+        "problem": found["problem"],
+    }
+
+
+def _jobs(library: Library) -> list[JobStatus]:
+    """The jobs that are open, and the newest of each namespace."""
+    if not library.store.ledger_path.is_file():
+        return []
+    with closing(Ledger(library.store.ledger_path)) as ledger:
+        found = {
+            job.job_id: job
+            for name in _namespaces(library)
+            for job in (
+                *ledger.jobs(name, 1),
+                *(job for state in OPEN_STATES for job in ledger.jobs(name, state=state)),
+            )
+        }
+    return [
+        {
+            "job_id": job.job_id,
+            "kind": job.kind,
+            "namespace": job.namespace,
+            "state": job.state,
+            "reason": str(without_paths(job.reason)),
+            "created_at": job.created_at,
+            "ended_at": job.ended_at,
+        }
+        for job in found.values()
+    ]
 
 
 def _namespaces(library: Library) -> list[str]:
@@ -64,7 +148,7 @@ def _namespaces(library: Library) -> list[str]:
     if library.store.ledger_path.is_file():
         with closing(Ledger(library.store.ledger_path)) as ledger:
             known |= set(ledger.namespaces())
-    return sorted(known)
+    return sorted(filter(access.current().may_see, known))
 
 
 def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
@@ -80,11 +164,16 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
         "embedder": "",
         "pending": 0,
         "failed": 0,
+        "failures": [],
         "problem": "",
     }
     try:
-        states = document_states(library, namespace)
-        found["pending"], found["failed"] = states["pending"], states["problem"]
+        states, problems = document_states(library, namespace)
+        found["pending"], found["failed"] = states["pending"], len(problems)
+        found["failures"] = [
+            {"source_uri": uri, "reason": str(without_paths(reason))}
+            for uri, reason in problems[:_SHOWN_FAILURES]
+        ]
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:
                 manifest, counts = lease.release.manifest, lease.release.catalog.counts()

@@ -11,11 +11,13 @@ from pathlib import Path
 
 import yaml
 
-from rag_platform.config.settings import config_dir, load_settings
+from rag_platform.config.folders import environment
+from rag_platform.config.settings import load_settings
 from rag_platform.errors import BusyError
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import Store, write_text
 
+_PROGRAMS = {"webserver": ["dagster-webserver"], "daemon": ["dagster-daemon", "run"]}
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
 _DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
@@ -59,30 +61,25 @@ def _config(home: Path) -> dict[str, object]:
 
 
 def main() -> None:
-    """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, and exit
-    with its code.
+    """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, or one of
+    its two programs, `webserver` and `daemon`, and exit with its code.
     """
     settings = load_settings()
     home = prepare(Store(settings.home))
-    os.environ["RAG_HOME"] = str(settings.home)
-    os.environ["RAG_CONFIG"] = str(config_dir().resolve())
+    os.environ |= environment(settings.home)
     try:
         # two daemons over one data root would each launch what is due
         with _only_one(home) if sys.argv[1:2] == ["dev"] else nullcontext():
-            sys.exit(
-                run_supervised(
-                    [
-                        sys.executable,
-                        "-m",
-                        "dagster",
-                        *sys.argv[1:],
-                        "-m",
-                        "rag_platform.definitions",
-                    ]
-                )
-            )
+            sys.exit(run_supervised([*_program(), "-m", "rag_platform.definitions"]))
     except BusyError as error:
         sys.exit(error.message)
+
+
+def _program() -> list[str]:
+    name, *arguments = sys.argv[1:] or ["--help"]
+    if (words := _PROGRAMS.get(name)) is None:
+        return [sys.executable, "-m", "dagster", name, *arguments]
+    return [str(Path(sys.executable).with_name(words[0])), *words[1:], *arguments]
 
 
 def _only_one(home: Path) -> AbstractContextManager[None]:

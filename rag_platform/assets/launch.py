@@ -28,6 +28,7 @@ from rag_platform.assets.runs import end_orphans, is_built_anyway
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import BusyError, RagError, StorageError, disk_full
+from rag_platform.evaluation.promotion import restore_strategy
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import faults
 from rag_platform.processes import jobs
@@ -86,6 +87,8 @@ def run_job(job_id: str) -> int:
             return 1
         with jobs.beating(job_id, ledger):
             state, reason = _carry_out(ledger.job(job_id), root)
+        if state != "done":
+            restore_strategy(root, ledger.job(job_id))
         if state == "cancelled":
             jobs.record_cancelled(job_id, ledger)
         else:

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError, read_only
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, bound_strategies
 from rag_platform.observability import faults
+from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.release_store import current
@@ -48,13 +50,12 @@ class Finding:
 
 
 def examine(settings: Settings) -> list[Finding]:
-    """Every finding, in the order in which a reader would want them; looking changes nothing but a
-    missing data root.
-    """
+    """Every finding, in the order in which a reader would want them; looking changes nothing."""
     store = Store(settings.home)
     return [
         *_installation(),
-        *_strategies(settings),
+        *_config(),
+        *_strategies(settings, store),
         *_data_root(store),
         *_ledger(store),
         *_releases(store),
@@ -78,7 +79,8 @@ def _installation() -> Iterator[Finding]:
             )
 
 
-def _strategies(settings: Settings) -> Iterator[Finding]:
+def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
+    used = {settings.default_strategy, *_bound(store)}
     for name in strategy_names(settings):
         try:
             strategy = load_strategy(settings, name, ingestion=True)
@@ -100,13 +102,35 @@ def _strategies(settings: Settings) -> Iterator[Finding]:
                 f"{strategy_config_id(strategy)}, embedder {embedder.info().embedder_id}",
             )
         except RagError as error:
-            yield Finding("error", f"strategy {name}", error.message)
+            # a shipped strategy that nobody chose may need what is not installed
+            idle = error.code == "missing_extra" and name not in used
+            yield Finding("warning" if idle else "error", f"strategy {name}", error.message)
+
+
+def _config() -> Iterator[Finding]:
+    for read, name in ((read_gates, "gates"), (load_log_config, "logging")):
+        try:
+            read()
+        except RagError as error:
+            yield Finding("error", name, error.message)
+
+
+def _bound(store: Store) -> set[str]:
+    """The strategies of the namespaces; none where the ledger cannot be read, which is said of
+    it.
+    """
+    try:
+        return bound_strategies(store.ledger_path)
+    except RagError:
+        return set()
 
 
 def _precision(store: Store) -> Iterator[Finding]:
     """In which precision E5 is computed here, and why."""
+    folder = store.embeddings_path.parent
+    options = {"cache_folder": str(folder)} if folder.is_dir() else {}
     try:
-        embedder = build("embedder", "e5_onnx", {"cache_folder": str(store.embeddings_path.parent)})
+        embedder = build("embedder", "e5_onnx", options)
     except RagError:
         return  # what is missing is said of the packages
     found = embedder.choose_precision()
@@ -115,12 +139,16 @@ def _precision(store: Store) -> Iterator[Finding]:
 
 def _data_root(store: Store) -> Iterator[Finding]:
     home = store.home
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        yield Finding(
-            "error", "data root", f"cannot be made: {error}; choose another with RAG_HOME"
-        )
+    if not home.is_dir():
+        above = next(folder for folder in home.parents if folder.exists())
+        if above.is_dir() and writable(above):
+            yield Finding("ok", "data root", f"{home}: none yet; the first `rag ingest` makes it")
+        else:
+            yield Finding(
+                "error",
+                "data root",
+                f"{home} cannot be made: {above} cannot be written; choose another with RAG_HOME",
+            )
         return
     if not writable(store.ledger_path if store.ledger_path.is_file() else home):
         level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
@@ -132,7 +160,7 @@ def _data_root(store: Store) -> Iterator[Finding]:
         return
     free = shutil.disk_usage(home).free
     level = "warning" if free < _LOW_DISK_BYTES else "ok"
-    yield Finding(level, "data root", f"writable, {free / 1024**3:.1f} GB free")
+    yield Finding(level, "data root", f"{home}: writable, {free / 1024**3:.1f} GB free")
 
 
 def _ledger(store: Store) -> Iterator[Finding]:

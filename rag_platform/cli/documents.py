@@ -23,7 +23,7 @@ from rag_platform.ir import Document, Json
 
 _document_argument = click.argument("doc", metavar="DOC")
 _version_option = click.option(
-    "--version", "version_id", help="A version_id, which must be that of the live version."
+    "--version", "version_id", help="A version_id that the published or a kept release holds."
 )
 
 

@@ -35,6 +35,27 @@ def sample(context: Context, namespace: str | None, size: int, seed: int) -> Jso
     return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
 
 
+@click.command("synthesize")
+@namespace_option
+@click.option("--size", type=click.IntRange(1), default=50, help="Questions to make, at most.")
+@click.option("--seed", type=int, default=7, help="Another seed takes other passages.")
+@answers()
+def synthesize(context: Context, namespace: str | None, size: int, seed: int) -> Json:
+    """Make questions with their evidence, one case a line: by the language model of `judge` in
+    settings.yaml, without one the known-item questions of `rag eval canaries`.
+    """
+    from rag_platform.evaluation.cases import case_data
+    from rag_platform.evaluation.datasets.synthetic import synthesize_cases
+
+    made = synthesize_cases(
+        context.settings, context.store, context.namespace(namespace), size=size, seed=seed
+    )
+    cases = [case_data(case) for case in made.cases]
+    lines = [json.dumps(case, ensure_ascii=False) for case in cases]
+    hint = f"{len(cases)} questions, {made.dataset_id}; read them before a gate relies on them"
+    return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
+
+
 @click.command("gaps")
 @namespace_option
 @click.option("--days", type=click.IntRange(1), default=30, help="How far back to look.")

@@ -8,6 +8,8 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import click
 
@@ -19,24 +21,39 @@ from rag_platform.cli import (
     evaluation_assets,
     gaps,
     maintenance,
+    prompts,
     reading,
     releases,
+    start,
+    tokens,
     writing,
 )
 from rag_platform.cli.output import Context, answers
-from rag_platform.config.settings import load_settings
+from rag_platform.cli.program import EXAMPLES, Program
+from rag_platform.cli.serving import allow_options, allowing
+from rag_platform.config.settings import load_settings, with_http
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="rag-platform")
-def main() -> None:
+@click.group(
+    cls=Program,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="rag-platform", prog_name="rag")
+@click.pass_context
+def main(context: click.Context) -> None:
     """Documents in, cited answers out."""
+    if context.invoked_subcommand is None:
+        click.echo(f"Documents in, cited answers out.\n\n{EXAMPLES}")
+        click.echo("`rag --help` lists every command.")
 
 
 for command in (
+    start.demo,
+    start.init,
     writing.ingest,
     writing.rebuild,
     maintenance.jobs,
@@ -51,9 +68,11 @@ for command in (
     reading.verify,
     reading.status,
     reading.trace,
+    tokens.token,
     evaluation.evaluation,
     evaluation.expect,
     evaluation.bisect_releases,
+    prompts.prompts,
 ):
     main.add_command(command)
 reading.trace.add_command(evaluation.replay_trace)
@@ -62,17 +81,43 @@ for command in (
     evaluation_assets.canaries,
     evaluation_assets.drift,
     gaps.sample,
+    gaps.synthesize,
     gaps.gaps,
 ):
     evaluation.evaluation.add_command(command)
 
 
 @main.command()
-def serve() -> None:
-    """Answer over MCP on standard input and output."""
-    from rag_platform.server.app import serve_stdio
+@click.option("--http", "over_http", is_flag=True, help="Answer over HTTP instead, at /mcp.")
+@click.option("--host", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), help="By default 8765; 0: any free one.")
+@allow_options
+def serve(
+    over_http: bool,
+    host: str | None,
+    port: int | None,
+    allow: str | None,
+    roots: tuple[Path, ...],
+) -> None:
+    """Answer over MCP: on standard input and output, or over HTTP."""
+    if not over_http and (host is not None or port is not None):
+        raise click.UsageError("--host and --port go with --http")
+    try:
+        settings = allowing(load_settings(), allow, roots)
+        if not over_http:
+            from rag_platform.server.app import serve_stdio
 
-    serve_stdio(load_settings())
+            if sys.stdin.isatty():
+                click.echo("Waiting for an MCP client on standard input (Ctrl-C ends).", err=True)
+            serve_stdio(settings)
+            return
+        from rag_platform.server.http_app import serve_http
+
+        given = {"host": host, "port": port}
+        serve_http(with_http(settings, {k: v for k, v in given.items() if v is not None}))
+    except RagError as error:
+        click.echo(f"error [{error.code}]: {error.message}", err=True)
+        sys.exit(envelopes.NOTHING_DONE)
 
 
 @main.command()
@@ -83,10 +128,13 @@ def doctor(context: Context) -> Json:
 
     findings = [to_json(finding) for finding in examine(context.settings)]
     config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
+    places = context.places()
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
+    lines += ["", *(f"{name}: {place}" for name, place in places.items())]
     data = {
-        "markdown": "\n".join([*lines, "", "effective config:", json.dumps(config, indent=1)]),
+        "markdown": "\n".join([*lines, "effective config:", json.dumps(config, indent=1)]),
         "findings": findings,
+        "places": places,
         "config": config,
     }
     if any(f["level"] == "error" for f in findings):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -46,14 +46,15 @@ def jobs_list(
     context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
 ) -> Json:
     """Jobs, newest first."""
+    name = context.known_namespace(namespace)
     work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
     # jobs over the whole data root have no namespace
-    names = [None] if everywhere else [context.namespace(namespace), ""]
+    names = [None] if everywhere else [name, ""]
     found = [
         job
-        for name in names
+        for each in names
         for job in context.ledger.jobs(
-            name, limit, state=state if state != "dead" else None, dead=state == "dead"
+            each, limit, state=state if state != "dead" else None, dead=state == "dead"
         )
     ]
     rows = [
@@ -67,9 +68,8 @@ def jobs_list(
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
-        where = context.namespace(namespace)
         lines.append(
-            f"Of namespace {where!r} alone; `rag jobs list --all` lists those of every namespace."
+            f"Of namespace {name!r} alone; `rag jobs list --all` lists those of every namespace."
         )
     return envelopes.envelope(
         {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}
@@ -187,7 +187,8 @@ def gc(
     if context.ledger.read_only:
         raise read_only(context.store.home)
     if plan:
-        with partition_keys(context.store) as keys:
+        there = context.store.home.is_dir()
+        with partition_keys(context.store) if there else nullcontext() as keys:
             return envelopes.envelope(collect(partitions=keys, plan=True, **parts).data())
     job = wait_for_job(context, *start_gc(**parts))
     return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
@@ -199,6 +200,8 @@ def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str
 
     if context.ledger.read_only:
         return "Dagster's storage, which is opened by writing it"
+    if not context.store.home.is_dir():
+        return "Dagster's storage, which is not there yet"
     try:
         return opened.enter_context(partition_keys(context.store))
     except Exception as error:  # noqa: BLE001 (each storage driver fails in its own way, and the proof names what it could not ask)

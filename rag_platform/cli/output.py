@@ -17,12 +17,14 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
-from rag_platform.errors import InputError, RagError, disk_full
+from rag_platform.errors import InputError, RagError, disk_full, unknown_namespace
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import faults, tracing
+from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
@@ -61,11 +63,30 @@ class Context:
 
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
+    def places(self) -> dict[str, str]:
+        """Where the data lies, and the config that is in force."""
+        own = config_dir().resolve()
+        return {
+            "home": str(self.settings.home),
+            "config": str(own) if own.is_dir() else f"{SHIPPED} (shipped; `rag init` copies it)",
+        }
+
+    def known_namespace(self, given: str | None) -> str:
+        """The namespace given, which must exist, or the default one. Raises NotFoundError."""
+        name = self.namespace(given)
+        known = {*self.ledger.namespaces(), *self.library.namespaces()}
+        if given and name not in known:
+            raise unknown_namespace(name, known)
+        return name
+
     def namespace(self, given: str | None) -> str:
-        """The namespace given, or the default one."""
-        return given or self.settings.default_namespace
+        """The namespace given, or the one that a call without a name means."""
+        from rag_platform.retrieval.namespaces import choose_namespace
+
+        return given or choose_namespace(self.library)
 
 
+ENVELOPE_VERSION = 1  # raised when a field of the envelope that `--json` prints changes its meaning
 Command = Callable[..., Json]
 _SHOWN_WARNINGS = 8
 
@@ -96,6 +117,7 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
 def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
     trace_id = ""
     try:
+        require_posix()
         if own_trace:
             return function(context, *args, **kwargs)
         with (
@@ -119,7 +141,8 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
 def print_envelope(envelope: Json, json_output: bool) -> None:
     """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr."""
     if json_output:
-        click.echo(json.dumps(envelope, ensure_ascii=False, indent=1))
+        versioned = {"schema_version": ENVELOPE_VERSION, **envelope}
+        click.echo(json.dumps(versioned, ensure_ascii=False, indent=1))
         return
     if not envelope["ok"]:
         click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
@@ -158,7 +181,7 @@ def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
 namespace_option = click.option(
     "--namespace",
     metavar="NAME",
-    help="The library; by default that of settings.yaml.",
+    help="The library; by default that of settings.yaml, or the only one.",
 )
 wait_option = click.option(
     "--wait",

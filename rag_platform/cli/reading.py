@@ -15,13 +15,13 @@ from rag_platform.ir import Json
 
 
 @click.command()
-@click.argument("text")
+@click.argument("text", nargs=-1, required=True)
 @click.option(
     "--namespace",
     "namespaces",
     multiple=True,
     metavar="NAME",
-    help="The library to search; repeatable.",
+    help="The library to search; repeatable. By default that of settings.yaml, or every one.",
 )
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
 @click.option(
@@ -90,7 +90,7 @@ from rag_platform.ir import Json
 @answers(own_trace=True)
 def query(
     context: Context,
-    text: str,
+    text: tuple[str, ...],
     namespaces: tuple[str, ...],
     filters: tuple[str, ...],
     tags: tuple[str, ...],
@@ -99,20 +99,21 @@ def query(
     full: bool,
     **request_fields: Any,
 ) -> Json:
-    """Ask a question; the answer cites its sources."""
+    """Ask a question, in quotes or without; the answer cites its sources."""
     from rag_platform.answering.engine import answer
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
+    from rag_platform.retrieval.namespaces import choose_namespaces
 
-    names = tuple(dict.fromkeys(namespaces)) or (context.namespace(None),)
+    names = choose_namespaces(context.library, namespaces)
     if documents and len(names) > 1:
         raise InputError(
             "--doc names a document of one library; name one --namespace", code="usage"
         )
     doc_ids = [find_document(context.ledger, names[0], name).doc_id for name in documents]
     request = QueryRequest(
-        text,
+        " ".join(text),
         names[0],
         namespaces=names if len(names) > 1 else (),
         filters=Scope(names, tuple(doc_ids), tags).filters(parse_pairs(filters, "--filter")),
@@ -133,10 +134,13 @@ def query(
 @click.command()
 @answers()
 def status(context: Context) -> Json:
-    """Show what every namespace publishes. Names the strategies there are."""
+    """Show what every namespace publishes, and where data and config lie."""
     from rag_platform.api.status import status as collect
 
-    return envelopes.envelope(collect(context.library, serving=False))
+    places = context.places()
+    data = collect(context.library, serving=False)
+    lines = [data["markdown"], *(f"- {name}: {place}" for name, place in places.items())]
+    return envelopes.envelope({**data, **places, "markdown": "\n".join(lines)})
 
 
 @click.group()
@@ -149,7 +153,7 @@ def sources() -> None:
 @answers()
 def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources, with the number of their documents."""
-    name = context.namespace(namespace)
+    name = context.known_namespace(namespace)
     rows: list[Json] = [
         {
             "name": s.name,

@@ -26,7 +26,7 @@ def releases_list(context: Context, namespace: str | None) -> Json:
     """Releases of a namespace, newest first."""
     from rag_platform.releases.publishing import history
 
-    rows = history(context.namespace(namespace), store=context.store, ledger=context.ledger)
+    rows = history(context.known_namespace(namespace), store=context.store, ledger=context.ledger)
     return envelopes.envelope(
         {"markdown": "\n".join(map(_line, rows)) or "no releases", "releases": rows}
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from rag_platform.cli.output import (
     parse_pairs,
     wait_option,
 )
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, did_you_mean
 from rag_platform.ir import Json
 
 _LONG_SECONDS = 15.0
@@ -97,7 +99,9 @@ def ingest(
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()
-    name = context.namespace(namespace)
+    _require_there(item for item in inputs if item != "-" and not is_url(item))
+    new = namespace or (context.settings.default_namespace if inputs else None)
+    name = context.namespace(new)
     check_namespace(name)
     workspace = context.root.workspace(name, strategy)
     receiving = ReceiveOptions(metadata=parse_pairs(metadata, "--meta"), **options)
@@ -119,7 +123,20 @@ def ingest(
     ] or inputs_to_sync(context.ledger, name, receiving.source)
     started = start_ingest(given, name, workspace, receiving, wait=wait)
     _announce(context, workspace.strategy.name, started)
-    return finish_job(context, started, started_at)
+    envelope = finish_job(context, started, started_at)
+    if envelope["ok"] and envelope["data"]["release_id"]:
+        envelope["data"]["markdown"] += f"\n\nNext: rag query YOUR QUESTION --namespace {name}"
+    return envelope
+
+
+def _require_there(paths: Iterable[str]) -> None:
+    """Raise InputError for a path that does not exist, naming a near one beside it."""
+    for given in paths:
+        path = Path(given)
+        if not os.path.lexists(path):
+            beside = path.parent.iterdir() if path.parent.is_dir() else ()
+            near = did_you_mean(path.name, [other.name for other in beside])
+            raise InputError(f"no file or folder at {given}{near}", code="missing_path")
 
 
 @click.command()

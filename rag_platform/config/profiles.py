@@ -10,12 +10,12 @@ from typing import Any
 
 from rag_platform.config import prompts
 from rag_platform.config.chunk_token_limits import embedder_dependencies
+from rag_platform.config.folders import config_file
 from rag_platform.config.settings import (
     DESCRIBE_FIELDS,
     CleaningConfig,
     Strategy,
     ViewConfig,
-    config_dir,
     fingerprint,
 )
 from rag_platform.registry import provider_class, provider_version
@@ -103,7 +103,7 @@ def _outside_views(views: ViewConfig) -> list[str]:
     """
     found: list[str] = []
     if path := views.keyphrases.stopwords.path:
-        file = config_dir() / path
+        file = config_file(path)
         found.append(hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else "")
     if views.describe.provider != "none":
         found += [

@@ -1,8 +1,9 @@
 """Prompt files: loaded, their placeholders checked, each with its profile id.
 
 A prompt is `config/prompts/<purpose>/<name>.yaml` with `system`, `user_template` and, if wanted,
-`description`. Only the user template has placeholders, written `{name}`; `{{` and `}}` stand for
-braces. The system text is sent as it is written.
+`description`; its later versions are `<purpose>/<name>/v2.yaml` and so on. Only the user template
+has placeholders, written `{name}`; `{{` and `}}` stand for braces. The system text is sent as it is
+written.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from rag_platform.config.settings import config_dir, fingerprint
+from rag_platform.config.folders import config_folders
+from rag_platform.config.prompt_choices import Choice, read_choices
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, InputError
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
@@ -34,6 +37,10 @@ class Prompt:
     profile_id: str
     system: str
     user_template: str
+    version: int = 1
+    # where it was chosen by an experiment: its id, and `treatment` or `control`
+    experiment_id: str = ""
+    arm: str = ""
 
     def user(self, **values: str) -> str:
         """The user message with its placeholders filled. Raises InputError naming a placeholder
@@ -60,14 +67,23 @@ class Prompt:
         )
 
 
-def load(name: str, fields: Collection[str]) -> Prompt:
-    """The prompt `<purpose>/<name>`; its placeholders must be exactly `fields`. Raises ConfigError
-    naming the file and what is wrong.
+def load(name: str, fields: Collection[str], query_hash: str = "") -> Prompt:
+    """The prompt `<purpose>/<name>`, or `<purpose>/<name>@<version>`; its placeholders must be
+    exactly `fields`. Raises ConfigError naming the file and what is wrong.
 
-    A config folder without the file falls back on the prompts of the checkout that this package
-    lies in.
+    Without a version it is the active one; while an experiment runs, the hash of a question decides
+    which of its two. A config folder without the file falls back on the shipped prompts.
     """
-    path = _path(name)
+    name, version, experiment_id, arm = _choose(name, query_hash)
+    path = _path(name, version)
+    system, template = _read(path)
+    _check(path, template, set(fields))
+    profile_id = f"{name.replace('/', '.')}-{fingerprint(name, system, template, length=10)}"
+    return Prompt(name, profile_id, system, template, version, experiment_id, arm)
+
+
+def _read(path: Path) -> tuple[str, str]:
+    """The system text and the user template of a file."""
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -80,58 +96,115 @@ def load(name: str, fields: Collection[str]) -> Prompt:
         raise ConfigError(
             f"{path}: unknown key {unknown[0]!r}; known: {', '.join(_KEYS)}, description"
         )
-    system, template = values["system"].strip(), values["user_template"].strip()
-    _check(path, template, set(fields))
-    profile_id = f"{name.replace('/', '.')}-{fingerprint(name, system, template, length=10)}"
-    return Prompt(name, profile_id, system, template)
+    return values["system"].strip(), values["user_template"].strip()
+
+
+def parse_reference(reference: str) -> tuple[str, int]:
+    """The name and the version of `<purpose>/<name>@<version>`. Raises ConfigError for another
+    form.
+    """
+    name, _, version = reference.partition("@")
+    if not version.isdecimal() or int(version) < 1:
+        raise ConfigError(f"{reference!r} names no version of a prompt, as in {name}@2")
+    return name, int(version)
+
+
+def _choose(name: str, query_hash: str) -> tuple[str, int, str, str]:
+    """(name, version, id of the experiment that chose it, its arm)."""
+    if "@" in name:
+        return *parse_reference(name), "", ""
+    choice = read_choices().get(name, Choice())
+    if choice.experiment is None or not query_hash:
+        return name, choice.active.version, "", ""
+    arm = choice.experiment.arm(query_hash)
+    tried = choice.experiment if arm == "treatment" else choice.active
+    return name, tried.version, choice.experiment.experiment_id, arm
 
 
 def names(purpose: str = "") -> list[str]:
-    """The names of the prompts in force, `<purpose>/<name>`, sorted; of one purpose when it is
-    named.
-    """
+    """The names of the prompts, `<purpose>/<name>`, sorted; of one purpose when it is named."""
     found = {
         path.relative_to(folder).with_suffix("").as_posix()
-        for folder in _folders()
-        for path in folder.rglob("*.yaml")
+        for folder in config_folders("prompts")
+        for path in folder.glob("*/*.yaml")
     }
     return sorted(name for name in found if not purpose or name.startswith(f"{purpose}/"))
 
 
+def versions(name: str) -> dict[int, Path]:
+    """The files of a prompt's versions, in their order; empty for an unknown prompt."""
+    found: dict[int, Path] = {}
+    for folder in reversed(config_folders("prompts")):
+        if (path := folder / f"{name}.yaml").is_file():
+            found[1] = path
+        for path in (folder / name).glob("v*.yaml"):
+            if path.stem[1:].isdecimal() and int(path.stem[1:]) > 1:
+                found[int(path.stem[1:])] = path
+    return dict(sorted(found.items()))
+
+
 def wording(purpose: str = "") -> str:
-    """A fingerprint over the files of all prompts in force, or of those of a purpose; a file that
-    cannot be read is reported by `load`.
+    """A fingerprint over the texts of the active versions, of all prompts or those of a purpose; a
+    file that cannot be read is reported by `load`.
     """
-
-    def text(path: Path) -> str:
-        try:
-            return path.read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return ""
-
-    return fingerprint([[name, text(_path(name))] for name in names(purpose)])
-
-
-def _folders() -> list[Path]:
-    return [config_dir() / "prompts", Path(__file__).resolve().parents[2] / "config" / "prompts"]
+    choices = read_choices()
+    return fingerprint(
+        [
+            [name, _text(_path(name, choices.get(name, Choice()).active.version))]
+            for name in names(purpose)
+        ]
+    )
 
 
-def _path(name: str) -> Path:
+def fingerprint_all() -> str:
+    """A fingerprint over the texts of all versions of all prompts, and of what is chosen."""
+    choices = {name: item.model_dump(mode="json") for name, item in read_choices().items()}
+    texts = [[name, n, _text(path)] for name in names() for n, path in versions(name).items()]
+    return fingerprint(choices, texts)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _path(name: str, version: int) -> Path:
     if any(part in ("", ".", "..") for part in name.split("/")) or "\\" in name:
         raise ConfigError(f"{name!r} is no name of a prompt; write <purpose>/<name>")
-    for folder in _folders():
-        path = folder / f"{name}.yaml"
-        if path.is_file():
-            return path
-    raise ConfigError(
-        f"there is no prompt {name!r} in {_folders()[0]}; known: {', '.join(names()) or 'none'}"
-    )
+    found, (own, _) = versions(name), config_folders("prompts")
+    if not found:
+        raise ConfigError(f"there is no prompt {name!r} in {own}; known: {', '.join(names())}")
+    if version not in found:
+        raise ConfigError(
+            f"prompt {name!r} has no version {version}; known:"
+            f" {', '.join(map(str, found))}. Write {own / name / f'v{version}.yaml'}"
+        )
+    return found[version]
+
+
+def placeholders(name: str, version: int) -> set[str]:
+    """The placeholders of a version's user template. Raises ConfigError as `load` does."""
+    path = _path(name, version)
+    _, template = _read(path)
+    return _placeholders(path, template)
 
 
 def _check(path: Path, template: str, fields: set[str]) -> None:
     """Raises ConfigError for a placeholder that nobody fills, and for an input that the template
     leaves out.
     """
+    used = _placeholders(path, template)
+    if unknown := sorted(used - fields):
+        raise ConfigError(
+            f"{path}: user_template names {{{unknown[0]}}}; known: {', '.join(sorted(fields))}"
+        )
+    if missing := sorted(fields - used):
+        raise ConfigError(f"{path}: user_template leaves out {{{missing[0]}}}")
+
+
+def _placeholders(path: Path, template: str) -> set[str]:
     try:
         parts = [part for part in Formatter().parse(template) if part[1] is not None]
     except ValueError as error:
@@ -141,9 +214,4 @@ def _check(path: Path, template: str, fields: set[str]) -> None:
     used = {str(field) for _, field, _, _ in parts}
     if any(spec or conversion for _, _, spec, conversion in parts):
         raise ConfigError(f"{path}: placeholders are plain names, without `:` and `!`")
-    if unknown := sorted(used - fields):
-        raise ConfigError(
-            f"{path}: user_template names {{{unknown[0]}}}; known: {', '.join(sorted(fields))}"
-        )
-    if missing := sorted(fields - used):
-        raise ConfigError(f"{path}: user_template leaves out {{{missing[0]}}}")
+    return used

@@ -11,15 +11,16 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from rag_platform import registry
+from rag_platform.config.folders import config_file, config_folders, default_home
+from rag_platform.config.http import HttpSettings
 from rag_platform.config.query import (
     AnswererConfig,
     ContextConfig,
@@ -31,7 +32,8 @@ from rag_platform.config.query import (
     SummaryConfig,
 )
 from rag_platform.config.user_patterns import compile_pattern
-from rag_platform.errors import ConfigError, NotFoundError
+from rag_platform.config.validation import YAML_LOADER, check, place_of
+from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 
 # What the prompt `describe/chunk` is filled with.
 DESCRIBE_FIELDS = ("section_path", "text")
@@ -130,14 +132,23 @@ class LoadSettings(Section):
     provider_calls: int = Field(default=4, ge=1)
 
 
+Change = Literal["ingest", "delete", "expect"]
+
+
 class ServerSettings(Section):
     """How the MCP server presents itself."""
 
     name: str = "rag-platform"
-    underscore_tool_names: bool = False
-    result_tokens: int = 8000
+    underscore_tool_names: bool = True
+    result_tokens: int = 8000  # of one result, text and structure together
+    query_tokens: int = 4000  # the same, of an answer
+    # what assistants may change; nothing unless named here or by `rag serve --allow`
+    allow: tuple[Change, ...] = ()
+    # folders whose files assistants may ingest; none: content and addresses alone
+    ingest_roots: tuple[Path, ...] = ()
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
+    http: HttpSettings = HttpSettings()
 
 
 class CanarySettings(Section):
@@ -167,10 +178,12 @@ class Settings(Section):
     """Everything that does not change what an index contains."""
 
     schema_version: Literal[1] = 1
-    home: Path = Path("data")
+    home: Path = Field(default_factory=default_home)
+    # where it is named, a call without a name means it; else whatever is published
     default_namespace: str = "default"
     default_strategy: str = "default"
-    strategies_dir: Path | None = None  # None: `strategies` beside settings.yaml
+    # None: `strategies` in the config folder, then the shipped ones
+    strategies_dir: Path | None = None
     limits: Limits = Limits()
     fetching: FetchLimits = FetchLimits()
     releases: ReleasePolicy = ReleasePolicy()
@@ -394,6 +407,16 @@ class Strategy(Section):
     # of every part of the query path that names none of its own
     llm: ProviderConfig = ProviderConfig(provider="none")
 
+    @model_validator(mode="after")
+    def _weighs_each_part(self) -> Strategy:
+        weights, parts = self.retrieval.foreign_weights, self.embedding.options.get("parts") or ()
+        if weights and len(weights) != len(parts):
+            raise ValueError(
+                f"retrieval.foreign_weights has {len(weights)} weights and the embedder"
+                f" {len(parts)} parts; give one for each part, or none"
+            )
+        return self
+
     @property
     def builds_dense(self) -> bool:
         """True when releases of this strategy hold a dense index."""
@@ -415,20 +438,6 @@ def fingerprint(*parts: Any, length: int = 16) -> str:
     return hashlib.sha256(canonical_json(parts).encode()).hexdigest()[:length]
 
 
-def config_dir() -> Path:
-    """`RAG_CONFIG`, else `./config` where it exists, else the `config` folder of the checkout this
-    package lies in.
-    """
-    if explicit := os.environ.get("RAG_CONFIG"):
-        return Path(explicit)
-    local = Path("config")
-    return (
-        local
-        if (local / "settings.yaml").is_file()
-        else Path(__file__).resolve().parents[2] / "config"
-    )
-
-
 def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """Settings from defaults, `settings.yaml`, the environment and `overrides`, the later winning;
     `home` made absolute.
@@ -438,18 +447,35 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises ConfigError naming the
     file or the variable, and the key.
     """
-    path = config_dir() / "settings.yaml"
-    values: dict[str, Any] = _read_yaml(path) if path.is_file() else {}
+    _require_config_dir()
+    path = config_file("settings.yaml")
+    values = _read_yaml(path)
     origins = _read_environment(values)
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
     settings = _validate(Settings, values, path, origins)
-    strategies = settings.strategies_dir or path.parent / "strategies"
+    strategies = settings.strategies_dir
     return settings.model_copy(
         update={
             "home": settings.home.expanduser().resolve(),
-            "strategies_dir": strategies.resolve(),
+            "strategies_dir": strategies and strategies.expanduser().resolve(),
         }
     )
+
+
+def _require_config_dir() -> None:
+    """Raise ConfigError where `RAG_CONFIG` names no folder."""
+    given = os.environ.get("RAG_CONFIG")
+    if given and not Path(given).is_dir():
+        raise ConfigError(
+            f"RAG_CONFIG names {given}, which is no folder; `rag init {given}` writes one, or unset"
+            " it"
+        )
+
+
+def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:
+    """The settings with other values for the server over HTTP."""
+    http = settings.server.http.model_copy(update=dict(changes))
+    return settings.model_copy(update={"server": settings.server.model_copy(update={"http": http})})
 
 
 _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPACE"}
@@ -516,9 +542,10 @@ def load_strategy(
     known = strategy_names(settings)
     if name not in known:
         raise NotFoundError(
-            f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
+            f"unknown strategy {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}",
+            code="unknown_strategy",
         )
-    path = _strategies_dir(settings) / f"{name}.yaml"
+    path = strategy_path(settings, name)
     strategy = _validate(Strategy, {"name": name, **_read_yaml(path)}, path)
     check(strategy, path, ingestion=ingestion)
     return strategy
@@ -526,25 +553,29 @@ def load_strategy(
 
 def strategy_names(settings: Settings) -> list[str]:
     """Names of the strategy files, sorted."""
-    return sorted(path.stem for path in _strategies_dir(settings).glob("*.yaml"))
+    return sorted({path.stem for place in _folders(settings) for path in place.glob("*.yaml")})
 
 
 def has_strategy(settings: Settings, name: str) -> bool:
     """True when there is a file of that strategy; cheap, since every question asks."""
-    return (_strategies_dir(settings) / f"{name}.yaml").is_file()
+    return strategy_path(settings, name).is_file()
 
 
-def _strategies_dir(settings: Settings) -> Path:
-    return settings.strategies_dir or config_dir() / "strategies"
+def strategy_path(settings: Settings, name: str) -> Path:
+    """The file of a strategy, the user's before the shipped one; it may not exist."""
+    *first, last = (folder / f"{name}.yaml" for folder in _folders(settings))
+    return next((path for path in first if path.is_file()), last)
 
 
-# the same values, read in a tenth of the time
-_YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+def _folders(settings: Settings) -> tuple[Path, ...]:
+    """Where strategies are looked for: the one folder that the settings name, or the config."""
+    own = settings.strategies_dir
+    return (own,) if own else config_folders("strategies")
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=_YAML_LOADER)
+        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
     except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if loaded is None:
@@ -584,121 +615,16 @@ def _validate(
         where = ".".join(str(part) for part in first["loc"]) or "(top)"
         given = (v for key, v in (variables or {}).items() if f"{where}.".startswith(f"{key}."))
         variable = next(given, "")
-        place = f"the environment variable {variable}" if variable else path
+        place = f"the environment variable {variable}" if variable else place_of(path, first["loc"])
         raise ConfigError(
             f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})"
         ) from error
 
 
-# What only ingestion uses: loading the modules of its engines would cost a question half a second.
-_INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
-# can be made without a model and without a package that may be missing
-_PLAIN = _INGESTION - {"ocr"} | {"fusion"}
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """A provider as a strategy names it: the key of its options in the file, its kind, its name and
-    the options.
+def require_usable(settings: Settings, names: Iterable[str] = ()) -> None:
+    """Raise ConfigError for the first of the default strategy and the named ones that cannot be
+    used as its file is now; one without a file answers as it was recorded.
     """
-
-    key: str
-    kind: str
-    name: str
-    options: Mapping[str, Any]
-
-
-def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError naming the file, the key and the known ones for a provider or an option
-    that does not exist.
-
-    With `ingestion` also the options that only ingestion uses, and whether their values are
-    accepted.
-    """
-    for named in providers(strategy):
-        if named.kind in _INGESTION and not ingestion:
-            continue
-        try:
-            _check(named)
-            if ingestion and named.kind in _PLAIN:
-                registry.build(named.kind, named.name, named.options)
-        except ConfigError as error:
-            raise ConfigError(f"{path}: {named.key}: {error.message}", code=error.code) from error
-
-
-def _check(named: Named) -> None:
-    registry.require_name(named.kind, named.name)
-    if not named.options:
-        return
-    try:
-        cls = registry.provider_class(named.kind, named.name)
-    except ConfigError as error:
-        # a package that is not installed: who builds the provider says how to get it
-        if isinstance(error.__cause__, ImportError):
-            return
-        raise
-    registry.require_options(named.kind, named.name, cls, named.options)
-
-
-_KINDS = {
-    "sectioner": "sectioner",
-    "chunker": "chunker",
-    "lexical": "lexical_index",
-    "dense": "dense_index",
-    "fusion": "fusion",
-    "reranker": "reranker",
-    "answerer": "answerer",
-    "llm": "llm",
-}
-
-
-def providers(strategy: Strategy) -> Iterator[Named]:
-    """Every provider that the strategy names, those inside the options of another one too."""
-
-    def named(key: str, kind: str, config: Any) -> Named:
-        return Named(f"{key}.options", kind, config.provider, config.options)
-
-    for number, loader in enumerate(strategy.loading.loaders):
-        yield named(f"loading.loaders.{number}", "loader", loader)
-    captions = strategy.media_texts.captions
-    preset = captions.preset and captions.provider == "none"
-    yield named("media_texts.ocr", "ocr", strategy.media_texts.ocr)
-    yield Named(
-        "media_texts.captions.options",
-        "llm",
-        "openai" if preset else captions.provider,
-        captions.options,
-    )
-    yield named("views.describe", "llm", strategy.views.describe)
-    for key, kind in _KINDS.items():
-        yield named(key, kind, getattr(strategy, key))
-    for key, own in (
-        ("query.rewrite.llm", strategy.query.rewrite.llm),
-        ("answerer.llm", strategy.answerer.llm),
-        ("summary.llm", strategy.summary.llm),
-    ):
-        if own is not None:
-            yield named(key, "llm", own)
-    yield from _inside("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
-    yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
-    options = strategy.chunker.options
-    if options.get("embedder"):
-        yield from _embedders(
-            "chunker.options.embedder",
-            str(options["embedder"]),
-            options.get("embedder_options") or {},
-        )
-
-
-def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
-    """The embedder and, of a joined one, its parts."""
-    yield Named(f"{key}.options", "embedder", name, options)
-    parts = options.get("parts")
-    for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
-        yield from _inside(f"{key}.options.parts.{number}", "embedder", part)
-
-
-def _inside(key: str, kind: str, value: object) -> Iterator[Named]:
-    """The provider that the options of another one name, if they do."""
-    if isinstance(value, Mapping) and value.get("provider"):
-        yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})
+    for name in dict.fromkeys((settings.default_strategy, *names)):
+        if name == settings.default_strategy or has_strategy(settings, name):
+            load_strategy(settings, name)

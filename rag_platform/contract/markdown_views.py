@@ -6,7 +6,9 @@ import json
 from collections.abc import Sequence
 
 from rag_platform.contract.schema import (
+    ChunkData,
     ChunkPart,
+    CollectionsData,
     DocumentPart,
     DocumentsData,
     DroppedData,
@@ -44,6 +46,16 @@ def hit_text(hit: Hit) -> str:
         return hit.chunk_text
     picture = f"(picture asset://{hit.asset_ids[0]})" if hit.asset_ids else "(picture)"
     return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
+
+
+def snippet(text: str, max_chars: int) -> str:
+    """The text on one line, cut at a word where there is one, with an ellipsis when cut."""
+    line = " ".join(text.split())
+    if len(line) <= max_chars:
+        return line
+    cut = line[: max_chars - 1]
+    word_end = cut.rfind(" ", max_chars // 2)
+    return (cut[:word_end] if word_end > 0 else cut) + "…"
 
 
 def pluralise(number: int, noun: str) -> str:
@@ -130,6 +142,24 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
     return "\n".join(lines).rstrip()
 
 
+def chunk_uri(chunk_id: str) -> str:
+    """The address under which a client reads a chunk."""
+    return f"chunk://{chunk_id}"
+
+
+def passage_markdown(data: ChunkData) -> str:
+    """A chunk among its neighbours, each under its place; the chunk itself is marked."""
+    lines = [f"**{data['title'] or data['source_uri']}** (`{data['doc_id']}`)", ""]
+    for row in data["chunks"]:
+        place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
+        mark = "→ " if row["chunk_id"] == data["chunk_id"] else ""
+        where = ", ".join(filter(None, [data["source_uri"], row["section_path"], place]))
+        edited = format_edited(row.get("edited_from", ()))
+        lines += [f"{mark}[{where}]({chunk_uri(row['chunk_id'])}) {edited}".rstrip(), ""]
+        lines += [row["text"] or ", ".join(f"asset://{it}" for it in row["asset_ids"]), ""]
+    return "\n".join(lines).rstrip()
+
+
 def dropped_markdown(data: DroppedData) -> str:
     """What was dropped, a line each: place, reason and words."""
     kept = data["text_kept"]
@@ -157,6 +187,24 @@ def dropped_markdown(data: DroppedData) -> str:
     return "\n".join(lines)
 
 
+def collections_markdown(data: CollectionsData) -> str:
+    """A line for each published library."""
+    lines = []
+    for row in data["collections"]:
+        state = (
+            f"cannot be read: {row['problem']}"
+            if row["problem"]
+            else f"{pluralise(row['documents'], 'document')}, {pluralise(row['chunks'], 'chunk')}"
+        )
+        spoken = ", ".join(f"{name} {share:.0%}" for name, share in row["languages"].items())
+        default = ", asked by default" if row["namespace"] in data["default"] else ""
+        lines.append(
+            f"- **{row['namespace']}**: {state}{f', {spoken}' if spoken else ''}, published"
+            f" {row['published_at']}{default}"
+        )
+    return "\n".join(lines) or "Nothing is published yet: the user runs `rag ingest PATH`."
+
+
 def status_markdown(data: StatusData) -> str:
     """A line about the installation, then one for each namespace."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
@@ -173,12 +221,19 @@ def status_markdown(data: StatusData) -> str:
             lines.append(
                 f"- {name}: {pluralise(row['documents'], 'document')},"
                 f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
-                f" {row['strategy']}, embedder {row['embedder']}"
+                f" of {row['published_at']}, strategy {row['strategy']}, embedder {row['embedder']}"
             )
         if row["pending"] or row["failed"]:
             lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
     if not data["namespaces"]:
         lines.append("- nothing ingested yet; run `rag ingest PATH`")
+    for job in data.get("jobs", ()):
+        ended = f", ended {job['ended_at']}" if job["ended_at"] else ""
+        lines.append(
+            f"- job {job['job_id']} ({job['kind']} of {job['namespace']}): {job['state']}{ended}"
+        )
+    if problems := data.get("problems"):
+        lines += ["", "What is wrong:", *(f"- {problem}" for problem in problems), ""]
     shares = [
         f"{name.replace('_', ' ')} {cache['hit_rate']:.0%} of {looked}"
         for name, cache in data.get("caches", {}).items()

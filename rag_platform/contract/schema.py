@@ -96,6 +96,54 @@ class QueryData(TypedDict):
     searches: NotRequired[list[str]]
     # of model calls: calls, of these failed, input_tokens, output_tokens, cost
     usage: NotRequired[dict[str, Any]]
+    next_cursor: NotRequired[str]  # of the results that follow
+
+
+class FoundDocument(TypedDict):
+    """A document that results of an answer come from."""
+
+    version_id: str
+    source_uri: str
+
+
+class FoundPassage(TypedDict):
+    """A passage of an answer, best first; `id` is the n of its mark, [n] where it is cited."""
+
+    id: int
+    uri: str  # chunk://<chunk_id>
+    doc_id: str  # a key of `documents`
+    source_uri: NotRequired[str]  # in brief, where `documents` is left out
+    section_path: str
+    page_range: NotRequired[list[int]]
+    line_range: NotRequired[list[int]]
+    locator: NotRequired[str]
+    score: float
+    text: str
+    cited: NotRequired[bool]
+    # [start, end) of what in `text` the answer rests on
+    spans: NotRequired[list[list[int]]]
+    edited_from: NotRequired[list[str]]
+    namespace: NotRequired[str]
+    asset_uris: NotRequired[list[str]]
+    found_by: NotRequired[list[int]]
+
+
+class AnswerData(TypedDict):
+    """An answer as clients of the server get it beside its text: QueryData with each thing once."""
+
+    answer_markdown: str
+    state: str
+    confidence: float
+    effective_mode: NotRequired[str]  # not in brief
+    release_id: NotRequired[str]
+    releases: NotRequired[dict[str, str]]
+    applied_filters: NotRequired[dict[str, Any]]
+    matched_count: NotRequired[int]
+    results: list[FoundPassage]
+    documents: NotRequired[dict[str, FoundDocument]]
+    unsupported: NotRequired[list[dict[str, str]]]
+    usage: NotRequired[dict[str, Any]]
+    next_cursor: NotRequired[str]
 
 
 class ListedDocument(TypedDict):
@@ -191,7 +239,149 @@ class DocumentData(TypedDict):
 
     markdown: str
     document: DocumentPart
+    next_cursor: NotRequired[str]  # where the text goes on, absent at its end
     warnings: NotRequired[list[str]]  # for the envelope: whoever wraps the data moves them there
+
+
+class ChunkData(TypedDict):
+    """A chunk with those around it, in reading order; readable alone in `markdown`."""
+
+    markdown: str
+    chunk_id: str
+    doc_id: str
+    version_id: str
+    title: str
+    source_uri: str
+    namespace: str
+    release_id: str
+    chunks: list[ChunkPart]
+
+
+class JobData(TypedDict):
+    """A piece of writing work, readable alone in `markdown`; `documents` and `failures` are the
+    first of `count` and `failed`.
+    """
+
+    markdown: str
+    job_id: str
+    kind: str  # ingest | delete | rebuild | ...
+    namespace: str
+    state: str  # queued | running | cancelling | done | partly | failed | cancelled
+    reason: str
+    stage: str
+    done: int
+    total: int
+    seconds: float
+    seconds_left: float | None
+    created_at: str
+    documents: list[dict[str, str]]  # source_uri, doc_id, version_id, decision, state
+    count: int
+    failed: int
+    failures: list[dict[str, str]]  # source_uri, code, reason
+
+
+class JobsData(TypedDict):
+    """The newest jobs."""
+
+    markdown: str
+    jobs: list[JobData]
+
+
+class DeletionData(TypedDict):
+    """What a deletion takes; `job` is there once it was confirmed."""
+
+    markdown: str
+    doc_id: str
+    version_ids: list[str]
+    mode: str
+    affected: dict[str, int]  # by store
+    drops: list[str]  # releases whose files go
+    pinned: list[str]
+    rollback: list[str]  # releases that stay
+    confirm: str  # the code that carries out this deletion
+    job: NotRequired[JobData]
+
+
+class ExpectationsData(TypedDict):
+    """What is expected of a library."""
+
+    markdown: str
+    namespace: str
+    expectations: list[dict[str, Any]]
+
+
+class CollectionPart(TypedDict):
+    """A published library."""
+
+    namespace: str
+    release_id: str
+    published_at: str
+    documents: int
+    chunks: int
+    languages: dict[str, float]  # share of its chunks
+    problem: str  # why it cannot be read, empty when it can
+
+
+class CollectionsData(TypedDict):
+    """The libraries there are; `default` are those asked where none is named."""
+
+    markdown: str
+    default: list[str]
+    collections: list[CollectionPart]
+
+
+class SourcePart(TypedDict):
+    """A cited chunk: current (in the published release), changed (in an older one alone) or gone;
+    `reason` says why it is not proved.
+    """
+
+    id: int  # n of its [n]
+    chunk_id: str
+    state: str
+    doc_id: str
+    version_id: str
+    source_uri: str
+    reason: NotRequired[str]
+
+
+class SentencePart(TypedDict):
+    """A sentence of an answer, the chunk_ids it rests on, and why it is not proven."""
+
+    sentence: str
+    state: Literal["proven", "changed", "unsupported"]
+    sources: list[str]
+    reason: NotRequired[str]
+
+
+class ProofData(TypedDict):
+    """What was checked of an answer and its sources, readable alone in `markdown`."""
+
+    markdown: str
+    checked: int  # sources
+    failed: int  # sources that are not current or not proved
+    sources: list[SourcePart]
+    sentences: list[SentencePart]
+
+
+class AssetPart(TypedDict):
+    """An image whose bytes stand beside the data; width and height are those of the original."""
+
+    asset_id: str
+    uri: str
+    variant: Literal["thumb", "raw"]
+    mime: str
+    bytes: int
+    width: int
+    height: int
+    doc_ids: list[str]
+
+
+class AssetsData(TypedDict):
+    """Images in the order of the bytes beside the data; `missing` holds asset_id and reason."""
+
+    markdown: str
+    assets: list[AssetPart]
+    missing: list[dict[str, str]]
 
 
 class DroppedText(TypedDict):
@@ -246,6 +436,7 @@ class NamespaceStatus(TypedDict):
     embedder: str
     pending: int  # documents received but not in the published release
     failed: int  # documents whose newest version failed
+    failures: list[dict[str, str]]  # the first of these: source_uri, reason
     problem: str  # why the release cannot be opened, empty when it can
 
 
@@ -280,6 +471,18 @@ class FaultStatus(TypedDict):
     latest: FaultPart
 
 
+class JobStatus(TypedDict):
+    """A job that is open, or the newest of its namespace."""
+
+    job_id: str
+    kind: str
+    namespace: str
+    state: str
+    reason: str
+    created_at: str
+    ended_at: str
+
+
 class StatusData(TypedDict):
     """What this installation holds."""
 
@@ -291,6 +494,8 @@ class StatusData(TypedDict):
     schema_versions: dict[str, int]
     uptime_seconds: float
     namespaces: list[NamespaceStatus]
+    jobs: NotRequired[list[JobStatus]]
+    problems: NotRequired[list[str]]  # what is wrong, a sentence each; empty when all is well
     caches: NotRequired[dict[str, CacheStatus]]  # of a server: query_vectors, retrievals, responses
     running_queries: NotRequired[int]  # of a server
     unexpected_errors: NotRequired[FaultStatus]  # where there were any

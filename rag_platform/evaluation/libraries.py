@@ -14,9 +14,6 @@ from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy, fingerprint
 from rag_platform.errors import ReleaseError
 from rag_platform.evaluation.cases import Dataset
-from rag_platform.ingestion.batches import ingest_versions, stale_versions
-from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.releases.release_store import current
 from rag_platform.storage.store import read_json, write_json
 from rag_platform.workspace import Workspace
@@ -48,6 +45,11 @@ def publish_documents(dataset: Dataset, workspace: Workspace) -> str:
 
 
 def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
+    # a third of the start of an evaluation whose library stands already
+    from rag_platform.ingestion.batches import ingest_versions, stale_versions
+    from rag_platform.intake.receiving import ReceiveOptions, receive
+    from rag_platform.releases.publishing import build_candidate, publish_candidate
+
     strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
     reception = receive(
         [folder],

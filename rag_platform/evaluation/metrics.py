@@ -1,12 +1,13 @@
 """Measures of a ranking: values per question, their mean, and its confidence interval.
 
-The measures are those of ir-measures (MacAvaney et al., ECIR 2022) under its canonical names:
-`nDCG@10`, `RR@10`, `R@50`, `Success@10`.
+They are those of trec_eval: a document is relevant from grade 1 on, the gain of nDCG is the grade,
+its discount the binary logarithm of the place plus one (Järvelin and Kekäläinen, TOIS 2002).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,46 +16,64 @@ from rag_platform.errors import InputError
 
 Run = Mapping[str, Sequence[str]]  # question to the ids of what was found, best first
 Values = dict[str, float]  # question to the value of one measure
+Grades = Sequence[int]  # of what was found, best first
 
-# Other names in use, and what ir-measures calls them.
-NAMES = {"HitRate": "Success", "MRR": "RR", "Recall": "R", "nDCG": "nDCG"}
+
+def _hit_rate(found: Grades, relevant: Grades, k: int) -> float:
+    return float(any(found[:k]))
+
+
+def _recall(found: Grades, relevant: Grades, k: int) -> float:
+    return sum(grade > 0 for grade in found[:k]) / len(relevant)
+
+
+def _reciprocal_rank(found: Grades, relevant: Grades, k: int) -> float:
+    return next((1 / place for place, grade in enumerate(found[:k], 1) if grade), 0.0)
+
+
+def _ndcg(found: Grades, relevant: Grades, k: int) -> float:
+    def gain(grades: Grades) -> float:
+        return sum(grade / math.log2(place + 1) for place, grade in enumerate(grades[:k], 1))
+
+    return gain(found) / gain(sorted(relevant, reverse=True))
+
+
+# each has the grades of what was found and those above 0 of the question, and the cut
+_MEASURES: Mapping[str, Callable[[Grades, Grades, int], float]] = {
+    "HitRate": _hit_rate,
+    "Recall": _recall,
+    "MRR": _reciprocal_rank,
+    "nDCG": _ndcg,
+}
 
 
 def per_query(
     run: Run, qrels: Mapping[str, Mapping[str, int]], measures: Sequence[str]
 ) -> dict[str, Values]:
-    """Measure to the value of every question that has qrels; a question without results counts 0.
+    """Measure, as in `nDCG@10`, to the value of every question that has qrels; a question without
+    results, or without anything relevant, counts 0.
 
     An id that is twice in a ranking counts at its first place. Raises InputError for a
     measure that does not exist.
     """
-    import ir_measures
-
-    parsed = {}
-    for name in measures:
-        head, at, cut = name.partition("@")
-        try:
-            parsed[ir_measures.parse_measure(f"{NAMES.get(head, head)}{at}{cut}")] = name
-        except (NameError, ValueError, SyntaxError) as error:
-            raise InputError(
-                f"unknown measure {name!r}; known for example nDCG@10, MRR@10, Recall@50,"
-                " HitRate@10"
-            ) from error
-    grades = [
-        ir_measures.Qrel(query, doc, grade)
-        for query, found in qrels.items()
-        for doc, grade in found.items()
-    ]
-    scored = [
-        # places, not scores: equal scores would be ordered by the library
-        ir_measures.ScoredDoc(query, doc, float(-place))
-        for query in qrels
-        for place, doc in enumerate(dict.fromkeys(run.get(query, ())))
-    ]
-    values: dict[str, Values] = {name: dict.fromkeys(qrels, 0.0) for name in measures}
-    for metric in ir_measures.iter_calc(list(parsed), grades, scored):
-        values[parsed[metric.measure]][metric.query_id] = float(metric.value)
+    parsed = {name: _parse(name) for name in measures}
+    values: dict[str, Values] = {name: {} for name in measures}
+    for query, grades in qrels.items():
+        found = [max(0, grades.get(item, 0)) for item in dict.fromkeys(run.get(query, ()))]
+        relevant = [grade for grade in grades.values() if grade > 0]
+        for name, (measure, k) in parsed.items():
+            values[name][query] = measure(found, relevant, k) if relevant else 0.0
     return values
+
+
+def _parse(name: str) -> tuple[Callable[[Grades, Grades, int], float], int]:
+    head, _, cut = name.partition("@")
+    if head not in _MEASURES or not cut.isdecimal() or int(cut) < 1:
+        raise InputError(
+            f"unknown measure {name!r}; known: {', '.join(f'{item}@10' for item in _MEASURES)},"
+            " with any number of places"
+        )
+    return _MEASURES[head], int(cut)
 
 
 def mean(values: Mapping[str, float]) -> float:
@@ -108,6 +127,26 @@ def paired_bootstrap(
         resamples,
         seed,
     )
+
+
+def bootstrap_difference(
+    control: Sequence[float], treatment: Sequence[float], *, resamples: int = 2_000, seed: int = 7
+) -> Interval:
+    """The mean of the treatment minus that of the control, two samples of different questions, with
+    its 95 % percentile bootstrap interval. Raises InputError for an empty sample.
+    """
+    samples = [np.asarray(values, dtype=float) for values in (control, treatment)]
+    if not all(len(sample) for sample in samples):
+        raise InputError("a difference of means needs questions on both sides")
+    chance = np.random.default_rng(seed)
+    means = [
+        np.array(
+            [sample[chance.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)]
+        )
+        for sample in samples
+    ]
+    low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
+    return Interval(float(samples[1].mean() - samples[0].mean()), float(low), float(high))
 
 
 def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from rag_platform.config.settings import has_strategy, strategy_names
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.settings import has_strategy, load_strategy, strategy_names
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.strategies import WAYS
 from rag_platform.ir import Json
+from rag_platform.ledger.schema import Job
 from rag_platform.releases.manifest import QUALITY_GATE
-from rag_platform.releases.release_store import manifest_of
+from rag_platform.releases.release_store import current, manifest_of
 from rag_platform.workspace import DataRoot
 
 
@@ -35,6 +37,20 @@ def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
             code="bound_already",
         )
     return bound
+
+
+def restore_strategy(root: DataRoot, job: Job) -> None:
+    """Bind a namespace to the strategy that it had before, where the job of a promotion has ended
+    and published nothing by the new one; whoever started it may be gone.
+    """
+    promotion = job.args.get("promotion")
+    if promotion is None or root.bound_strategy(job.namespace) != promotion["to"]:
+        return
+    published = current(root.store, job.namespace)
+    if published and manifest_of(root.store, job.namespace, published).strategy == promotion["to"]:
+        return
+    before = load_strategy(root.settings, promotion["from"])
+    root.ledger.rebind_strategy(job.namespace, before.name, strategy_config_id(before))
 
 
 def describe_promotion(

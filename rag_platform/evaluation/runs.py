@@ -136,9 +136,10 @@ class _Run:
             self._proof = CitationProof(library, lease)
         self._top_k = max(_TOP_K, *dataset.k_values)
         versions = tuple(f"{name}@{item.VERSION}" for name, item in self._metric_sets.items())
+        prompts = library.models.question_prompts(strategy)
         measured_by = (config_id, versions, judge_id, options.mode)
         profile = fingerprint(dataset.fingerprint, *measured_by)
-        self._basis = (lease.release_id, sorted(library.hidden_names(lease)), *measured_by)
+        self._basis = (lease.release_id, sorted(library.hidden_names(lease)), *measured_by, prompts)
         self._run = EvalRun(
             run_id=f"{RUN_PREFIX}{uuid.uuid4().hex[:12]}",
             started_at=tracing.now(),

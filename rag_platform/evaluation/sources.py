@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from rag_platform.config.settings import config_dir
+from rag_platform.config.folders import config_files
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
@@ -87,10 +87,9 @@ def require_found_labels(run: EvalRun) -> None:
 
 
 def dataset_names() -> dict[str, Path]:
-    """The datasets of the config folder by name."""
-    folder = config_dir() / "datasets"
-    found = sorted(folder.iterdir()) if folder.is_dir() else []
-    return {path.stem: path for path in found if path.suffix.lower() in _BY_SUFFIX}
+    """The datasets of the config by name, the user's before the shipped ones."""
+    found = [path for path in config_files("datasets") if path.suffix.lower() in _BY_SUFFIX]
+    return {path.stem: path for path in reversed(found)}
 
 
 def _load(provider: str, path: Path, **options: Any) -> Dataset:

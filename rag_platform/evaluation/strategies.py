@@ -2,7 +2,8 @@
 
 Beside the strategy files there are four ways to ask any release: `dense_only`, `sparse_only`,
 `hybrid` and `hybrid+rerank`. They take the release's own strategy and change which retrievers run
-and whether hits are reranked.
+and whether hits are reranked. `STRATEGY+PROMPT@VERSION` asks as the strategy does, with a version
+of a prompt whatever is active; without a strategy it is the release's own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rag_platform.config.gates import read_gates
+from rag_platform.config.prompt_registry import use_prompt
 from rag_platform.config.query import RerankConfig
 from rag_platform.config.settings import Settings, Strategy, has_strategy, strategy_names
 from rag_platform.errors import InputError, NotFoundError
@@ -69,22 +71,16 @@ def run_strategy(
     Raises NotFoundError `unknown_strategy` naming the known ones, InputError for a strategy that
     the release's vectors cannot be asked by.
     """
-    known = comparable_names(root.settings)
-    if name not in known:
-        raise NotFoundError(
-            f"unknown strategy {name!r}; known: {', '.join(known)}", code="unknown_strategy"
-        )
-    is_file = has_strategy(root.settings, name)
+    base = _require_known(root.settings, name)
+    is_file = has_strategy(root.settings, base)
     brings_documents = dataset.load_documents is not None and namespace is None
     if brings_documents:
-        space = publish_documents(dataset, root.workspace("", name if is_file else None))
+        space = publish_documents(dataset, root.workspace("", base if is_file else None))
     else:
         space = namespace or root.settings.default_namespace
-    asked: str | None = name
-    if not is_file:
-        asked = _way_id(library, space, name)
-    elif brings_documents:
-        asked = None
+    asked: str | None = None
+    if not (is_file and base == name and brings_documents):
+        asked = find_strategy(root.settings, library, space, name)
     options = RunOptions(
         namespace=space,
         mode=mode or ("retrieval_only" if brings_documents else "end_to_end"),
@@ -93,11 +89,35 @@ def run_strategy(
     return evaluate(library, dataset, options, store, on_progress=on_progress)
 
 
-def _way_id(library: Library, namespace: str, name: str) -> str:
-    """The strategy_config_id under which a way to ask the namespace's release is kept."""
+def find_strategy(settings: Settings, library: Library, namespace: str, name: str) -> str:
+    """What a query names to be asked like that: the strategy, or the strategy_config_id under which
+    the way to ask is kept. Raises as `run_strategy` does.
+    """
+    base = _require_known(settings, name)
+    prompt = name.removeprefix(base).removeprefix("+")
+    if has_strategy(settings, base) and not prompt:
+        return name
     with library.lease(namespace) as lease:
-        _require_encoding(lease.release.manifest, name)
-        return library.config_id(_derive(library.query_strategy(lease), name))
+        if base in WAYS and not has_strategy(settings, base):
+            _require_encoding(lease.release.manifest, base)
+            strategy = _derive(library.query_strategy(lease), base)
+        else:
+            strategy = library.query_strategy(lease, base or None)
+        if prompt:
+            own_name = f"{strategy.name}+{prompt}"
+            strategy = use_prompt(strategy, prompt).model_copy(update={"name": own_name})
+        return library.config_id(strategy)
+
+
+def _require_known(settings: Settings, name: str) -> str:
+    """The strategy or way to ask without the version of a prompt; empty for the release's own."""
+    base = name.rpartition("+")[0] if "@" in name else name
+    known = comparable_names(settings)
+    if base not in known and not (base == "" and name):
+        raise NotFoundError(
+            f"unknown strategy {base!r}; known: {', '.join(known)}", code="unknown_strategy"
+        )
+    return base
 
 
 def _derive(own: Strategy, name: str) -> Strategy:

@@ -365,6 +365,14 @@ class CatalogReader:
         )
         return [from_row(MediaLink, row) for row in rows]
 
+    def asset_documents(self, asset_ids: Iterable[str]) -> list[tuple[str, str, str]]:
+        """(asset_id, version_id, doc_id) of every document that shows one of the images."""
+        sql = (
+            "SELECT DISTINCT a.asset_id, v.version_id, v.doc_id FROM asset_anchor a JOIN versions v"
+            " ON v.version_id = a.version_id WHERE a.asset_id IN (?)"
+        )
+        return sorted(self._select_in(sql, asset_ids))
+
     def media_texts(self, version_id: str) -> list[MediaText]:
         """What models read in the images of a live version, by asset_id."""
         rows = self._select(

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import InputError, IntegrityError, NotFoundError
+from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_job
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.schema import (
     Database,
@@ -544,7 +544,7 @@ class Ledger(Database):
         """One job. Raises NotFoundError."""
         found = self._select(Job, "jobs", {"job_id": job_id}, "job_id")
         if not found:
-            raise NotFoundError(f"no job {job_id!r}")
+            raise unknown_job(job_id)
         return found[0]
 
     def jobs(
@@ -631,6 +631,17 @@ class Ledger(Database):
         return self._select(
             Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC"
         )
+
+
+def bound_strategies(path: Path) -> set[str]:
+    """The strategies that namespaces are bound to; none without a ledger."""
+    if not path.is_file():
+        return set()
+    ledger = Ledger(path)
+    try:
+        return set(ledger.namespaces().values())
+    finally:
+        ledger.close()
 
 
 def require(path: Path) -> None:

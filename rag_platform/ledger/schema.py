@@ -109,8 +109,8 @@ class Database:
     """One SQLite file in WAL mode: one connection a thread, every write one transaction."""
 
     def __init__(self, path: Path) -> None:
-        """Open the ledger, create it, or bring an older one up to date; one that cannot be written
-        is opened for reading.
+        """Open the ledger and bring an older one up to date; one that cannot be written is opened
+        for reading, one that is not there reads as empty and is made by the first write.
 
         Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be
         brought up to date.
@@ -123,6 +123,12 @@ class Database:
             return
         if path.parent.is_dir() and not writable(path):
             raise read_only(path.parent)
+        self._there = False
+        if path.is_file():
+            self._bring_up_to_date()
+
+    def _bring_up_to_date(self) -> None:
+        path, self._there = self.path, True
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._write() as db:
             db.execute(
@@ -172,6 +178,10 @@ class Database:
                 self._local.file = ReadOnlyFile(self.path)
             file: ReadOnlyFile = self._local.file
             return file.db()
+        if not self._there:
+            if not self.path.is_file():
+                return self._empty()
+            self._bring_up_to_date()
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
             db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
@@ -182,10 +192,19 @@ class Database:
             self._local.db = db
         return db
 
+    def _empty(self) -> sqlite3.Connection:
+        if (db := getattr(self._local, "empty", None)) is None:
+            db = self._local.empty = sqlite3.connect(":memory:", isolation_level=None)
+            for version in range(1, SCHEMA_VERSION + 1):
+                db.executescript(_CHANGES.get(version, _SCHEMA))
+        return cast(sqlite3.Connection, db)
+
     @contextmanager
     def _write(self) -> Iterator[sqlite3.Connection]:
         if self.read_only:
             raise read_only(self.path.parent)
+        if not self._there:
+            self._bring_up_to_date()
         db = self._db()
         with transaction(db, self.path):
             yield db

@@ -66,23 +66,21 @@ class LogConfig:
 
 
 def load_log_config(path: Path | None = None) -> LogConfig:
-    """The logging config of `path`, by default `logging.yaml` beside the settings; the defaults
-    where there is no such file.
+    """The logging config of `path`, by default `logging.yaml` of the config.
 
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
     import yaml
     from pydantic import TypeAdapter, ValidationError
 
-    from rag_platform.config.settings import config_dir
+    from rag_platform.config.folders import config_file
+    from rag_platform.config.validation import place_of
 
-    path = path or config_dir() / "logging.yaml"
-    values: Any = {}
-    if path.is_file():
-        try:
-            values = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-            raise ConfigError(f"cannot read {path}: {error}") from error
+    path = path or config_file("logging.yaml")
+    try:
+        values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must hold a mapping")
     given = {key: value for key, value in values.items() if value is not None}
@@ -94,7 +92,8 @@ def load_log_config(path: Path | None = None) -> LogConfig:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{path}: {key}: {first['msg']} (value: {first['input']!r})") from error
+        place = place_of(path, first["loc"])
+        raise ConfigError(f"{place}: {key}: {first['msg']} (value: {first['input']!r})") from error
     env = {"env": os.environ["RAG_ENV"]} if os.environ.get("RAG_ENV") else {}
     return replace(config, fields={**LogConfig().fields, **config.fields, **env})
 
@@ -233,7 +232,7 @@ class _Files:
             if known[0] == name:
                 return known[1]
             self._close(logs_dir)
-        logs_dir.mkdir(parents=True, exist_ok=True)
+        logs_dir.mkdir(exist_ok=True)  # where there is no data root, what reads makes none
         descriptor = os.open(
             logs_dir / name,
             os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0),
@@ -254,9 +253,13 @@ _files = _Files()
 
 
 def append(logs_dir: Path, *values: Mapping[str, Any]) -> bool:
-    """True when the lines were appended, in one write; failures are counted and never raised."""
+    """True when the lines were appended, in one write; failures are counted and never raised.
+    Without a data root there is nowhere to append them, which is no failure.
+    """
     try:
         _files.append(logs_dir, redaction().lines(values))
+    except FileNotFoundError:
+        return False
     except Exception as error:  # noqa: BLE001 (what cannot be logged must not stop what it tells of)
         if not _files.failures:
             _log.warning(

@@ -21,7 +21,7 @@ _HEAD = re.compile(
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
 _ENVELOPE_KEYS = tuple(
     "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
-    " links attrs aggregates error".split()
+    " links client attrs aggregates error".split()
 )
 _BAR = 32
 
@@ -98,9 +98,10 @@ def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Jso
     return newest[: max(limit, 0)], wordless
 
 
-def read_questions(logs_dir: Path, namespace: str, *, since: datetime) -> Iterator[Json]:
-    """The last lines of the traces of questions to the published releases of a namespace, that
-    began after `since`; a question to a release by its id is an evaluation's.
+def read_questions(logs_dir: Path, namespace: str | None, *, since: datetime) -> Iterator[Json]:
+    """The last lines of the traces of questions to the published releases of a namespace (None: of
+    any), that began on the day of `since` or later; a question to a release by its id is an
+    evaluation's.
     """
     first_day = f"{since.astimezone(UTC):%Y-%m-%d}"
     for path, date, _ in _files(logs_dir):
@@ -111,7 +112,7 @@ def read_questions(logs_dir: Path, namespace: str, *, since: datetime) -> Iterat
             if head is None or head[3] != b"query" or (record := _parse(line)) is None:
                 continue
             request = record.get("attrs", {}).get("request") or {}
-            if record.get("namespace") == namespace and request.get("release_id") is None:
+            if request.get("release_id") is None and namespace in (None, record.get("namespace")):
                 yield record
 
 
@@ -206,6 +207,8 @@ def waterfall(envelope: Json) -> str:
         ),
         "  ".join([*facts, *(f"{key}={attrs[key]}" for key in replayed if attrs.get(key))]),
     ]
+    if client := envelope.get("client"):
+        lines.append("client " + "  ".join(f"{key}={text}" for key, text in client.items() if text))
     depth = _depths(envelope["spans"])
     width = max(
         (len(item["name"]) + 2 * depth[item["span_id"]] for item in envelope["spans"]), default=0

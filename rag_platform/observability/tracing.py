@@ -23,7 +23,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -60,7 +60,22 @@ if hasattr(os, "register_at_fork"):
 
 _current: contextvars.ContextVar[Trace | None] = context.trace
 _request: contextvars.ContextVar[str | None] = contextvars.ContextVar("rag_request", default=None)
+_client: contextvars.ContextVar[Client | None] = contextvars.ContextVar("rag_client", default=None)
 _current_span: contextvars.ContextVar[Span | None] = context.span
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """The program behind a request: its door, its own name, and its `client_level` (L0 reads text,
+    L1 structured content too, L2 also resources).
+    """
+
+    door: str  # stdio or http
+    name: str = ""
+    version: str = ""
+    client_level: str = ""
+    tool: str = ""
+    token_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +126,11 @@ class Trace:
         """Record facts about the whole run, such as the release or replay keys."""
         with self._lock:
             self._attrs.update(attrs)
+
+    def merge(self, name: str, values: Mapping[str, Any]) -> None:
+        """Add entries to a mapping among the facts."""
+        with self._lock:
+            self._attrs[name] = {**self._attrs.get(name, {}), **values}
 
     def count(self, **counters: float) -> None:
         """Add to the counters of the aggregates."""
@@ -264,6 +284,21 @@ def current_request_id() -> str | None:
 
 
 @contextmanager
+def for_client(client: Client | None) -> Iterator[None]:
+    """Traces that begin in the block, or in calls carried from it, name this client."""
+    token = _client.set(client)
+    try:
+        yield
+    finally:
+        _client.reset(token)
+
+
+def current_client() -> Client | None:
+    """The client that is being answered, if known."""
+    return _client.get()
+
+
+@contextmanager
 def trace(
     trace_type: str,
     *,
@@ -294,6 +329,8 @@ def trace(
             "request_id": request_id or _request.get(),
         },
     }
+    if (client := _client.get()) is not None:
+        header["client"] = asdict(client)
     running = Trace(trace_type, logs_dir, header)
     trace_token, span_token = _current.set(running), _current_span.set(None)
     error: dict[str, str] | None = None

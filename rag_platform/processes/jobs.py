@@ -27,7 +27,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from rag_platform.config.settings import Settings, config_dir
+from rag_platform.config.folders import environment
+from rag_platform.config.settings import Settings
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
     NotFoundError,
@@ -158,18 +159,13 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
     """
     path = log_path(store, job.job_id)
     path.parent.mkdir(parents=True, exist_ok=True)
-    environment = {
-        **os.environ,
-        "RAG_HOME": str(settings.home),
-        "RAG_CONFIG": str(config_dir().resolve()),
-    }
     with open(path, "ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "rag_platform.assets.launch", job.job_id],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env={**os.environ, **environment(settings.home)},
             start_new_session=True,
         )
     ledger = Ledger(store.ledger_path)

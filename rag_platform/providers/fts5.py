@@ -207,6 +207,12 @@ class Fts5Reader:
         with _engine_errors(self._path):
             return int(self._db().execute(sql, values).fetchone()[0])
 
+    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+        """The words of texts and headings that begin so, and how many chunks hold each."""
+        sql = "SELECT term, doc FROM whole WHERE term >= ? AND term < ?"
+        with _engine_errors(self._path):
+            return list(self._db().execute(sql, (beginning, f"{beginning}\U0010ffff")))
+
     def _rarity(self, term: str) -> float:
         """The idf of a term as FTS5 counts it."""
         row = self._db().execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()
@@ -219,6 +225,7 @@ class Fts5Reader:
 
 def _name_terms(db: sqlite3.Connection) -> None:
     db.execute("CREATE VIRTUAL TABLE temp.terms USING fts5vocab(main, words, row)")
+    db.execute("CREATE VIRTUAL TABLE temp.whole USING fts5vocab(main, sequences, row)")
 
 
 def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:

@@ -270,6 +270,16 @@ class TantivyReader:
         with _reading():
             return int(self._searcher.search(held, 1, count=True).count)
 
+    def words_from(self, beginning: str) -> list[tuple[str, int]]:
+        """The words of texts and headings that begin so, and how many chunks hold each; none of an
+        index that an older program wrote.
+        """
+        if not self._has_places:
+            return []
+        with _reading():
+            found: list[tuple[str, int]] = self._searcher.terms_with_prefix("sequence", beginning)
+        return found
+
     def _rarity(self, term: str) -> float:
         """The idf of a term as BM25 counts it here, summed over the fields with their weights."""
         return sum(boost * self._idf(name, term) for name, boost in self._fields())

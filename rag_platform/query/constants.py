@@ -19,6 +19,10 @@ MAX_FILTER_DEPTH: Final = 5
 # --- rules for filters, preferences and commands --------------------------------------------------
 # characters of a question; a longer text is a passage; chosen by hand
 MAX_RULED_CHARS: Final = 400
+# characters of a part of a question; a shorter one names nothing to search for; chosen by hand
+MIN_PART_CHARS: Final = 8
+# parts of a question; more of them are a list, not a question; chosen by hand
+MAX_PARTS: Final = 3
 # days of a period that ends now: a century; chosen by hand
 MAX_INFERRED_DAYS: Final = 36_500
 

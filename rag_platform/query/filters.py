@@ -551,20 +551,6 @@ class Scope:
     document_ids: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
 
-    def namespace(self, default: str) -> str:
-        """The namespace to ask, the default one where none is named. Raises InputError
-        `too_many_collections` for more than one.
-        """
-        names = list(dict.fromkeys(self.namespaces))
-        if len(names) > 1:
-            listed = ", ".join(names)
-            raise InputError(
-                f"{len(names)} collections were named ({listed}); a call reads one: ask one after"
-                " the other",
-                code="too_many_collections",
-            )
-        return names[0] if names else default
-
     def filters(self, asked: Mapping[str, Any]) -> Json:
         """The filters of a question within the scope: both must hold, also where they name the same
         field.

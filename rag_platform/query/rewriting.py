@@ -13,11 +13,11 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
 
-from rag_platform.config import prompts
 from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
+from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion
 from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
@@ -31,7 +31,6 @@ from rag_platform.query.constants import (
 )
 from rag_platform.query.filter_inference import describe_condition
 
-PROMPT = "query/rewrite"
 FIELDS = ("today", "fields", "queries", "question")
 INTENTS = ("search", "summarize", "compare", "metadata_filter", "tool_call")
 OPERATORS = ("$eq", "$gt", "$gte", "$lt", "$lte", "$contains")
@@ -89,7 +88,7 @@ def rewrite(
     as is one that was left out because it is invalid or names what the question does not. Raises
     ProviderError `bad_output` for a reply of another form, and what the provider raises.
     """
-    prompt = prompts.load(PROMPT, FIELDS)
+    prompt = load_prompt(config.rewrite.prompt, FIELDS, query.query_hash)
     infers = config.inference.enabled if infer is None else infer
     fields = (
         [

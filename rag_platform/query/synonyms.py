@@ -14,8 +14,9 @@ from pathlib import Path
 
 import yaml
 
+from rag_platform.config.folders import config_file
 from rag_platform.config.query import QueryConfig
-from rag_platform.config.settings import config_dir, fingerprint
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError
 from rag_platform.query.constants import MAX_SYNONYM_WORDS
 from rag_platform.text.scripts import UNSPACED
@@ -68,7 +69,7 @@ def load_vocabulary(config: QueryConfig) -> Vocabulary:
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
     return _build(
-        [*groups, *(_read(config_dir() / config.synonyms_path) if config.synonyms_path else ())]
+        [*groups, *(_read(config_file(config.synonyms_path)) if config.synonyms_path else ())]
     )
 
 
@@ -78,7 +79,7 @@ def read_mtime(config: QueryConfig) -> int:
     """
     if not config.synonyms_path:
         return 0
-    path = config_dir() / config.synonyms_path
+    path = config_file(config.synonyms_path)
     try:
         return path.stat().st_mtime_ns
     except OSError as error:

@@ -30,6 +30,7 @@ from rag_platform.errors import (
     RagError,
     ReleaseError,
     SchemaVersionError,
+    unknown_namespace,
 )
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
@@ -447,10 +448,8 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
 def require_current(store: Store, namespace: str) -> str:
     """The published release_id. Raises NotFoundError: `unknown_namespace`, `no_release`."""
     if not store.releases_dir(namespace).is_dir():
-        raise NotFoundError(
-            f"unknown namespace {namespace!r}; `rag ingest --namespace NAME` makes one",
-            code="unknown_namespace",
-        )
+        known = store.area("releases").glob("*/")
+        raise unknown_namespace(namespace, [folder.name for folder in known])
     release_id = current(store, namespace)
     if release_id is None:
         raise NotFoundError(

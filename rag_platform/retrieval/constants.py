@@ -15,6 +15,15 @@ MAX_TOP_K: Final = 100
 # more; chosen by hand
 MAX_OVERFETCH: Final = 500
 
+# --- spelling: typing errors of a question --------------------------------------------------------
+# letters of a word below which it is no typing error: short ones are one edit from too many;
+# chosen by hand
+MIN_CORRECTED_CHARS: Final = 5
+# letters from which a word may have two errors of any kind; chosen by hand
+LONG_WORD: Final = 8
+# words of a question that are looked at; chosen by hand
+MAX_CHECKED_WORDS: Final = 32
+
 # --- retrieve -------------------------------------------------------------------------------------
 # share of a stage's time that a search may wait for its turn; chosen by hand
 TURN_SHARE: Final = 0.25

@@ -8,6 +8,7 @@ it is needed.
 
 from __future__ import annotations
 
+import logging
 import re
 import threading
 from collections import OrderedDict
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from rag_platform import access
 from rag_platform.caching import Cache
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import (
@@ -25,8 +27,9 @@ from rag_platform.config.settings import (
     canonical_json,
     has_strategy,
     load_strategy,
+    strategy_path,
 )
-from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError, unknown_namespace
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Load
@@ -47,6 +50,7 @@ from rag_platform.retrieval.document_mentions import DocumentNames
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
 
+_log = logging.getLogger(__name__)
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _RELEASE = re.compile(r"\.?[\w-][\w.-]{0,120}", re.ASCII)
 _QUERY_PART = ("query", "retrieval", "fusion", "reranker", "context", "answerer", "summary", "llm")
@@ -109,9 +113,10 @@ class Library:
     # --- releases --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[str]:
-        """Namespaces with a published release, sorted."""
+        """Namespaces with a published release that the caller may see, sorted."""
         root = self.store.releases_dir("_").parent
-        return sorted(path.parent.name for path in root.glob("*/CURRENT")) if root.is_dir() else []
+        found = [path.parent.name for path in root.glob("*/CURRENT")] if root.is_dir() else []
+        return sorted(filter(access.current().may_see, found))
 
     def current(self, namespace: str) -> str:
         """The published release_id, read again only when the pointer was replaced.
@@ -131,11 +136,7 @@ class Library:
                     code="no_release",
                     namespace=namespace,
                 ) from error
-            raise NotFoundError(
-                f"unknown namespace {namespace!r}; known: {known}",
-                code="unknown_namespace",
-                namespace=namespace,
-            ) from error
+            raise unknown_namespace(namespace, self.namespaces()) from error
         stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
         known_current = self._current.get(namespace)
         if known_current is None or known_current[0] != stamp:
@@ -144,13 +145,16 @@ class Library:
             self._retire(namespace, known_current[1])
         return known_current[1]
 
+    def require_visible(self, namespace: str) -> None:
+        """Raises NotFoundError for what is no namespace of the caller's; it need not be there."""
+        self._require_name(namespace)
+
     def _require_name(self, namespace: str) -> None:
-        """Raises NotFoundError for what cannot be a namespace: it becomes part of a path."""
-        if not _NAMESPACE.fullmatch(namespace):
-            known = ", ".join(self.namespaces()) or "none"
-            raise NotFoundError(
-                f"unknown namespace {namespace[:80]!r}; known: {known}", code="unknown_namespace"
-            )
+        """Raises NotFoundError for one that the caller may not see, and for what cannot be a
+        namespace: it becomes part of a path.
+        """
+        if not _NAMESPACE.fullmatch(namespace) or not access.current().may_see(namespace):
+            raise unknown_namespace(namespace, self.namespaces())
 
     @contextmanager
     def lease(self, namespace: str, release_id: str | None = None) -> Iterator[Lease]:
@@ -291,14 +295,25 @@ class Library:
                     code="unknown_strategy",
                 )
             return Strategy.model_validate(read_json(path))
-        folder = self.settings.strategies_dir
-        file = folder / f"{name}.yaml" if folder else None
-        stamp = file.stat().st_mtime_ns if file is not None and file.is_file() else -1
+        file = strategy_path(self.settings, name)
+        stamp = file.stat().st_mtime_ns if file.is_file() else -1
         known = self._strategies.get(name)
         if known is None or known[0] != stamp or stamp < 0:
-            known = (stamp, load_strategy(self.settings, name))
+            known = (stamp, self._reload(name, known and known[1]))
             self._strategies[name] = known
         return known[1]
+
+    def _reload(self, name: str, last: Strategy | None) -> Strategy:
+        """The strategy as its file is now; the `last` good one, with a warning, where that is
+        broken.
+        """
+        try:
+            return load_strategy(self.settings, name)
+        except ConfigError as error:
+            if last is None:
+                raise
+            _log.warning("the last good strategy %r stays in force: %s", name, error.message)
+            return last
 
     def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
         """The strategy of one call: the release's ingestion part, and the query part that the file

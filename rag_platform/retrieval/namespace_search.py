@@ -1,8 +1,8 @@
 """A question to one namespace: from its words to at most top_k hits, each stage a span, each
 failure a fallback that the caller is told of.
 
-    query_norm -> filter -> retrieve_dense || retrieve_sparse (-> both again in mentioned documents)
-    -> fusion -> filter -> rerank
+    query_norm -> filter -> spelling -> retrieve_dense || retrieve_sparse
+    (-> both again in mentioned documents) -> fusion -> filter -> rerank
 
 From the first filter on the same is done for each search phrasing, and the hits are joined.
 
@@ -25,9 +25,10 @@ from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.query import analysis, filters
 from rag_platform.query.filters import FilterPlan
+from rag_platform.query.parts import find_parts
 from rag_platform.registry import traits
 from rag_platform.releases.release_store import Unreadable
-from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers
+from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers, spelling
 from rag_platform.retrieval.constants import (
     JOINED_HITS,
     MAX_OVERFETCH,
@@ -106,13 +107,16 @@ def search(s: SearchContext) -> Found:
 def _search_phrasings(
     s: SearchContext, query: QueryIR, plan: FilterPlan, mode: str, top_k: int
 ) -> tuple[QueryIR, FilterPlan, Ranking]:
-    """The hits of the question, joined with those of its search phrasings."""
-    if not query.rewrites:
+    """The hits of the question, joined with those of its search phrasings; of its parts, where it
+    has none and asks for several things.
+    """
+    texts = query.rewrites or find_parts(query.normalised)
+    if not texts:
         return _search(s, query, plan, mode, top_k)
     depth = max(top_k, JOINED_HITS)
     others: list[Ranking] = []
     with s.attempt("rewrite", "the search phrasings could not be read (%s)"):
-        phrasings = [analysis.reword(query, text, s.strategy.query) for text in query.rewrites]
+        phrasings = [analysis.reword(query, text, s.strategy.query) for text in texts]
         _embed_together(s, [query, *phrasings])
         for number, phrasing in enumerate(phrasings, 1):
             others.append(_search_phrasing(s, phrasing, number, (plan, mode, depth)))
@@ -123,7 +127,11 @@ def _search_phrasings(
         hits = fusion.join_phrasings([hits, *(other.hits for other in others)])
         listed = [{"chunk_id": hit.chunk_id, "found_by": list(hit.found_by)} for hit in hits]
         tracing.event("retrieval.joined", {"ranked": listed[:TRACED_CANDIDATES]})
-    signals = asked.signals + tuple(item for other in others for item in other.signals)
+    signals = asked.signals
+    if query.rewrites:
+        signals += tuple(item for other in others for item in other.signals)
+    else:  # the caller knows of no parts
+        hits = [replace(hit, found_by=()) for hit in hits]
     first = tuple(ranking.select_first(s, hits, top_k))
     return query, plan, asked._replace(hits=first, signals=signals)
 
@@ -153,6 +161,7 @@ def _search(
     access, matched_count = _filter_before(s, plan)
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _relax(s, query, plan, access)
+    query = spelling.correct(s, query)
     pool_k = max(s.strategy.retrieval.pool_k, top_k)
     mentions, bare = _find_mentions(s, query, mode)
     found = _retrieve(s, bare, mode, access, pool_k)

@@ -11,19 +11,20 @@ from rag_platform.observability import faults
 from rag_platform.query import analysis
 from rag_platform.retrieval.constants import PATIENCE_SECONDS, QUIET_SECONDS
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespaces
 
 log = logging.getLogger(__name__)
 
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
-    """Open a namespace's release, by default the default one or else the first, and load what its
-    first query needs.
+    """Open a namespace's release, by default the first one that a question without a name asks, and
+    load what its first query needs.
 
     Words are loaded once no question has run for a while, or `at_once`. That query, and not this
     call, reports what is missing.
     """
     published = library.namespaces()
-    namespace = namespace or library.settings.default_namespace
+    namespace = namespace or choose_namespaces(library)[0]
     if namespace not in published and published:
         namespace = published[0]
     with faults.Attempt("warming", logs_dir=library.store.logs_dir) as attempt:

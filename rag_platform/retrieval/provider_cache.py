@@ -171,7 +171,17 @@ class Models:
 
     def prompts_of(self, kind: str, config: ProviderConfig) -> str:
         """A fingerprint of all prompts where the provider uses a language model, else empty."""
-        return prompts.wording() if registry.traits(kind, config.provider).uses_llm else ""
+        return prompts.fingerprint_all() if registry.traits(kind, config.provider).uses_llm else ""
+
+    def question_prompts(self, strategy: Strategy) -> str:
+        """A fingerprint of all prompts where any part of a question uses a language model, else
+        empty.
+        """
+        if self.rewrites(strategy):
+            return prompts.fingerprint_all()
+        return self.prompts_of("reranker", strategy.reranker) or self.prompts_of(
+            "answerer", strategy.answerer
+        )
 
     def limit_calls(self, kind: str, built: Built, config: ProviderConfig) -> Any:
         """A context that waits for a place where the provider is on another machine."""

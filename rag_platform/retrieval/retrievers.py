@@ -18,10 +18,10 @@ from functools import partial
 from rag_platform.config.query import RetrievalConfig
 from rag_platform.errors import ProviderError
 from rag_platform.indexes.dense import needs_ann
-from rag_platform.ir import Candidate, Json, QueryIR
+from rag_platform.ir import Candidate, EmbedderPart, Json, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
-from rag_platform.protocols import LexicalReader
+from rag_platform.protocols import LexicalReader, Vectors
 from rag_platform.query.analysis import expected_words
 from rag_platform.registry import provider_version, traits
 from rag_platform.retrieval.constants import (
@@ -122,7 +122,7 @@ class _Search:
             provider_id=embedding.provider,
             provider_version=provider_version("embedder", embedding.provider),
         ) as model:
-            vector, remembered = self.s.library.query_vector(embedding, self.query.dense_text)
+            vector, remembered = embed_question(self.s, self.query)
             model.set(cache_hit=remembered)
         found, path = index.search(
             vector,
@@ -152,6 +152,35 @@ class _Search:
             chunk_ids=self.access.allowed,
         )
         return found
+
+
+def embed_question(s: SearchContext, query: QueryIR) -> tuple[Vectors, bool]:
+    """(unit vector, whether it was remembered). In a language of no text the parts of a joined
+    embedder count by `foreign_weights`: the one that is best in one language need not be so across
+    languages.
+    """
+    vector, remembered = s.library.query_vector(s.strategy.embedding, query.dense_text)
+    info, weights = s.lease.release.manifest.embedder, s.strategy.retrieval.foreign_weights
+    if not weights or info is None or query.language == "und":
+        return vector, remembered
+    if s.lease.holds_language(query.language):
+        return vector, remembered
+    return weigh_parts(vector, info.parts, weights), remembered
+
+
+def weigh_parts(
+    vector: Vectors, parts: Sequence[EmbedderPart], weights: Sequence[float]
+) -> Vectors:
+    """A joined vector, of length 1, whose similarities with the stored ones count the parts by the
+    squares of these weights.
+    """
+    import numpy as np  # not to be paid for by a command that asks nothing
+
+    # both vectors hold a part times its own weight
+    factors = [(own / part.weight) ** 2 for own, part in zip(weights, parts, strict=True)]
+    weighed = vector * np.repeat(np.array(factors, np.float32), [part.dim for part in parts])
+    whole: Vectors = weighed / np.linalg.norm(weighed)
+    return whole
 
 
 def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
@@ -257,7 +286,7 @@ def search_with_feedback(
     known = index.keep_embedded(candidate.chunk_id for candidate in fused)
     if not known:
         return []
-    vector, _ = s.library.query_vector(s.strategy.embedding, query.dense_text)
+    vector, _ = embed_question(s, query)
     nearest = index.vectors_of(known[: config.feedback_hits])
     moved = vector + config.feedback_weight * nearest.mean(axis=0)
     moved /= np.linalg.norm(moved)

@@ -21,9 +21,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rag_platform import access
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.envelopes import fit_query, public
@@ -72,6 +73,8 @@ class _Task:
     detail: str
     running: int  # questions of the whole server, this one included
     request_id: str | None
+    client: tracing.Client | None
+    caller: access.Caller
 
 
 class SharedQuestions:
@@ -110,9 +113,15 @@ class SharedQuestions:
             if place is not None and place.child is not None:
                 try:
                     with load.beside(1):
-                        made, place.caches = place.child.ask(
-                            _Task(request, detail, load.running, tracing.current_request_id())
+                        task = _Task(
+                            request,
+                            detail,
+                            load.running,
+                            tracing.current_request_id(),
+                            tracing.current_client(),
+                            access.current(),
                         )
+                        made, place.caches = place.child.ask(task)
                     answered: Answer = made
                     return answered
                 except ChildDied as error:
@@ -246,7 +255,10 @@ def respond(library: Library, request: QueryRequest, detail: str) -> Answer:
     raises.
     """
     result = public(answer(library, request))
-    data, warnings = fit_query(result, detail, library.settings.server.result_tokens)
+    if request.skip:
+        result = replace(result, hits=result.hits[request.skip :])
+    budget = library.settings.server.query_tokens
+    data, warnings = fit_query(result, detail, budget, linked=True)
     return data, result.trace_id, warnings
 
 
@@ -268,7 +280,12 @@ def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
         if task is None:
             warm(library, namespace, at_once=True)
             return True
-        with library.load.beside(task.running - 1), tracing.for_request(task.request_id):
+        with (
+            library.load.beside(task.running - 1),
+            tracing.for_request(task.request_id),
+            tracing.for_client(task.client),
+            access.acting_for(task.caller),
+        ):
             return respond(library, task.request, task.detail), library.cache_figures()
 
     return run

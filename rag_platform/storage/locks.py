@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rag_platform.errors import BusyError, read_only
+from rag_platform.errors import BusyError, StorageError, read_only
 from rag_platform.storage.sqlite_files import REFUSED
 
 # (lock, thread): how often it is held; the other threads and processes see the file
@@ -31,6 +31,7 @@ def hold_lock(
     shares it cannot hold it alone, for two that did so would wait for each other: that raises
     BusyError at once. StorageError `read_only` where the file cannot be written.
     """
+    require_posix()
     import fcntl
 
     key = (path, threading.get_ident())
@@ -73,6 +74,16 @@ def hold_lock(
             _shared.pop(key, None)
             if not shared:
                 handle.truncate(0)
+
+
+def require_posix() -> None:
+    """Raise StorageError where processes cannot lock files as this program does: on Windows."""
+    if os.name != "posix":
+        raise StorageError(
+            "this program runs on Linux and macOS: Windows has no flock, no process groups and no"
+            " flushing of folders; use WSL2 or the container image",
+            code="unsupported_platform",
+        )
 
 
 def _open(path: Path) -> typing.TextIO:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from rag_platform.config.folders import LEDGER
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.storage.locks import hold_lock
@@ -50,7 +51,7 @@ class Store:
     @property
     def ledger_path(self) -> Path:
         """The ledger database."""
-        return self.home / "ledger.sqlite"
+        return self.home / LEDGER
 
     def ledger_backups(self) -> list[Path]:
         """Copies of the ledger that were put beside it, by a migration or by hand."""
@@ -85,6 +86,11 @@ class Store:
     def logs_dir(self) -> Path:
         """Structured logs and traces, one JSONL file per process and day."""
         return self.home / "logs"
+
+    @property
+    def tokens_path(self) -> Path:
+        """The tokens of the server over HTTP: hashes, never the tokens themselves."""
+        return self.home / "tokens.json"
 
     @property
     def spool_dir(self) -> Path:
@@ -251,7 +257,7 @@ class Store:
 
 
 @contextmanager
-def atomic_path(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path, mode: int = 0o644) -> Iterator[Path]:
     """A temporary path beside `path`, renamed over it unless the block raises."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -260,7 +266,7 @@ def atomic_path(path: Path) -> Iterator[Path]:
     try:
         yield temporary
         _flush(temporary)
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -367,9 +373,9 @@ def read_text(path: Path) -> str:
     return path.read_bytes().decode("utf-8")
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
     """Write indented JSON atomically; dataclasses become objects."""
-    with atomic_path(path) as temporary:
+    with atomic_path(path, mode) as temporary:
         temporary.write_bytes(_json_bytes(value))
 
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rag_platform.config.settings import KeyphraseConfig, config_dir
+from rag_platform.config.folders import config_file
+from rag_platform.config.settings import KeyphraseConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.text.pagerank import pagerank
@@ -153,7 +154,7 @@ def _is_subject(word: str) -> bool:
 def _stop_words(path: str) -> frozenset[str]:
     if not path:
         return _BUILT_IN
-    file = config_dir() / path
+    file = config_file(path)
     try:
         return _with_own(file, file.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:

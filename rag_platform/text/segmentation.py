@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
-from rag_platform.config.settings import config_dir
+from rag_platform.config.folders import config_file
 from rag_platform.errors import ConfigError
 from rag_platform.text.scripts import HAN, HANGUL, KANA, SOUTHEAST_ASIAN
 
@@ -363,7 +363,7 @@ def fingerprint_dictionary(dictionary: Sequence[str] | str) -> str:
 
 
 def _read(name: str) -> str:
-    path = config_dir() / name
+    path = config_file(name)
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

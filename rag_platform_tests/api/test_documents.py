@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.api.documents import get_document, list_documents
+from rag_platform.api.documents import Selection, get_document, list_documents
 from rag_platform.api.status import status
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.retrieval.library import Library
@@ -219,7 +219,61 @@ def test_long_documents_stay_within_the_budget(shelf: Any, tmp_path: Path, form:
     assert estimate_tokens(json.dumps(data, ensure_ascii=False)) <= 2000
     assert data["document"]["truncated"] and data["warnings"]
     whole = get_document(library, "default", doc_id, format=form, max_chars=10**6)
-    assert not whole["document"]["truncated"]
+    assert not whole["document"]["truncated"] and "next_cursor" not in whole
+    pages = [data]
+    while cursor := pages[-1].get("next_cursor"):
+        follow = Selection(cursor)
+        page = get_document(
+            library, "default", doc_id, format=form, max_tokens=2000, selection=follow
+        )
+        pages.append(page)
+    assert len(pages) > 2 and _texts(pages) == _texts([whole])
+    library.close()
+
+
+def _texts(pages: list[Any]) -> str:
+    parts = [page["document"] for page in pages]
+    rows = [row for part in parts for row in (*part.get("sections", ()), *part.get("chunks", ()))]
+    return "".join(
+        [*(part.get("md_text", "") for part in parts)]
+        + [row.get("text", row.get("section_path", "")) for row in rows]
+    )
+
+
+def test_chunks_are_read_by_lines_and_cursors_belong_to_one_reading(
+    library: Library, ids: dict[str, str]
+) -> None:
+    def read(form: str, **selected: Any) -> Any:
+        return get_document(
+            library, "default", ids[PORTS], format=form, selection=Selection(**selected)
+        )
+
+    part = read("chunks", lines=(9, 9))["document"]
+    assert [row["section_path"] for row in part["chunks"]] == ["Ports / Limits"]
+    assert read("chunks", pages=(1, 2))["document"]["chunks"] == []
+    with pytest.raises(InputError, match="ask with format chunks, not md"):
+        read("md", lines=(1, 2))
+    first = get_document(library, "default", ids[PORTS], max_chars=10)
+    with pytest.raises(InputError, match="begin again without it"):
+        read("outline", cursor=first["next_cursor"])
+    for cursor in ("?", "bnVsbA==", "WzEsMiwzLDRd"):
+        with pytest.raises(InputError, match="pass next_cursor of the page before"):
+            read("md", cursor=cursor)
+
+
+def test_an_older_version_is_read_from_the_release_that_holds_it(
+    shelf: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "ports.md"
+    path.write_text("# Ports\n\nPort 8080.\n", encoding="utf-8")
+    shelf.ingest(path)
+    library = shelf.library()
+    doc = list_documents(library, "default", group_by=None)["groups"][0]["documents"][0]
+    path.write_text("# Ports\n\nPort 9090.\n", encoding="utf-8")
+    shelf.ingest(path)
+    assert "9090" in get_document(library, "default", doc["doc_id"])["markdown"]
+    older = get_document(library, "default", doc["doc_id"], version_id=doc["version_id"])
+    assert "8080" in older["markdown"]
     library.close()
 
 
@@ -241,7 +295,7 @@ def test_a_version_that_is_not_live_names_the_live_one(
         == live
     )
     with pytest.raises(
-        NotFoundError, match=f"is not live; the live version .* is {live}"
+        NotFoundError, match=f"no kept release holds .*; the live version .* is {live}"
     ) as raised:
         get_document(library, "default", ids[PORTS], version_id="default.x@000000000000")
     assert raised.value.code == "version_not_live"

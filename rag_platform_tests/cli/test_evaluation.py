@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import time
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,9 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
+from rag_platform.ingestion.job_start import start_rebuild
+from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
 
 
@@ -88,7 +94,7 @@ def test_an_imported_dataset_is_run_by_its_name_and_the_run_exported(
     code, imported = rag("eval", "import", str(path))
     assert code == 0 and imported["data"]["dataset"]["state"] == "new"
     _, listed = rag("eval", "datasets")
-    assert [item["name"] for item in listed["data"]["datasets"]] == ["ports"]
+    assert [item["name"] for item in listed["data"]["datasets"]] == ["golden", "ports"]
     _, found = rag("eval", "run", "--dataset", "ports")
     target = tmp_path / "run.jsonl"
     code, exported = rag("eval", "export", found["data"]["run"]["run_id"], str(target))
@@ -238,6 +244,44 @@ def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> No
     assert held.exit_code == 1 and held.error["code"] == "not_promoted", held.said
     with desk.ledger() as ledger:
         assert ledger.namespaces() == {"default": "other"}
+        # whoever asked for it may have gone away: the job itself puts the strategy back
+        root = DataRoot(settings=desk.settings, store=desk.store, ledger=ledger)
+        args = {"promotion": {"from": "other", "to": "tiny"}}
+        started = start_rebuild("default", root.workspace("default", "tiny"), args=args)
+        started.process.wait(120)
+        assert ledger.job(started.job.job_id).state == "failed"
+        assert ledger.namespaces() == {"default": "other"}
+
+
+def test_a_run_that_is_killed_half_way_is_finished_by_the_next(desk: Desk) -> None:
+    desk.write(ports=PORTS)
+    desk.publish()
+    path = desk.folder / "many.jsonl"
+    cases = [
+        {"case_id": f"{n:04}", "query": f"which port has gateway {n}", "expected_text": "port 8080"}
+        for n in range(400)
+    ]
+    path.write_text("".join(f"{json.dumps(case)}\n" for case in cases), encoding="utf-8")
+    asked = ("eval", "run", "--dataset", path)
+    first = desk.start(*asked)
+    while not (kept := kept_results(desk.store)) and first.poll() is None:
+        time.sleep(0.005)
+    first.kill()
+    first.communicate()
+    assert 0 < kept < 400
+    second = desk.call(*asked).data["run"]
+    assert kept <= second["reused"] < 400
+    whole = desk.call(*asked, "--no-reuse").data["run"]
+    assert whole["reused"] == 0 and second["aggregates"] == whole["aggregates"]
+
+
+def kept_results(store: Store) -> int:
+    """The case results that are committed; 0 before there is a file."""
+    with suppress(sqlite3.OperationalError):
+        place = f"file:{store.home / 'evaluations.sqlite'}?mode=ro"
+        with closing(sqlite3.connect(place, uri=True)) as db:
+            return int(db.execute("SELECT count(*) FROM eval_case_results").fetchone()[0])
+    return 0
 
 
 def test_canaries_and_drift_answer_over_a_small_library(published: Shelf) -> None:

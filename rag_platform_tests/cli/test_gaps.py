@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from rag_platform.cli.main import main
 from rag_platform.evaluation.monitoring.gaps import group_alike
+from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
 
 
@@ -128,3 +129,40 @@ def test_questions_are_alike_by_their_words() -> None:
     texts = ["reset a password", "password reset", "raise the upload limit"]
     found = group_alike([{"text": text} for text in texts])
     assert [[item["text"] for item in group] for group in found] == [texts[:2], texts[2:]]
+
+
+def test_questions_are_made_of_passages_and_count_with_their_evidence_alone(
+    published: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    canaries = rag("eval", "synthesize")[1]["data"]["cases"]
+    assert canaries and all(case["case_id"].startswith("canary_") for case in canaries)
+
+    sentence = "The gateway listens on port 8080"
+
+    def reply(body: dict[str, Any], number: int) -> Reply:
+        passage = body["messages"][1]["content"]
+        evidence = sentence if sentence in passage else "made up"
+        return said(json.dumps({"question": "Where does the gateway wait?", "evidence": evidence}))
+
+    with chat_server(reply) as server:
+        monkeypatch.setenv("RAG_JUDGE__PROVIDER", "openai")
+        options = {"model": "m", "base_url": server.url, "api_key_env": ""}
+        monkeypatch.setenv("RAG_JUDGE__OPTIONS", json.dumps(options))
+        code, made = rag("eval", "synthesize", "--size", "5")
+        assert code == 0, made
+        # every passage was asked about, one reply had evidence that is there
+        (case,) = made["data"]["cases"]
+        assert case["query"] == "Where does the gateway wait?"
+        (expected,) = case["expected_text"]
+        assert expected["text"] == sentence and expected["file"].endswith("ports.md")
+        assert len(server.requests) > 1
+
+        out = tmp_path / "made.jsonl"
+        out.write_text(CliRunner().invoke(main, ["eval", "synthesize"]).stdout, encoding="utf-8")
+    code, run = rag("eval", "run", "--dataset", str(out))
+    assert code == 0, run
+    assert run["data"]["run"]["aggregates"]["retrieval.hit_rate@10"]["value"] == 1.0
+
+    with chat_server(lambda body, number: said('{"question": "?", "evidence": "no"}')) as server:
+        monkeypatch.setenv("RAG_JUDGE__OPTIONS", json.dumps({**options, "base_url": server.url}))
+        assert rag("eval", "synthesize")[1]["error"]["code"] == "no_questions"

@@ -401,7 +401,7 @@ def test_two_drafts_at_once_wait_for_each_other(
 
 
 def test_splits_and_merges_of_a_pdf_are_quotes(shelf: Any, tiny: Strategy) -> None:
-    shelf.ingest(REPOSITORY / "data" / "samples" / "datasheet.pdf")
+    shelf.ingest(REPOSITORY / "rag_platform" / "samples" / "datasheet.pdf")
     document, version = shelf.ledger.live("default")[0]
     drafts = Drafts(
         "default",

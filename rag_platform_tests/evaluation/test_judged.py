@@ -11,6 +11,8 @@ import pytest
 from rag_platform.config.query import ProviderConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.evaluation.cases import Dataset, EvalCase
+from rag_platform.evaluation.comparing import compare_runs
+from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
 from rag_platform.observability.redaction import Names, erase
@@ -82,6 +84,8 @@ def test_rules_judge_what_was_answered(library: Library, results: ResultStore) -
     assert run(library, results, judge="rules").reused == 4
     other = run(library, results, judge="fake")
     assert other.reused == 0 and other.judge_profile_id != found.judge_profile_id
+    assert "judges differ" in compare_markdown(compare_runs(found, other, results))
+    assert "judges differ" not in compare_markdown(compare_runs(found, found, results))
 
 
 def test_a_judge_needs_answers_and_the_set_a_judge(library: Library, results: ResultStore) -> None:

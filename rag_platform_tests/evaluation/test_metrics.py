@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
+from ir_measures import RR, Qrel, R, ScoredDoc, Success, iter_calc, nDCG
 
 from rag_platform.errors import InputError
 from rag_platform.evaluation.metrics import bootstrap, mean, paired_bootstrap, per_query
@@ -24,6 +26,29 @@ def test_a_question_without_results_counts_nothing_instead_of_being_left_out() -
     assert values["Recall@2"] == {"q1": 1.0, "q2": 0.5, "q3": 0.0}
     assert values["HitRate@1"] == {"q1": 0.0, "q2": 1.0, "q3": 0.0}
     assert mean(values["MRR@10"]) == 0.5 and mean({}) == 0.0
+
+
+def test_values_are_those_of_trec_eval() -> None:
+    """By ir-measures (MacAvaney et al., ECIR 2022), which runs trec_eval."""
+    chance = random.Random(7)
+    ids = [f"d{n}" for n in range(30)]
+    qrels = {
+        f"q{n}": {item: chance.choice((-1, 0, 0, 1, 1, 2, 3)) for item in chance.sample(ids, 12)}
+        for n in range(200)
+    }
+    run = {query: chance.sample(ids, chance.randrange(30)) for query in list(qrels)[:190]}
+    theirs = {"HitRate": Success, "Recall": R, "MRR": RR, "nDCG": nDCG}
+    ours = per_query(run, qrels, [f"{name}@{k}" for name in theirs for k in (1, 3, 10, 50)])
+    judged = [Qrel(q, item, grade) for q, grades in qrels.items() for item, grade in grades.items()]
+    ranked = [
+        ScoredDoc(q, item, -float(place))
+        for q, found in run.items()
+        for place, item in enumerate(found)
+    ]
+    for name, measure in theirs.items():
+        for k in (1, 3, 10, 50):
+            expected = {m.query_id: m.value for m in iter_calc([measure @ k], judged, ranked)}
+            assert ours[f"{name}@{k}"] == pytest.approx(expected), f"{name}@{k}"
 
 
 def test_an_unknown_measure_is_refused() -> None:

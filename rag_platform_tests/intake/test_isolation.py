@@ -17,7 +17,7 @@ from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.text import TextLoader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
+DATASHEET = REPOSITORY / "rag_platform" / "samples" / "datasheet.pdf"
 
 MOODY = """
 import ctypes, os, time

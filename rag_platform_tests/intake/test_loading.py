@@ -28,7 +28,7 @@ from rag_platform.intake.loading import choose, load, loader_of_name, options_wi
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
+DATASHEET = REPOSITORY / "rag_platform" / "samples" / "datasheet.pdf"
 
 
 @pytest.fixture(scope="module")

@@ -208,9 +208,21 @@ def test_unknown_ids_are_named(ledger: Ledger) -> None:
         ledger.document("lib", "no-such")
 
 
+def test_a_ledger_is_made_by_the_first_write(tmp_path: Path) -> None:
+    path = tmp_path / "home" / "ledger.sqlite"
+    reading, writing = Ledger(path), Ledger(path)
+    assert reading.namespaces() == {} and not path.parent.exists()
+    writing.bind_strategy("lib", "tiny", "scfg_1")
+    assert reading.namespaces() == writing.namespaces() == {"lib": "tiny"}
+    reading.bind_strategy("other", "tiny", "scfg_1")
+    assert set(writing.namespaces()) == {"lib", "other"}
+
+
 def test_a_newer_ledger_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    Ledger(path).close()
+    made = Ledger(path)
+    made.bind_strategy("lib", "tiny", "scfg_1")
+    made.close()
     with sqlite3.connect(path) as db:
         db.execute("UPDATE meta SET value = '99' WHERE key = 'schema_version'")
     db.close()

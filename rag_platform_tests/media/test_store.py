@@ -22,7 +22,7 @@ from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.media.store import Base, resolve
 from rag_platform.storage.store import Store, read_json
 
-DATASHEET = Path(__file__).resolve().parents[2] / "data" / "samples" / "datasheet.pdf"
+DATASHEET = Path(__file__).resolve().parents[2] / "rag_platform" / "samples" / "datasheet.pdf"
 
 
 @pytest.fixture(autouse=True, scope="module")

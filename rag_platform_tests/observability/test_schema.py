@@ -1,4 +1,4 @@
-"""Every line that tracing writes is what config/schemas/trace_line.v1.json says."""
+"""Every line that tracing writes is what defaults/schemas/trace_line.v1.json says."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 from jsonschema import Draft202012Validator
 
+from rag_platform.config.folders import SHIPPED
 from rag_platform.errors import ProviderError
 from rag_platform.observability import tracing
 
-SCHEMA = Path(__file__).resolve().parents[2] / "config" / "schemas" / "trace_line.v1.json"
+SCHEMA = SHIPPED / "schemas" / "trace_line.v1.json"
 
 
 def test_lines_of_a_good_and_a_failed_trace(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_the_shipped_logging_config_loads_and_equals_the_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("RAG_ENV", raising=False)
-    path = Path(__file__).resolve().parents[2] / "config" / "logging.yaml"
+    path = Path(__file__).resolve().parents[2] / "rag_platform" / "defaults" / "logging.yaml"
     assert logs.load_log_config(path) == logs.LogConfig()
 
 

@@ -18,7 +18,7 @@ from rag_platform.config.settings import Limits
 from rag_platform.errors import ProviderError
 from rag_platform.ir import QueryIR
 from rag_platform.query.analysis import expected_words, prepare, undo
-from rag_platform.query.rewriting import FIELDS, PROMPT, rewrite, schema
+from rag_platform.query.rewriting import FIELDS, rewrite, schema
 from rag_platform.registry import build
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 
@@ -84,7 +84,7 @@ def test_the_reply_becomes_dense_text_expansions_and_further_questions(asked: Mo
     assert query.expansions == (("maximum size", 0.4),)  # `upload` is said already
     assert query.rewrites == ("file size limit of uploads",)
     assert (query.intent, query.filters, query.warnings) == ("compare", {}, ())
-    prompt = prompts.load(PROMPT, FIELDS)
+    prompt = prompts.load("query/rewrite", FIELDS)
     assert query.rewrite_profile_id == f"{prompt.profile_id}+openai:m"
     body = asked.body
     assert body["response_format"]["json_schema"]["schema"] == schema(CONFIG)

@@ -25,7 +25,7 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.releases.stored_artifacts import read_record
-from rag_platform.server.app import chunk_text
+from rag_platform.server.resources import chunk_text
 
 GATE = "# Gate\n\nThe north gate opens at 05:30 for trucks.\n"
 DOCK = "# Dock\n\nThe south dock holds 12 trucks.\n"

@@ -42,6 +42,7 @@ STAGES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("sparse", "rag_platform.providers.tantivy:TantivyReader.search", "", {}),
     ("trust", "rag_platform.providers.tantivy:TantivyReader.reach", "", {}),
     ("naming", "rag_platform.retrieval.document_mentions:DocumentNames.find_mentions", "", {}),
+    ("spelling", "rag_platform.retrieval.spelling:find_corrections", "", {}),
     ("fusion", "rag_platform.retrieval.fusion:MinMax.fuse", "", {}),
     (
         "feedback",

@@ -13,6 +13,7 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
 from rag_platform.observability import trace_reader
+from rag_platform.retrieval.library import Library
 
 DOCS = {
     "pool.md": (
@@ -89,3 +90,14 @@ def test_the_trace_tells_the_namespaces_apart(filled: Any, tmp_path: Path) -> No
     assert told["candidate_count_before_after_filter.logs"] == [1, 1]
     assert {"dense_topk_overlap_sparse.default", "dense_topk_overlap_sparse.logs"} <= told.keys()
     assert "candidate_count_before_after_filter" not in told
+
+
+def test_each_part_of_a_question_has_a_place(publish: Any, library: Library) -> None:
+    errors = [("Errors", f"Error code {n} means a refusal for today.") for n in range(6)]
+    papers = [("Papers", f"The paper size A{n} is a size of the norm.") for n in range(6)]
+    publish({"guide": [("Limits", "The upload size is 50 MB."), *errors, *papers]})
+    question = "What is the upload size, and which error code means a refusal for today?"
+    result = answer(library, QueryRequest(question, top_k=3))
+    # by all of its words the six errors come first
+    assert {hit.section_path for hit in result.hits} == {"Errors", "Limits"}
+    assert {hit.found_by for hit in result.hits} == {()}

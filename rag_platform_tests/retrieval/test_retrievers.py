@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import yaml
 
 from rag_platform.answering.engine import answer
 from rag_platform.config.query import RetrievalConfig
-from rag_platform.ir import QueryRequest
+from rag_platform.config.settings import load_strategy
+from rag_platform.errors import ConfigError
+from rag_platform.ir import EmbedderPart, QueryRequest
+from rag_platform.observability import tracing
+from rag_platform.processes.limits import Deadline
+from rag_platform.providers.joined import join_vectors
+from rag_platform.query import analysis
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.retrievers import prefers_approximate
+from rag_platform.retrieval.retrievers import embed_question, prefers_approximate, weigh_parts
+from rag_platform.retrieval.search_context import SearchContext
 
 GUIDE = [
     ("Limits", "The maximum upload size is 50 MB."),
@@ -67,3 +77,50 @@ def test_vectors_that_fail_leave_the_words(
     result = answer(library, QueryRequest(QUESTION))
     assert result.flags["dense_failed"] is True and result.effective_mode == "sparse"
     assert result.hits[0].chunk_id == "guide-0"
+
+
+def test_the_parts_of_a_joined_vector_are_weighed_anew() -> None:
+    # parts of 2 and 1 numbers, stored with weights 3 and 1: similarities count 9 to 1
+    parts = (EmbedderPart("a", "1", 2, 3.0), EmbedderPart("b", "1", 1, 1.0))
+    stored = join_vectors([np.array([[0.0, 1.0]]), np.array([[1.0]])], [3.0, 1.0])[0]
+    other = join_vectors([np.array([[1.0, 0.0]]), np.array([[-1.0]])], [3.0, 1.0])[0]
+    asked = join_vectors([np.array([[1.0, 0.0]]), np.array([[1.0]])], [3.0, 1.0])[0]
+    assert asked @ other > asked @ stored  # (9 - 1) against 1
+    even = weigh_parts(asked, parts, (1.0, 2.0))
+    assert np.linalg.norm(even) == pytest.approx(1.0)
+    assert even @ other < even @ stored  # (1 - 4) against 4
+    same = weigh_parts(asked, parts, (3.0, 1.0))
+    assert same == pytest.approx(asked)
+
+
+def test_only_a_question_in_a_language_of_no_text_is_weighed_anew(
+    shelf: Any, config_folder: Path, tmp_path: Path
+) -> None:
+    parts = [{"provider": "hashing"}, {"provider": "hashing", "options": {"dim": 64}}]
+    text = (config_folder / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
+    config = yaml.safe_load(text)
+    config["embedding"] = {"provider": "joined", "options": {"parts": parts}}
+    config["retrieval"] = {"foreign_weights": [1.0, 3.0]}
+    place = config_folder / "strategies" / "both.yaml"
+    place.write_text(yaml.safe_dump(config), encoding="utf-8")
+    (tmp_path / "a.md").write_text("# A\n\nThe lock gate is open.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "a.md", strategy="both")
+    library = shelf.library()
+    with library.lease("default") as lease:
+        context = SearchContext(
+            library,
+            lease,
+            library.query_strategy(lease),
+            QueryRequest("x"),
+            tracing.Trace("query", None, {"trace_id": ""}),
+            Deadline.after(60.0),
+        )
+        for question, weighed in (("Is the lock gate open?", False), ("闸门是开着的吗？", True)):
+            query = analysis.prepare(question, library.settings.limits)
+            plain, _ = library.query_vector(context.strategy.embedding, query.dense_text)
+            vector, _ = embed_question(context, query)
+            assert (np.abs(vector - plain).max() > 0.01) == weighed
+    config["retrieval"] = {"foreign_weights": [1.0]}
+    place.write_text(yaml.safe_dump(config), encoding="utf-8")
+    with pytest.raises(ConfigError, match="has 1 weights and the embedder 2 parts"):
+        load_strategy(shelf.settings, "both")

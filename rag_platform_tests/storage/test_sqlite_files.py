@@ -138,7 +138,7 @@ def test_it_is_served(sealed: Desk) -> None:
         )
         with open(os.devnull, "w", encoding="utf-8") as quiet:
             async with Client(stdio_client(parameters, errlog=quiet)) as client:
-                return await client.call_tool("library.query", {"query": QUESTION})
+                return await client.call_tool("library_query", {"query": QUESTION})
 
     found = anyio.run(ask)
     assert not found.is_error and "8080" in str(found.content)

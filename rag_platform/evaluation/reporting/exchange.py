@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rag_platform.config.settings import config_dir
+from rag_platform.config.folders import config_dir
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
@@ -57,7 +57,8 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
     if known is not None and known.suffix.lower() == suffix:
         if known.read_bytes() == source.read_bytes():
             return ImportedDataset(known, dataset, "unchanged")
-        target = known
+        if known.parent == target.parent:
+            target = known
     if known is not None and not replace:
         raise InputError(
             f"{known} is another dataset of the name {name!r}; import this one with --name NAME, or"
@@ -67,7 +68,7 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
-    if known is not None and known != target:
+    if known is not None and known != target and known.parent == target.parent:
         known.unlink()  # it had another ending
     return ImportedDataset(target, dataset, "new" if known is None else "replaced")
 

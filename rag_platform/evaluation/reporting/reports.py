@@ -126,10 +126,21 @@ def compare_markdown(found: Comparison) -> str:
             "| metric | before | after | difference | 95 % | cases |",
             "|---|---|---|---|---|---|",
             *rows,
+            *_judge_lines(found),
             *_flip_lines("Worse", found.worse),
             *_flip_lines("Better", found.better),
         ]
     )
+
+
+def _judge_lines(found: Comparison) -> list[str]:
+    judges = found.before.judge_profile_id, found.after.judge_profile_id
+    if not all(judges) or judges[0] == judges[1]:
+        return []
+    return [
+        "",
+        f"The judges differ ({judges[0]}, {judges[1]}): differences of generation.* may be theirs.",
+    ]
 
 
 def _flip_lines(title: str, flips: Sequence[Flip]) -> list[str]:

@@ -12,6 +12,7 @@ from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.observability import tracing
+from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM
 from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
 from rag_platform.providers.rerankers.rerank_texts import passage
@@ -66,7 +67,9 @@ class LlmReranker:
         """
         if not hits:
             return []
-        prompt = prompts.load(self.prompt or f"rerank/{self.judges}", _FIELDS[self.judges])
+        prompt = load_prompt(
+            self.prompt or f"rerank/{self.judges}", _FIELDS[self.judges], query.query_hash
+        )
         model = self._find_model()
         texts = [passage(hit, self.max_chars) for hit in hits[: self.max_hits]]
         asked = quote_text(query.original.strip()[: self.max_chars])

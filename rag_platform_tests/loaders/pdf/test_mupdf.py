@@ -21,7 +21,7 @@ from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform_tests.conftest import THOROUGH
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
+DATASHEET = REPOSITORY / "rag_platform" / "samples" / "datasheet.pdf"
 
 
 @pytest.fixture(scope="module")

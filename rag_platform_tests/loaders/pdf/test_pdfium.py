@@ -18,7 +18,7 @@ from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_images, read_word
 from rag_platform.text.scripts import letters
 
 REPOSITORY = Path(__file__).resolve().parents[3]
-DATASHEET = REPOSITORY / "data" / "samples" / "datasheet.pdf"
+DATASHEET = REPOSITORY / "rag_platform" / "samples" / "datasheet.pdf"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.runs import Char, Run
 
-SAMPLE = Path(__file__).resolve().parents[3] / "data" / "samples" / "datasheet.pdf"
+SAMPLE = Path(__file__).resolve().parents[3] / "rag_platform" / "samples" / "datasheet.pdf"
 
 
 def test_chinese_lines_with_wide_leading_are_one_paragraph_without_spaces() -> None:

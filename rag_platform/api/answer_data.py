@@ -1,0 +1,95 @@
+"""What of an answer clients of the server get as fields, beside its text."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from rag_platform.contract.markdown_views import chunk_uri, snippet
+from rag_platform.contract.schema import AnswerData, FoundDocument, FoundPassage, QueryData
+from rag_platform.ir import Citation, QueryResult
+
+_ANSWER_KEYS = (
+    *("answer_markdown", "state", "confidence", "effective_mode", "release_id", "releases"),
+    *("applied_filters", "matched_count", "unsupported", "usage", "next_cursor", "failure"),
+)
+_PASSAGE_KEYS = (
+    *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "spans"),
+    *("edited_from", "namespace"),
+)
+# tokens of what stands around an answer: trace_id, warnings, braces, the cursor
+ENVELOPE_TOKENS = 200
+_BRIEF_RESULTS = 5  # that a client gets in brief: what the answer cites, then the best
+
+
+def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
+    """What of an answer stands beside its text, each thing once; in brief each result names its
+    source itself.
+    """
+    cited = {citation["chunk_id"] for citation in data["citations"]}
+    documents: dict[str, FoundDocument] = {}
+    results: list[FoundPassage] = []
+    brief = detail == "brief"
+    for row in data["results"]:
+        citation = row["citation"]
+        documents[citation["doc_id"]] = {
+            "version_id": citation["version_id"],
+            "source_uri": citation["source_uri"],
+        }
+        part: Any = {
+            "id": citation["id"],
+            "uri": chunk_uri(row["chunk_id"]),
+            **{key: value for key, value in citation.items() if key in _PASSAGE_KEYS},
+            "score": round(row["score"], 2),
+        }
+        if brief:
+            part["source_uri"] = citation["source_uri"]
+        if row["chunk_id"] in cited:
+            part["cited"] = True
+        part |= {k: v for k, v in row.items() if k in ("asset_uris", "found_by") and v}
+        results.append(part)
+    found: Any = {
+        key: value
+        for key, value in data.items()
+        if key in _ANSWER_KEYS and value not in (None, {}, "")
+    }
+    if "releases" in found:
+        found.pop("release_id", None)
+    found["results"] = results
+    if brief:
+        found.pop("effective_mode", None)
+    else:
+        found["documents"] = documents
+    answered: AnswerData = found
+    return answered
+
+
+def abridge(
+    result: QueryResult, numbered: Mapping[str, Citation], cited_chars: int, other_chars: int
+) -> tuple[QueryResult, dict[str, Citation]]:
+    """The first results, those that the answer cites in any case, with snippets for texts."""
+    cited = {citation.chunk_id for citation in result.citations}
+    others = [hit.chunk_id for hit in result.hits if hit.chunk_id not in cited]
+    kept = cited | set(others[: max(0, _BRIEF_RESULTS - len(cited))])
+    short = {
+        chunk_id: dataclasses.replace(
+            citation,
+            text=_without_headings(
+                citation.text, cited_chars if chunk_id in cited else other_chars
+            ),
+            spans=(),
+        )
+        for chunk_id, citation in numbered.items()
+        if chunk_id in kept
+    }
+    hits = tuple(hit for hit in result.hits if hit.chunk_id in kept)
+    citations = tuple(short[citation.chunk_id] for citation in result.citations)
+    return dataclasses.replace(result, hits=hits, citations=citations), short
+
+
+def _without_headings(text: str, max_chars: int) -> str:
+    """A snippet of a text from its first line that is no heading on: its place names these."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    first = next((n for n, line in enumerate(lines) if not line.startswith("#")), 0)
+    return snippet("\n".join(lines[first:]), max_chars)

@@ -1,0 +1,30 @@
+"""Cursors: where the next page begins, as a text that callers hand back unchanged."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+from rag_platform.errors import InputError
+
+
+def make_cursor(*values: Any) -> str:
+    """The cursor that holds these JSON values."""
+    return base64.urlsafe_b64encode(json.dumps(values, ensure_ascii=False).encode()).decode()
+
+
+def read_cursor(cursor: str, kinds: tuple[type, ...]) -> list[Any]:
+    """The values of a cursor, of these types. Raises InputError `bad_cursor` for any other text."""
+    try:
+        values = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    except (ValueError, RecursionError):
+        values = None
+    matching = isinstance(values, list) and len(values) == len(kinds)
+    if not matching or not all(map(isinstance, values, kinds)):
+        raise InputError(
+            f"cursor {cursor[:40]!r} was not given out here; pass next_cursor of the page before"
+            " unchanged",
+            code="bad_cursor",
+        )
+    return list(values)

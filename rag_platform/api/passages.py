@@ -1,0 +1,196 @@
+"""Reads single chunks and images of the published releases by their ids, which are unique over all
+namespaces; what was deleted is not found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rag_platform.api.document_views import chunk_part
+from rag_platform.contract.markdown_views import passage_markdown
+from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.media.store import display_path
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.storage.store import read_json
+
+MAX_NEIGHBOURS = 10
+MAX_ASSETS = 20
+Variant = Literal["thumb", "raw"]
+# of all images of one call: what a client takes in one message
+MAX_BYTES = 5 * 1024 * 1024
+
+
+# --- chunks -------------------------------------------------------------------------------------
+
+
+def get_chunk(
+    library: Library, chunk_id: str, *, before: int = 0, after: int = 0, names: Sequence[str] = ()
+) -> ChunkData:
+    """A published chunk with those around it in its document, in reading order; `names` are the
+    namespaces looked in, empty for all.
+
+    Raises NotFoundError `unknown_chunk`, InputError `bad_limit`.
+    """
+    for name, number in (("before", before), ("after", after)):
+        if not 0 <= number <= MAX_NEIGHBOURS:
+            raise InputError(f"{name} {number} is not within 0-{MAX_NEIGHBOURS}", code="bad_limit")
+    with _holding_chunk(library, chunk_id, names) as (lease, row):
+        chunks = lease.release.catalog.neighbours(chunk_id, before, after)
+        hidden = library.hidden_chunks(lease)
+        parts = [chunk_part(it, it.chunk_text) for it in chunks if it.chunk_id not in hidden]
+        data: ChunkData = {
+            "markdown": "",
+            "chunk_id": chunk_id,
+            "doc_id": row.chunk.doc_id,
+            "version_id": row.chunk.version_id,
+            "title": row.doc_title,
+            "source_uri": row.source_uri,
+            "namespace": lease.namespace,
+            "release_id": lease.release_id,
+            "chunks": parts,
+        }
+    data["markdown"] = passage_markdown(data)
+    return data
+
+
+@contextmanager
+def _holding_chunk(
+    library: Library, chunk_id: str, names: Sequence[str]
+) -> Iterator[tuple[Lease, ChunkRow]]:
+    """The published release that shows a chunk, and its row. Raises NotFoundError."""
+    for namespace in names or library.namespaces():
+        with library.lease(namespace) as lease:
+            row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
+            if row is not None and chunk_id not in library.hidden_chunks(lease):
+                yield lease, row
+                return
+    raise NotFoundError(
+        f"no published chunk {chunk_id[:80]!r}; its document may have changed since: ask the"
+        " question again",
+        code="unknown_chunk",
+    )
+
+
+def holding_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) -> str | None:
+    """The first of the namespaces, by default of all that are published, whose release has a
+    document; None where none has.
+    """
+    for namespace in names or library.namespaces():
+        with library.lease(namespace) as lease:
+            if lease.release.catalog.document(doc_id) is not None:
+                return namespace
+    return None
+
+
+# --- images -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """An image that a client can show."""
+
+    asset_id: str
+    mime: str
+    path: Path
+
+
+def query_assets(
+    library: Library,
+    asset_ids: Sequence[str],
+    *,
+    variant: Variant = "thumb",
+    max_bytes: int = MAX_BYTES,
+    names: Sequence[str] = (),
+) -> tuple[AssetsData, list[Picture]]:
+    """The images of published documents, in the order asked for, as long as `max_bytes` allow; what
+    is not there or no longer fits is `missing`, with the reason.
+
+    `thumb` is a small WebP, `raw` the image as it was received, or for a format that clients cannot
+    show its PNG or WebP. Raises InputError `too_many_assets`.
+    """
+    ids = list(dict.fromkeys(asset_id.removeprefix("asset://") for asset_id in asset_ids))
+    if not 1 <= len(ids) <= MAX_ASSETS:
+        raise InputError(
+            f"{len(ids)} asset_ids were named; name 1 to {MAX_ASSETS}", code="too_many_assets"
+        )
+    published = _published_assets(library, ids, names)
+    data: AssetsData = {"markdown": "", "assets": [], "missing": []}
+    pictures: list[Picture] = []
+    left = max_bytes
+    for asset_id in ids:
+        picture = _picture(library, asset_id, variant) if asset_id in published else None
+        size = picture.path.stat().st_size if picture else 0
+        if picture is None or size > left:
+            reason = f"{size} bytes, of which {left} are left of max_bytes" if picture else ""
+            reason = reason or (
+                "no published document shows it" if asset_id not in published else "not drawn"
+            )
+            data["missing"].append({"asset_id": asset_id, "reason": reason})
+            continue
+        left -= size
+        meta = read_json(library.store.media_dir(asset_id) / "meta.json")
+        part: AssetPart = {
+            "asset_id": asset_id,
+            "uri": f"asset://{asset_id}",
+            "variant": variant,
+            "mime": picture.mime,
+            "bytes": size,
+            "width": meta["width"],
+            "height": meta["height"],
+            "doc_ids": published[asset_id],
+        }
+        data["assets"].append(part)
+        pictures.append(picture)
+    lines = [
+        f"- {it['uri']}: {it['width']} × {it['height']}, {it['mime']}, in"
+        f" {', '.join(f'`{doc_id}`' for doc_id in it['doc_ids'])}"
+        for it in data["assets"]
+    ]
+    lines += [f"- {it['asset_id'][:80]}: missing, {it['reason']}" for it in data["missing"]]
+    data["markdown"] = "\n".join(lines)
+    return data, pictures
+
+
+def read_asset(library: Library, asset_id: str) -> Picture:
+    """An image of a published document as `raw`. Raises NotFoundError `unknown_asset`."""
+    published = _published_assets(library, [asset_id], ())
+    picture = _picture(library, asset_id, "raw") if published else None
+    if picture is None:
+        raise NotFoundError(
+            f"no published document shows an image {asset_id[:80]!r}", code="unknown_asset"
+        )
+    return picture
+
+
+def _published_assets(
+    library: Library, asset_ids: Sequence[str], names: Sequence[str]
+) -> dict[str, list[str]]:
+    """asset_id to the documents that show it, without deleted ones."""
+    found: dict[str, list[str]] = {}
+    for namespace in names or library.namespaces():
+        with library.lease(namespace) as lease:
+            hidden = library.hidden_names(lease)
+            for asset_id, version_id, doc_id in lease.release.catalog.asset_documents(asset_ids):
+                if hidden.isdisjoint((version_id, doc_id)):
+                    found.setdefault(asset_id, []).append(doc_id)
+    return found
+
+
+def _picture(library: Library, asset_id: str, variant: Variant) -> Picture | None:
+    """The file of a stored image; None for one that no client can show."""
+    folder = library.store.media_dir(asset_id)
+    if not (folder / "meta.json").is_file():
+        return None
+    meta = read_json(folder / "meta.json")
+    thumb = folder / str(meta["thumb"]) if meta["thumb"] and variant == "thumb" else None
+    path = thumb or display_path(library.store, asset_id)
+    if path is None or not path.is_file():
+        return None
+    own = {".png": "image/png", ".webp": "image/webp"}
+    return Picture(asset_id, own.get(path.suffix, meta["mime"]), path)

@@ -1,0 +1,218 @@
+"""Checks citations and answers against the library: whether each cited chunk is proved by the raw
+bytes of its file, and whether each sentence of an answer is borne out by what it cites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from rag_platform.answering.citations import (
+    ClaimCheck,
+    check_claims,
+    find_cited,
+    make_citation,
+    strip_marks,
+)
+from rag_platform.answering.engine import answer as ask
+from rag_platform.answering.groundedness import support
+from rag_platform.api.envelopes import source_line, without_paths
+from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
+from rag_platform.errors import InputError
+from rag_platform.ir import Candidate, Hit, QueryRequest
+from rag_platform.releases.release_store import list_heads
+from rag_platform.releases.verification import verify_release
+from rag_platform.retrieval.hydration import hit_of
+from rag_platform.retrieval.library import Library
+
+MAX_SOURCES = 30
+MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
+_SEARCHED = 5  # hits of a sentence that cites nothing
+
+State = Literal["current", "changed", "gone"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A cited chunk: of the published release, of an older one, or of none; `reason` says why it
+    is not proved.
+    """
+
+    chunk_id: str
+    state: State
+    hit: Hit
+    reason: str = ""
+
+
+def verify_answer(
+    library: Library, answer: str = "", sources: Sequence[str] = (), names: Sequence[str] = ()
+) -> ProofData:
+    """Proof of the chunks that `sources` name, and the state of each sentence of an answer whose
+    mark [n] means sources[n-1].
+
+    A sentence is `proven`, `changed` (borne out by a version that is live no more) or
+    `unsupported`; one without a mark is compared with all sources, without any with what the
+    library finds for it. Raises InputError for too much or nothing to check, or for a mark without
+    a source.
+    """
+    ids = [source.removeprefix("chunk://") for source in sources]
+    if not ids and not answer.strip():
+        raise InputError("give sources, an answer, or both", code="nothing_to_verify")
+    if len(ids) > MAX_SOURCES:
+        raise InputError(f"{len(ids)} sources; give {MAX_SOURCES} at most", code="too_many_sources")
+    beyond = [number for number in find_cited(answer, 999) if number > len(ids)]
+    if ids and beyond:
+        raise InputError(
+            f"the answer cites [{beyond[0]}], and {len(ids)} sources were given: give the chunk of"
+            " every [n], in order",
+            code="bad_marks",
+        )
+    found = [_find_source(library, chunk_id, names) for chunk_id in ids]
+    text = answer if ids else strip_marks(answer)
+    claims = check_claims(text, [source.hit for source in found])
+    if len(claims) > MAX_SENTENCES:
+        raise InputError(
+            f"the answer has {len(claims)} sentences to check; give {MAX_SENTENCES} at most",
+            code="answer_too_long",
+        )
+    sentences = [_judge(library, claim, found, names) for claim in claims]
+    parts = [_source_part(number, source) for number, source in enumerate(found, 1)]
+    failures = [part for part in parts if part["state"] != "current" or part.get("reason")]
+    data: ProofData = {
+        "markdown": "",
+        "checked": len(parts),
+        "failed": len(failures),
+        "sources": parts,
+        "sentences": sentences,
+    }
+    data["markdown"] = _markdown(data, found)
+    return data
+
+
+def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _Source:
+    namespaces = tuple(names) or tuple(library.namespaces())
+    for namespace in namespaces:
+        if (hit := _hit(library, chunk_id, namespace)) is not None:
+            proof = verify_release(
+                library.store, namespace, chunk_id=chunk_id, limits=library.settings.limits
+            )
+            reason = proof.failures[0].reason if proof.failures else ""
+            return _Source(chunk_id, "current", hit, str(without_paths(reason)))
+    for namespace in namespaces:
+        for manifest in list_heads(library.store, namespace):
+            hit = _hit(library, chunk_id, namespace, manifest.release_id)
+            if hit is not None:
+                live = _live_version(library, namespace, hit.doc_id)
+                now = f"; version {live} is live now" if live else ""
+                return _Source(chunk_id, "changed", hit, f"it is of version {hit.version_id}{now}")
+    nothing = Hit(0, chunk_id, 0.0, "", "", "", "", "", "", "", 0, "")
+    return _Source(chunk_id, "gone", nothing, "no release holds it: deleted, or never there")
+
+
+def _hit(
+    library: Library, chunk_id: str, namespace: str, release_id: str | None = None
+) -> Hit | None:
+    """The chunk of one release as a hit; None where that does not show it."""
+    with library.lease(namespace, release_id) as lease:
+        row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
+        if row is None or chunk_id in library.hidden_chunks(lease):
+            return None
+        return hit_of(Candidate(chunk_id, 1.0, "given"), row, rank=1, namespace=namespace)
+
+
+def _live_version(library: Library, namespace: str, doc_id: str) -> str:
+    with library.lease(namespace) as lease:
+        document = lease.release.catalog.document(doc_id)
+        return (document.live_version or "") if document else ""
+
+
+def _judge(
+    library: Library, claim: ClaimCheck, sources: Sequence[_Source], names: Sequence[str]
+) -> SentencePart:
+    """The state of one sentence."""
+    part: SentencePart = {"sentence": claim.sentence, "state": "unsupported", "sources": []}
+    cited = [sources[number - 1] for number in claim.marks]
+    supported, reason = claim.supported, claim.reason
+    part["sources"] = [source.chunk_id for source in cited]
+    if not cited:
+        own = [source for source in sources if support(claim.sentence, [source.hit]).enough]
+        if not sources:
+            own = _search(library, claim.sentence, names)
+            reason = "no passage of the library clearly bears it out"
+        cited, supported = own[:1], bool(own)
+        part["sources"] = [source.chunk_id for source in cited]
+    gone = [source for source in cited if source.state == "gone"]
+    unproved = [source for source in cited if source.state == "current" and source.reason]
+    if gone or unproved:
+        worst = (gone or unproved)[0]
+        part["reason"] = f"{worst.chunk_id}: {worst.reason}"
+    elif not supported:
+        part["reason"] = reason
+    elif changed := [source for source in cited if source.state == "changed"]:
+        part["state"], part["reason"] = "changed", changed[0].reason
+    else:
+        part["state"] = "proven"
+    return part
+
+
+def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Source]:
+    """The published chunks that bear a sentence out, each proved; best first."""
+    spaces = tuple(names) or tuple(library.namespaces())
+    if not spaces:
+        return []
+    request = QueryRequest(
+        sentence[: library.settings.limits.max_query_chars],
+        spaces[0],
+        top_k=_SEARCHED,
+        namespaces=spaces if len(spaces) > 1 else (),
+        answer=False,
+        infer=False,
+    )
+    hits = ask(library, request).hits
+    enough = [hit for hit in hits if support(sentence, [hit]).enough]
+    return [
+        _find_source(library, hit.chunk_id, (hit.namespace or spaces[0],)) for hit in enough[:1]
+    ]
+
+
+def _source_part(number: int, source: _Source) -> SourcePart:
+    part: SourcePart = {
+        "id": number,
+        "chunk_id": source.chunk_id,
+        "state": source.state,
+        "doc_id": source.hit.doc_id,
+        "version_id": source.hit.version_id,
+        "source_uri": source.hit.source_uri,
+    }
+    if source.reason:
+        part["reason"] = source.reason
+    return part
+
+
+def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
+    """A verdict, then every sentence with its state, then every source with its proof."""
+    lines: list[str] = []
+    if data["sentences"]:
+        counts = {
+            state: sum(row["state"] == state for row in data["sentences"])
+            for state in ("proven", "changed", "unsupported")
+        }
+        named = {"changed": "changed since"}
+        counted = ", ".join(f"{n} {named.get(state, state)}" for state, n in counts.items())
+        lines = [f"{len(data['sentences'])} sentences checked: {counted}.", ""]
+        for row in data["sentences"]:
+            reason = f" — {row['reason']}" if "reason" in row else ""
+            lines.append(
+                f"- **{named.get(row['state'], row['state'])}**: {row['sentence']}{reason}"
+            )
+        lines.append("")
+    for part, source in zip(data["sources"], found, strict=True):
+        proof = {"current": "proved by the bytes of its file", "changed": "changed since"}
+        state = proof.get(part["state"], part["state"])
+        reason = part.get("reason", "")
+        if reason:
+            state = reason if part["state"] == "current" else f"{state}: {reason}"
+        where = source_line(make_citation(part["id"], source.hit)) or "unknown"
+        lines.append(f"[{part['id']}] {where} (`{part['chunk_id']}`): {state}")
+    return "\n".join(lines).strip()

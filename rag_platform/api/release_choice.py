@@ -1,0 +1,33 @@
+"""Finds a kept release by its id or by a date."""
+
+from __future__ import annotations
+
+import re
+
+from rag_platform.errors import NotFoundError
+from rag_platform.releases.release_store import list_heads
+from rag_platform.retrieval.library import Library
+
+_DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re.ASCII)
+
+
+def find_release(library: Library, namespace: str, text: str) -> str:
+    """The release_id of that name, or of the newest release that was there at that date.
+
+    A date is ISO: a year, month, day or UTC time, whose end counts. Raises NotFoundError
+    `unknown_release` naming those that are kept.
+    """
+    library.require_visible(namespace)
+    kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]
+    if _DATE.fullmatch(text.strip()):
+        asked = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
+        kept_then = [m for m in kept if m.created_at[: len(asked)] <= asked]
+        if kept_then:
+            return kept_then[0].release_id
+    elif text in {manifest.release_id for manifest in kept}:
+        return text
+    listed = ", ".join(f"{m.release_id} ({m.created_at[:10]})" for m in kept[:5])
+    raise NotFoundError(
+        f"no release {text[:40]!r} of namespace {namespace!r} is kept; there are: {listed}",
+        code="unknown_release",
+    )

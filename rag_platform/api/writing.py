@@ -1,0 +1,275 @@
+"""Writing on behalf of an assistant, within what the settings allow: jobs in child processes."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from rag_platform.api.envelopes import without_paths
+from rag_platform.config.settings import Settings, fingerprint
+from rag_platform.contract.schema import DeletionData, JobData
+from rag_platform.errors import InputError
+from rag_platform.ingestion.job_start import start_ingest
+from rag_platform.intake.discovery import Content, Input
+from rag_platform.intake.downloading import is_url
+from rag_platform.intake.receiving import ReceiveOptions, check_namespace
+from rag_platform.ledger.schema import Job, JobItem
+from rag_platform.processes import jobs
+from rag_platform.releases.deletion import plan_delete, start_delete
+from rag_platform.workspace import DataRoot
+
+FINAL_STATES = jobs.FINAL_STATES
+MAX_WAIT_SECONDS = 600.0
+_POLL_SECONDS = 0.2
+_LISTED = 20  # documents and failures of a job that are shown
+_BAD_STATES = ("failed", "dead")
+
+OnProgress = Callable[[float, float, str], None]  # done, total, message
+
+
+@contextmanager
+def _opened(settings: Settings) -> Iterator[DataRoot]:
+    """The data root, its ledger closed afterwards."""
+    root = DataRoot.open(settings)
+    try:
+        yield root
+    finally:
+        root.ledger.close()
+
+
+# --- ingest -------------------------------------------------------------------------------------
+
+
+def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
+    """The file or folder, all links followed, which must lie in one of the roots, not be hidden
+    there, and be none of the data root's.
+
+    Raises InputError `path_not_allowed`, alike for what is outside and what is not there.
+    """
+    if not roots:
+        raise InputError(
+            "no folder is open to assistants: the user names some with `rag serve --root FOLDER` or"
+            " server.ingest_roots; content and url need none",
+            code="path_not_allowed",
+        )
+    allowed = [root.expanduser().resolve() for root in roots]
+    for root in allowed:
+        try:
+            # a relative path is one inside a root
+            path = (root / Path(given).expanduser()).resolve(strict=True)
+        except (OSError, ValueError, RuntimeError):
+            continue
+        inside = path.is_relative_to(root) and not path.is_relative_to(home)
+        if inside and not any(part.startswith(".") for part in path.relative_to(root).parts):
+            return path
+    raise InputError(
+        f"{Path(given).name[:80]!r} is not in a folder that is open to assistants"
+        f" ({', '.join(root.name for root in allowed)}); name a path below one of these",
+        code="path_not_allowed",
+    )
+
+
+def ingest(settings: Settings, given: Input, namespace: str, options: ReceiveOptions) -> JobData:
+    """The job that ingests one file, folder, URL or content, as it is at its start. Raises what
+    `start_ingest` raises.
+    """
+    check_namespace(namespace)
+    with _opened(settings) as root:
+        started = start_ingest([given], namespace, root.workspace(namespace), options)
+        _watch(started.job, started.process, settings)
+        return job_data(started.job.job_id, root)
+
+
+def input_of(
+    path: str | None, url: str | None, content: str | None, filename: str | None, settings: Settings
+) -> Input:
+    """The one input that a call names. Raises InputError for none or several, for a path that is
+    not allowed and for content without a file name.
+    """
+    given = [name for name, value in (("path", path), ("url", url), ("content", content)) if value]
+    if len(given) != 1:
+        raise InputError(
+            f"give one of path, url and content, not {' and '.join(given) or 'none'}",
+            code="one_input",
+        )
+    if path:
+        return allowed_path(path, settings.server.ingest_roots, settings.home)
+    if url:
+        if not is_url(url):
+            raise InputError(f"{url[:80]!r} is no http:// or https:// address", code="bad_url")
+        return url.strip()
+    name = Path((filename or "").replace("\\", "/")).name
+    if not name or not Path(name).suffix:
+        raise InputError(
+            f"filename {(filename or '')[:80]!r}: content needs one with a suffix, e.g. notes.md",
+            code="bad_filename",
+        )
+    return Content(name, (content or "").encode())
+
+
+# --- delete -------------------------------------------------------------------------------------
+
+
+def delete(
+    settings: Settings,
+    namespace: str,
+    doc_id: str,
+    version_id: str | None = None,
+    *,
+    mode: str = "soft",
+    confirm: str | None = None,
+) -> DeletionData:
+    """What a deletion would take, with the `confirm` that carries it out; with that, the deletion.
+
+    The code belongs to this plan: after any change of the document another one is needed. Raises
+    InputError `wrong_confirmation`, and what `plan_delete` raises.
+    """
+    with _opened(settings) as root:
+        parts: dict[str, Any] = {
+            "mode": mode,
+            "settings": settings,
+            "store": root.store,
+            "ledger": root.ledger,
+        }
+        planned = plan_delete(namespace, doc_id, version_id, **parts).data()
+        code = fingerprint(namespace, planned, length=8)
+        planned["confirm"] = code
+        data = cast(DeletionData, planned)
+        if confirm is None:
+            data["markdown"] += (
+                f"\nNothing is deleted yet. Show this to the user; if they agree, call again with"
+                f" confirm `{code}`."
+            )
+            return data
+        if confirm != code:
+            raise InputError(
+                f"confirm {confirm[:20]!r} does not belong to this deletion as it is now; call"
+                " without confirm, and show the user what would go",
+                code="wrong_confirmation",
+            )
+        started = start_delete(namespace, doc_id, version_id, **parts)
+        _watch(started.job, started.process, settings)
+        data["job"] = job_data(started.job.job_id, root)
+        data["markdown"] = (
+            f"{started.document.source_uri} is hidden from every reader. {data['job']['markdown']}"
+        )
+        return data
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+def get_job(
+    settings: Settings, job_id: str, *, wait: float = 0.0, on_progress: OnProgress | None = None
+) -> JobData:
+    """A job as it is now, or after at most `wait` seconds, once it has ended. Raises
+    NotFoundError.
+    """
+    until = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
+    with _opened(settings) as root:
+        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        while True:
+            job = root.ledger.job(job_id)
+            if on_progress is not None:
+                done, total = job.progress.get("done", 0), job.progress.get("total", 0)
+                on_progress(done, total, str(job.progress.get("stage", job.state)))
+            if job.state in jobs.FINAL_STATES or time.monotonic() >= until:
+                return job_data(job_id, root)
+            time.sleep(_POLL_SECONDS)
+
+
+def list_jobs(
+    settings: Settings, namespaces: Collection[str] | None = None, limit: int = 10
+) -> list[JobData]:
+    """The newest jobs of the namespaces, by default of all."""
+    with _opened(settings) as root:
+        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        names = (None,) if namespaces is None else namespaces
+        found = [job for name in names for job in root.ledger.jobs(name, limit)]
+        newest = sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]
+        return [job_data(job.job_id, root) for job in newest]
+
+
+def cancel_job(settings: Settings, job_id: str) -> JobData:
+    """The job, stopped: what it has done stays done. Raises NotFoundError `nothing_to_cancel`."""
+    with _opened(settings) as root:
+        jobs.cancel(job_id, root.ledger, silent=settings.jobs.silent_seconds)
+        return job_data(job_id, root)
+
+
+def _watch(job: Job, process: subprocess.Popen[bytes] | None, settings: Settings) -> None:
+    """Wait in a thread of its own for the end of a job's process, which is then recorded."""
+    if process is None:
+        return
+
+    def watch() -> None:
+        with _opened(settings) as root:
+            jobs.wait(job.job_id, process, root.ledger, root.store)
+
+    threading.Thread(target=watch, name=f"watch {job.job_id}", daemon=True).start()
+
+
+def job_data(job_id: str, root: DataRoot) -> JobData:
+    """A job as clients see it: no paths, no processes."""
+    job, items = root.ledger.job(job_id), root.ledger.job_items(job_id)
+    summary = jobs.summary(job)
+    failed = [item for item in items if item.state in _BAD_STATES]
+    data: JobData = {
+        "markdown": "",
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "namespace": job.namespace,
+        "state": job.state,
+        "reason": str(without_paths(job.reason)),
+        "stage": str(job.progress.get("stage", "")),
+        "done": int(job.progress.get("done", 0)),
+        "total": int(job.progress.get("total", 0)),
+        "seconds": round(summary["seconds"], 1),
+        "seconds_left": summary["seconds_left"],
+        "created_at": job.created_at,
+        "documents": [_item(item) for item in items[:_LISTED]],
+        "count": len(items),
+        "failed": len(failed),
+        "failures": [
+            {"source_uri": item.source_uri, "code": item.code, "reason": item.reason}
+            for item in failed[:_LISTED]
+        ],
+    }
+    data["markdown"] = _markdown(data)
+    return data
+
+
+def _item(item: JobItem) -> dict[str, str]:
+    return {
+        "source_uri": item.source_uri,
+        "doc_id": item.doc_id,
+        "version_id": item.version_id,
+        "decision": item.decision,
+        "state": item.state,
+    }
+
+
+def _markdown(data: JobData) -> str:
+    running = data["state"] not in jobs.FINAL_STATES
+    line = f"**{data['job_id']}** ({data['kind']} of {data['namespace']}): {data['state']}"
+    if running and data["stage"]:
+        line += f", {data['stage']} {data['done']} of {data['total']}"
+    if data["seconds_left"] is not None:
+        line += f", about {data['seconds_left']:.0f} s left"
+    lines = [f"{line}."]
+    if data["reason"]:
+        lines.append(data["reason"])
+    lines += [f"- {it['state']}: {it['source_uri']} `{it['doc_id']}`" for it in data["documents"]]
+    if (more := data["count"] - len(data["documents"])) > 0:
+        lines.append(f"- and {more} more")
+    lines += [
+        f"- failed: {it['source_uri']}: [{it['code']}] {it['reason']}" for it in data["failures"]
+    ]
+    if running:
+        lines.append("Ask get_job for its progress.")
+    return "\n".join(lines)

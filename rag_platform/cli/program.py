@@ -1,0 +1,78 @@
+"""The top of the command line: help in groups, one form for every error, `--json` for wrong usage
+too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import print_envelope
+from rag_platform.errors import InputError, RagError
+
+EXAMPLES = """Start
+  rag demo                                  three answers from the shipped samples
+  rag ingest ~/notes                        take your own files in
+  rag query how do I rotate the keys        ask; the answer cites its sources
+Trust
+  rag verify --all                          prove every quote against the raw bytes
+  rag trace list                            what happened, and why
+Change
+  rag ingest ~/notes --sync                 after files changed
+  rag releases rollback                     undo the last release
+Connect
+  rag serve                                 answer your assistant over MCP
+"""
+_GROUPS: Mapping[str, Sequence[str]] = {
+    "Ask": ("query", "docs", "verify", "trace", "expect"),
+    "Fill": ("demo", "ingest", "preview", "rebuild", "drafts", "sources"),
+    "Operate": ("status", "doctor", "init", "jobs", "releases", "namespaces", "gc"),
+    "Measure": ("eval", "bisect"),
+}
+
+
+class Program(click.Group):
+    """The group of all commands."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under the headings that a reader looks for them by."""
+        placed = {name for names in _GROUPS.values() for name in names}
+        rest = [name for name in self.list_commands(ctx) if name not in placed]
+        for title, names in {**_GROUPS, "Connect": rest}.items():
+            rows = [
+                (name, self.commands[name].get_short_help_str(limit=200))
+                for name in names
+                if name in self.commands
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
+        """Run a command and exit with its code; whatever is wrong is printed in the one form."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            code = super().main(given, *rest, **{**named, "standalone_mode": False})
+        except click.UsageError as error:
+            if error.ctx is not None and "--json" not in given:
+                click.echo(error.ctx.get_usage(), err=True)
+                click.echo(f"Try `{error.ctx.command_path} --help`.", err=True)
+            _fail(InputError(error.format_message(), code="usage"), given)
+        except click.ClickException as error:
+            _fail(RagError(error.format_message(), code="failed"), given)
+        except RagError as error:
+            _fail(error, given)
+        except click.Abort:
+            click.echo("interrupted", err=True)
+            sys.exit(envelopes.NOTHING_DONE)
+        sys.exit(code if isinstance(code, int) else envelopes.DONE)
+
+
+def _fail(error: RagError, given: Sequence[str]) -> None:
+    envelope = envelopes.failure(error, local=True)
+    print_envelope(envelope, "--json" in given)
+    sys.exit(envelopes.exit_code(envelope))

@@ -1,0 +1,142 @@
+"""Commands over the versions of prompts: list, compare, try, activate, and share the questions."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.ir import Json
+from rag_platform.storage.records import to_json
+
+if TYPE_CHECKING:
+    from rag_platform.config.prompt_choices import Choice
+
+
+@click.group()
+def prompts() -> None:
+    """Versions of the prompts that language models are sent."""
+
+
+@prompts.command("list")
+@click.argument("name", required=False, default="")
+@answers()
+def list_prompts(context: Context, name: str) -> Json:
+    """Every version of a prompt, or of all, and which is active."""
+    from rag_platform.config.prompt_registry import list_versions
+
+    found = list_versions(name)
+    lines = []
+    for item in found:
+        share = f" of {item.share:.0%} of the questions" if item.share else ""
+        since = f", {item.by} {item.at:%Y-%m-%d %H:%M}" if item.at else ""
+        lines.append(f"{item.name}@{item.version}  {item.status}{share}{since}")
+    data = {"markdown": "\n".join(lines), "versions": to_json(found)}
+    return envelopes.envelope(data, "")
+
+
+@prompts.command("diff")
+@click.argument("before", metavar="NAME@VERSION")
+@click.argument("after", metavar="NAME@VERSION")
+@answers()
+def diff(context: Context, before: str, after: str) -> Json:
+    """What changed between two versions."""
+    from rag_platform.config.prompt_registry import diff_versions
+
+    text = diff_versions(before, after)
+    return envelopes.envelope({"markdown": text or "the same text", "diff": text}, "")
+
+
+@prompts.command("try")
+@click.argument("reference", metavar="NAME@VERSION")
+@click.argument("question")
+@namespace_option
+@answers(own_trace=True)
+def try_prompt(context: Context, reference: str, question: str, namespace: str | None) -> Json:
+    """Answer one question with a version, whatever is active."""
+    from rag_platform.answering.engine import answer
+    from rag_platform.evaluation.strategies import find_strategy
+    from rag_platform.ir import QueryRequest
+
+    space = context.namespace(namespace)
+    name = f"+{reference}"
+    strategy = find_strategy(context.settings, context.library, space, name)
+    result = answer(context.library, QueryRequest(question, space, strategy=strategy))
+    data = {"markdown": result.answer_markdown, "state": result.state, "flags": result.flags}
+    return envelopes.envelope(data, result.trace_id, list(result.warnings))
+
+
+@prompts.command("activate")
+@click.argument("reference", metavar="NAME@VERSION")
+@answers()
+def activate(context: Context, reference: str) -> Json:
+    """Make a version the active one, from the next question on."""
+    from rag_platform.config import prompt_registry
+
+    return _chosen(reference, prompt_registry.activate(reference, getpass.getuser()))
+
+
+@prompts.command("rollback")
+@click.argument("name")
+@answers()
+def rollback(context: Context, name: str) -> Json:
+    """Make the version active that was so before."""
+    from rag_platform.config import prompt_registry
+
+    return _chosen(name, prompt_registry.rollback(name, getpass.getuser()))
+
+
+@prompts.command("split")
+@click.argument("reference", metavar="NAME@VERSION")
+@click.option(
+    "--share",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.5,
+    help="Of the questions, dealt by their words: the same question always gets the same version.",
+)
+@answers()
+def split(context: Context, reference: str, share: float) -> Json:
+    """Answer a share of the questions with a version, the others with the active one."""
+    from rag_platform.config import prompt_registry
+
+    return _chosen(reference, prompt_registry.start_experiment(reference, share, getpass.getuser()))
+
+
+@prompts.command("verdict")
+@click.argument("name")
+@namespace_option
+@click.option("--end", is_flag=True, help="End the experiment; the active version answers all.")
+@answers()
+def verdict(context: Context, name: str, namespace: str | None, end: bool) -> Json:
+    """How the answers of the two versions of an experiment differ so far."""
+    from rag_platform.config import prompt_registry
+    from rag_platform.evaluation.monitoring import experiments
+
+    experiment = prompt_registry.require_experiment(name)
+    found = experiments.judge_experiment(
+        context.store.logs_dir,
+        experiment.experiment_id,
+        since=experiment.at,
+        namespace=namespace,
+    )
+    markdown = experiments.verdict_markdown(found)
+    if end:
+        prompt_registry.end_experiment(name)
+        markdown += "\n\nThe experiment has ended."
+    return envelopes.envelope({"markdown": markdown, "verdict": to_json(found)}, "")
+
+
+def _chosen(reference: str, choice: Choice) -> Json:
+    name = reference.partition("@")[0]
+    markdown = f"{name}@{choice.active.version} is active"
+    if choice.experiment is not None:
+        tried = choice.experiment
+        markdown += (
+            f"; {name}@{tried.version} answers {tried.share:.0%} of the questions"
+            f" ({tried.experiment_id}), `rag prompts verdict {name}` compares them"
+        )
+    data = {"markdown": markdown, "prompt": name, "choice": choice.model_dump(mode="json")}
+    return envelopes.envelope(data, "")

@@ -1,0 +1,68 @@
+"""Where configuration and data lie: the user's config folder over the shipped one, file by file,
+and the data root where none is named.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+APP = "rag-platform"  # the folder of the user's config and data
+PACKAGE = Path(__file__).resolve().parents[1]
+SHIPPED = PACKAGE / "defaults"  # the config folder of whoever has none
+SAMPLES = PACKAGE / "samples"  # what `rag demo` ingests
+LEDGER = "ledger.sqlite"  # a folder that holds one is a data root
+
+
+def config_dir() -> Path:
+    """The user's config folder: `RAG_CONFIG`, else `./config` with a settings.yaml, else the
+    platform's. It may not exist: what it does not hold is taken from the shipped one.
+    """
+    if explicit := os.environ.get("RAG_CONFIG"):
+        return Path(explicit)
+    local = Path("config")
+    if (local / "settings.yaml").is_file():
+        return local
+    import platformdirs
+
+    return platformdirs.user_config_path(APP, appauthor=False)
+
+
+def config_folders(name: str = "") -> tuple[Path, Path]:
+    """The user's folder of that name and the shipped one, the former winning file by file."""
+    return config_dir() / name, SHIPPED / name
+
+
+def config_file(name: str) -> Path:
+    """A file of the config: the user's, else the shipped one. It may be in neither."""
+    own, shipped = config_folders(name)
+    return own if own.is_file() else shipped
+
+
+def config_files(folder: str) -> Iterator[Path]:
+    """The files of a folder of the config, the user's before the shipped ones of other names."""
+    seen: set[str] = set()
+    for place in config_folders(folder):
+        for path in sorted(place.iterdir()) if place.is_dir() else ():
+            if path.is_file() and path.name not in seen:
+                seen.add(path.name)
+                yield path
+
+
+def default_home() -> Path:
+    """The data root where neither settings nor `RAG_HOME` name one: `./data` if it is a data root
+    or empty, else the platform's folder for a user's data.
+    """
+    local = Path("data")
+    if (local / LEDGER).is_file() or (local.is_dir() and not any(local.iterdir())):
+        return local
+    import platformdirs
+
+    return platformdirs.user_data_path(APP, appauthor=False)
+
+
+def environment(home: Path) -> dict[str, str]:
+    """The variables by which a child process in any folder finds this data root and config."""
+    folder = config_dir().resolve()
+    return {"RAG_HOME": str(home), **({"RAG_CONFIG": str(folder)} if folder.is_dir() else {})}

@@ -1,0 +1,92 @@
+"""Which version of a prompt is in force, and which one is tried on a share of the questions:
+`prompts/active.yaml` in the config folder, written by `rag prompts`.
+
+A prompt that the file does not name has version 1 and no experiment.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from datetime import datetime
+from pathlib import Path
+
+import yaml
+from pydantic import Field, TypeAdapter, ValidationError
+
+from rag_platform.config.folders import config_dir
+from rag_platform.config.query import Section
+from rag_platform.errors import ConfigError
+
+FILENAME = "active.yaml"
+
+
+class Chosen(Section):
+    """A version that was made the active one, by whom and when."""
+
+    version: int = Field(default=1, ge=1)
+    by: str = ""
+    at: datetime | None = None  # None: nobody chose it, it is the first
+
+
+class Experiment(Section):
+    """A version that takes a share of the questions from the active one."""
+
+    experiment_id: str
+    version: int = Field(ge=1)
+    share: float = Field(gt=0, lt=1)
+    by: str = ""
+    at: datetime
+
+    def arm(self, query_hash: str) -> str:
+        """`treatment` or `control`; the same question always has the same."""
+        drawn = hashlib.sha256(f"{self.experiment_id}:{query_hash}".encode()).digest()
+        return "treatment" if int.from_bytes(drawn[:8]) < self.share * 2**64 else "control"
+
+
+class Choice(Section):
+    """The active version, those that were active before, oldest first, and a running experiment."""
+
+    active: Chosen = Chosen()
+    before: tuple[Chosen, ...] = ()
+    experiment: Experiment | None = None
+
+
+_FILE = TypeAdapter(dict[str, Choice])
+
+
+def choices_path() -> Path:
+    """Where the choices are kept."""
+    return config_dir() / "prompts" / FILENAME
+
+
+def read_choices() -> dict[str, Choice]:
+    """The choices by name of prompt. Raises ConfigError naming the file and what is wrong."""
+    path = choices_path()
+    try:
+        return _FILE.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}") from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"])) or "(top)"
+        raise ConfigError(
+            f"{path}: {place}: {first['msg']} (value: {first.get('input')!r})"
+        ) from error
+
+
+def write_choice(name: str, choice: Choice) -> None:
+    """Replace the choice of one prompt. Raises ConfigError where the folder cannot be written."""
+    path = choices_path()
+    data = _FILE.dump_python(
+        {**read_choices(), name: choice}, mode="json", exclude_none=True, exclude_defaults=True
+    )
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(yaml.safe_dump(data, sort_keys=True), encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error}") from error

@@ -1,0 +1,160 @@
+"""Whether what a strategy names can be used: its providers, their options, the types of those, the
+extras they need; and where in a file something stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from rag_platform import registry
+from rag_platform.errors import ConfigError
+
+if TYPE_CHECKING:  # which checks what it loads by this module
+    from rag_platform.config.settings import Strategy
+
+# the same values as by SafeLoader, read in a tenth of the time
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def place_of(path: Path, keys: Sequence[object]) -> str:
+    """`file:line` of the key that the keys lead to, as far as they lead in the file."""
+    try:
+        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
+    except (OSError, yaml.YAMLError):
+        return str(path)
+    line = 0
+    for key in keys:
+        if isinstance(node, yaml.MappingNode):
+            found = next((pair for pair in node.value if pair[0].value == str(key)), None)
+        elif isinstance(node, yaml.SequenceNode) and str(key).isdecimal():
+            items = node.value[int(str(key)) : int(str(key)) + 1]
+            found = (items[0], items[0]) if items else None
+        else:
+            found = None
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return f"{path}:{line}" if line else str(path)
+
+
+# What only ingestion uses: loading the modules of its engines would cost a question half a second.
+_INGESTION = frozenset({"loader", "ocr", "sectioner", "chunker", "lexical_index", "dense_index"})
+# can be made without a model and without a package that may be missing
+_PLAIN = _INGESTION - {"ocr"} | {"fusion"}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A provider as a strategy names it: the key of its options in the file, its kind, its name and
+    the options.
+    """
+
+    key: str
+    kind: str
+    name: str
+    options: Mapping[str, Any]
+
+
+def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
+    """Raise ConfigError naming the file with its line, the key and the remedy for a provider or an
+    option that does not exist, an option of another type, an extra that is not installed.
+
+    With `ingestion` also the options that only ingestion uses, and whether their values are
+    accepted.
+    """
+    for named in providers(strategy):
+        if named.kind in _INGESTION and not ingestion:
+            continue
+        try:
+            _check(named)
+            if ingestion and named.kind in _PLAIN:
+                registry.build(named.kind, named.name, named.options)
+        except ConfigError as error:
+            keys = [*named.key.split("."), error.details.get("option", "")]
+            raise ConfigError(
+                f"{place_of(path, keys)}: {named.key}: {error.message}", code=error.code
+            ) from error
+
+
+def _check(named: Named) -> None:
+    registry.require_name(named.kind, named.name)
+    registry.require_extra(named.kind, named.name)
+    if not named.options:
+        return
+    try:
+        cls = registry.provider_class(named.kind, named.name)
+    except ConfigError as error:
+        # a package that is not installed: who builds the provider says how to get it
+        if isinstance(error.__cause__, ImportError):
+            return
+        raise
+    registry.require_options(named.kind, named.name, cls, named.options)
+
+
+_KINDS = {
+    "sectioner": "sectioner",
+    "chunker": "chunker",
+    "lexical": "lexical_index",
+    "dense": "dense_index",
+    "fusion": "fusion",
+    "reranker": "reranker",
+    "answerer": "answerer",
+    "llm": "llm",
+}
+
+
+def providers(strategy: Strategy) -> Iterator[Named]:
+    """Every provider that the strategy names, those inside the options of another one too."""
+
+    def named(key: str, kind: str, config: Any) -> Named:
+        return Named(f"{key}.options", kind, config.provider, config.options)
+
+    for number, loader in enumerate(strategy.loading.loaders):
+        yield named(f"loading.loaders.{number}", "loader", loader)
+    captions = strategy.media_texts.captions
+    preset = captions.preset and captions.provider == "none"
+    yield named("media_texts.ocr", "ocr", strategy.media_texts.ocr)
+    yield Named(
+        "media_texts.captions.options",
+        "llm",
+        "openai" if preset else captions.provider,
+        captions.options,
+    )
+    yield named("views.describe", "llm", strategy.views.describe)
+    for key, kind in _KINDS.items():
+        yield named(key, kind, getattr(strategy, key))
+    for key, own in (
+        ("query.rewrite.llm", strategy.query.rewrite.llm),
+        ("answerer.llm", strategy.answerer.llm),
+        ("summary.llm", strategy.summary.llm),
+    ):
+        if own is not None:
+            yield named(key, "llm", own)
+    yield from _inside("reranker.options.llm", "llm", strategy.reranker.options.get("llm"))
+    yield from _embedders("embedding", strategy.embedding.provider, strategy.embedding.options)
+    options = strategy.chunker.options
+    if options.get("embedder"):
+        yield from _embedders(
+            "chunker.options.embedder",
+            str(options["embedder"]),
+            options.get("embedder_options") or {},
+        )
+
+
+def _embedders(key: str, name: str, options: Mapping[str, Any]) -> Iterator[Named]:
+    """The embedder and, of a joined one, its parts."""
+    yield Named(f"{key}.options", "embedder", name, options)
+    parts = options.get("parts")
+    for number, part in enumerate(parts if isinstance(parts, (list, tuple)) else ()):
+        yield from _inside(f"{key}.options.parts.{number}", "embedder", part)
+
+
+def _inside(key: str, kind: str, value: object) -> Iterator[Named]:
+    """The provider that the options of another one name, if they do."""
+    if isinstance(value, Mapping) and value.get("provider"):
+        yield Named(f"{key}.options", kind, str(value["provider"]), value.get("options") or {})

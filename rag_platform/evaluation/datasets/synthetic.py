@@ -1,0 +1,145 @@
+"""Questions that a language model writes for passages of a release, each with its evidence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from rag_platform.config import prompts
+from rag_platform.config.settings import Settings, fingerprint
+from rag_platform.errors import InputError, ProviderError
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
+from rag_platform.evaluation.judges.llm import OF_ONE_ANSWER
+from rag_platform.evaluation.labels import find_quote
+from rag_platform.evaluation.quotes import fold
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.ir import Chunk, Json
+from rag_platform.protocols import LLM
+from rag_platform.providers.model_replies import parse_object, quote_text
+from rag_platform.registry import build
+from rag_platform.releases.release_store import require_current
+from rag_platform.storage.store import Store
+from rag_platform.text.language import language
+from rag_platform.traits import Traits
+
+_MIN_CHARS = 40  # a passage with fewer says too little to ask about
+_TRIES = 3  # passages asked about for each question wanted, at most
+_SCHEMA: Json = {
+    "type": "object",
+    "properties": {"question": {"type": "string"}, "evidence": {"type": "string"}},
+    "required": ["question", "evidence"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class Synthetic:
+    """The dataset provider `synthetic`: its source is the folder of a release, `llm` is
+    {provider, options}. Equal seeds choose the same passages, spread over the documents.
+
+    A question counts only where its evidence stands in the passage word for word.
+    """
+
+    llm: Mapping[str, Any] = field(default_factory=lambda: {"provider": "none"})
+    size: int = 50
+    seed: int = 7
+
+    VERSION: ClassVar[str] = "1"
+    traits: ClassVar[Traits] = Traits(uses_llm=True)
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError(f"size must be at least 1, not {self.size}")
+
+    def load(self, source: Path) -> Dataset:
+        """At most `size` cases. Raises InputError `invalid_dataset` for a folder that is no
+        release, `no_questions` where no reply could be used, and what the model raises.
+        """
+        if not (source / CATALOG).is_file():
+            raise InputError(
+                f"{source} is no release: it holds no {CATALOG}", code="invalid_dataset"
+            )
+        prompt = prompts.load("evaluation/question", ("document", "section", "passage"))
+        model: LLM = build("llm", self.llm["provider"], self.llm.get("options"))
+        catalog = CatalogReader(source / CATALOG)
+        try:
+            cases: dict[str, EvalCase] = {}
+            passages = self._passages(catalog)
+            for chunk, document in passages[: self.size * _TRIES]:
+                if len(cases) == self.size:
+                    break
+                if (case := _ask(model, prompt, chunk, document)) is not None:
+                    cases[case.case_id] = case
+        finally:
+            catalog.close()
+        if not cases:
+            raise InputError(
+                f"none of the model's replies to {min(len(passages), self.size * _TRIES)} passages"
+                " held a question with evidence copied from the passage",
+                code="no_questions",
+            )
+        return Dataset(
+            dataset_id="synthetic",
+            version=self.VERSION,
+            cases=tuple(sorted(cases.values(), key=lambda case: case.case_id)),
+        )
+
+    def _passages(self, catalog: CatalogReader) -> list[tuple[Chunk, str]]:
+        """Chunks with the names of their documents: one of every document, then a second one."""
+        turns: list[tuple[int, bytes, Chunk, str]] = []
+        for version in catalog.versions().values():
+            chunks = [
+                chunk
+                for chunk in catalog.chunks_of_version(version.version_id)
+                if len(chunk.chunk_text) >= _MIN_CHARS
+            ]
+            for turn, chunk in enumerate(sorted(chunks, key=self._order)):
+                turns.append((turn, self._order(chunk), chunk, version.source_uri))
+        return [(chunk, document) for _, _, chunk, document in sorted(turns, key=lambda t: t[:2])]
+
+    def _order(self, chunk: Chunk) -> bytes:
+        return hashlib.sha256(f"{self.seed}:{chunk.chunk_id}".encode()).digest()
+
+
+def synthesize_cases(
+    settings: Settings, store: Store, namespace: str, *, size: int, seed: int
+) -> Dataset:
+    """Cases made of the published release: by the language model of `judge`, without one by its
+    canaries. Raises NotFoundError where nothing is published, and as `load` does.
+    """
+    release = store.release_dir(namespace, require_current(store, namespace))
+    made: Dataset
+    if settings.judge.provider == "none":
+        made = build("dataset", "canaries", {"documents": size, "per_document": 1}).load(release)
+    else:
+        options = {"llm": settings.judge.model_dump(), "size": size, "seed": seed}
+        made = build("dataset", "synthetic", options).load(release)
+    return made
+
+
+def _ask(model: LLM, prompt: prompts.Prompt, chunk: Chunk, document: str) -> EvalCase | None:
+    """The case of a passage; None where the reply holds no question that the passage answers."""
+    messages = prompt.messages(
+        document=document, section=chunk.section_path, passage=quote_text(chunk.chunk_text)
+    )
+    try:
+        reply = parse_object(model.generate(messages, mode="offline", json_schema=_SCHEMA).text)
+    except ProviderError as error:
+        if error.code not in OF_ONE_ANSWER:
+            raise
+        return None
+    question, evidence = (str(reply.get(key) or "").strip() for key in ("question", "evidence"))
+    expected = ExpectedText(text=evidence, file=document)
+    held = evidence and find_quote([(chunk, fold(chunk.chunk_text))], expected)
+    if not question or not held:
+        return None
+    return EvalCase(
+        case_id=f"synthetic_{fingerprint(document, question, length=12)}",
+        query=question,
+        tags=("synthetic", language(question)),
+        expected_text=(expected,),
+    )

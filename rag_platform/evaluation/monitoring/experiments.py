@@ -1,0 +1,107 @@
+"""What an experiment with a prompt came to: the questions of its two arms, read from the traces.
+
+A question belongs to the arm that its words were dealt to, also where the call of the model failed
+and the library answered without it. One that was asked several times counts once, by its means;
+answers that were remembered sent no prompt and do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from rag_platform.evaluation.metrics import Interval, bootstrap_difference
+from rag_platform.ir import Json
+from rag_platform.observability.trace_reader import read_questions
+
+ARMS = ("control", "treatment")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Questions and means by arm, and the difference of the treatment to the control by metric."""
+
+    experiment_id: str
+    questions: Mapping[str, int]
+    means: Mapping[str, Mapping[str, float]]  # metric to arm to mean
+    differences: Mapping[str, Interval]
+
+
+def judge_experiment(
+    logs_dir: Path, experiment_id: str, *, since: datetime, namespace: str | None = None
+) -> Verdict:
+    """The verdict over the questions since then, of one namespace or of all."""
+    found: dict[str, dict[str, list[dict[str, float]]]] = {arm: {} for arm in ARMS}
+    for record in read_questions(logs_dir, namespace, since=since):
+        attrs = record["attrs"]
+        for chosen in (attrs.get("experiments") or {}).values():
+            if chosen["experiment_id"] == experiment_id:
+                asked = found[chosen["arm"]].setdefault(str(attrs.get("query_hash")), [])
+                asked.append(_measure(record, attrs))
+    values = {arm: [_mean(times) for times in found[arm].values()] for arm in ARMS}
+    metrics = sorted({name for items in values.values() for item in items for name in item})
+    means: dict[str, dict[str, float]] = {}
+    differences: dict[str, Interval] = {}
+    for metric in metrics:
+        control, treatment = (
+            [item[metric] for item in values[arm] if metric in item] for arm in ARMS
+        )
+        if control and treatment:
+            means[metric] = {
+                "control": float(np.mean(control)),
+                "treatment": float(np.mean(treatment)),
+            }
+            differences[metric] = bootstrap_difference(control, treatment)
+    return Verdict(experiment_id, {arm: len(values[arm]) for arm in ARMS}, means, differences)
+
+
+def _measure(record: Json, attrs: Json) -> dict[str, float]:
+    flags = attrs.get("flags") or {}
+    aggregates = record.get("aggregates") or {}
+    counters = aggregates.get("counters") or {}
+    known = {
+        "answered": flags.get("answered"),
+        "confidence": attrs.get("confidence"),
+        "citations": counters.get("citations_count"),
+        "unsupported": len(flags.get("unsupported") or ()),
+        "fallback": flags.get("fallback_mode") == "structured_response",
+        "latency_ms": aggregates.get("latency_ms"),
+        "cost": (attrs.get("usage") or {}).get("cost"),
+    }
+    return {name: float(value) for name, value in known.items() if value is not None}
+
+
+def _mean(times: list[dict[str, float]]) -> dict[str, float]:
+    return {
+        name: float(np.mean([item[name] for item in times if name in item]))
+        for name in set().union(*times)
+    }
+
+
+def verdict_markdown(verdict: Verdict) -> str:
+    """A table of the arms; a star marks what differs by more than chance."""
+    counts = ", ".join(f"{verdict.questions[arm]} {arm}" for arm in ARMS)
+    head = f"{verdict.experiment_id}: different questions asked: {counts}"
+    if not verdict.differences:
+        return f"{head}; both arms need questions before anything can be said"
+    rows = [
+        f"| {metric} | {verdict.means[metric]['control']:.3f} |"
+        f" {verdict.means[metric]['treatment']:.3f} | {item.value:+.3f}"
+        f" [{item.low:+.3f}, {item.high:+.3f}]{' *' * (item.low * item.high > 0)} |"
+        for metric, item in verdict.differences.items()
+    ]
+    return "\n".join(
+        [
+            head,
+            "",
+            "| metric | control | treatment | difference, 95 % interval |",
+            "|---" * 4 + "|",
+            *rows,
+            "",
+            "\\* the interval leaves out 0.",
+        ]
+    )

@@ -1,0 +1,36 @@
+"""The parts of a question that asks for two things at once, by rules."""
+
+from __future__ import annotations
+
+import re
+
+from rag_platform.query.constants import MAX_PARTS, MAX_RULED_CHARS, MIN_PART_CHARS
+
+_QUESTION_WORDS = "which|what|where|how|when|who|why|whose"
+_ASKING = f"{_QUESTION_WORDS}|should|can|could|do|does|did|is|are|was|were|will|must"
+# behind a question mark, or before a clause that begins as a question does
+_BETWEEN = re.compile(
+    rf"(?<=[?？])\s*(?=\S)|[,;]\s*(?:and|but|or)\s+(?=(?:{_ASKING})\b)"
+    rf"|\s+and\s+(?=(?:{_QUESTION_WORDS})\b)",
+    re.IGNORECASE,
+)
+_ASKS = re.compile(
+    rf"\b(?:{_QUESTION_WORDS})\b|^(?:{_ASKING})\b|[.!:]\s+(?:{_ASKING})\b"
+    r"|什么|哪|怎|多少|几|吗|是否|能不能|要不要|为何|谁",
+    re.IGNORECASE,
+)
+
+
+def find_parts(question: str) -> tuple[str, ...]:
+    """The parts of a cleaned question where each asks by itself; none where it asks one thing.
+
+    >>> find_parts("How large may an upload be, and which error comes above that?")
+    ('How large may an upload be', 'which error comes above that?')
+    >>> find_parts("上传有大小限制吗？超过了会报什么错？")
+    ('上传有大小限制吗？', '超过了会报什么错？')
+    """
+    if len(question) > MAX_RULED_CHARS:
+        return ()
+    parts = [part.strip() for part in _BETWEEN.split(question) if part.strip()]
+    asking = all(len(part) >= MIN_PART_CHARS and _ASKS.search(part) for part in parts)
+    return tuple(parts) if asking and 1 < len(parts) <= MAX_PARTS else ()

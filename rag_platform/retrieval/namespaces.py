@@ -1,0 +1,51 @@
+"""Which namespaces a call means that names none: one rule for server and command line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rag_platform import access
+from rag_platform.errors import InputError
+from rag_platform.retrieval.library import Library
+
+
+def choose_namespaces(library: Library, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """The namespaces of a question: those named, else the configured default, else every published
+    one.
+
+    The default counts as configured where settings.yaml or RAG_NAMESPACE names it. Before the first
+    release it is the answer in any case.
+    """
+    if names:
+        return tuple(dict.fromkeys(names))
+    settings, caller = library.settings, access.current()
+    default = caller.default_namespace(settings.default_namespace)
+    if "default_namespace" in settings.model_fields_set and default == settings.default_namespace:
+        return (default,)
+    return tuple(library.namespaces()) or (default,)
+
+
+def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
+    """The namespace of a call that reads one: as `choose_namespaces`, of several published ones the
+    default.
+
+    Raises InputError `too_many_collections` where several are named, `which_collection` where
+    several are published and none is the default.
+    """
+    chosen = choose_namespaces(library, names)
+    if len(chosen) == 1:
+        return chosen[0]
+    listed = ", ".join(chosen)
+    if names:
+        raise InputError(
+            f"{len(chosen)} collections were named ({listed}); a call reads one: ask one after the"
+            " other",
+            code="too_many_collections",
+        )
+    if library.settings.default_namespace in chosen:
+        return library.settings.default_namespace
+    raise InputError(
+        f"{len(chosen)} collections are published ({listed}) and none was named: name one",
+        code="which_collection",
+        collections=list(chosen),
+    )

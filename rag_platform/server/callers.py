@@ -1,0 +1,89 @@
+"""For whom a message of the protocol is handled: the caller of its token, and the client that sent
+it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import orjson
+from mcp.server.apps import EXTENSION_ID
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
+from mcp_types import CallToolResult, TextContent
+from mcp_types.version import is_version_at_least
+
+from rag_platform import access
+from rag_platform.api.envelopes import failure
+from rag_platform.errors import RagError
+from rag_platform.observability import tracing
+from rag_platform.server.http_guards import note
+from rag_platform.text.encoding import encodable_json
+
+_STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
+_MAX_NAME = 80
+
+
+async def act_for_caller(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> HandlerResult:
+    """Handle a message for the caller whose token it carries; traces name the client."""
+    scope = ctx.request.scope if ctx.request is not None else {}
+    caller = scope.get("caller", access.OWNER)
+    params = readable(ctx.params or {})
+    called = ctx.method == "tools/call"
+    tool = str(params.get("name", ""))[:_MAX_NAME] if called else ""
+    who = ctx.session.client_params
+    client = tracing.Client(
+        door="stdio" if ctx.request is None else "http",
+        name=who.client_info.name[:_MAX_NAME] if who else "",
+        version=who.client_info.version[:_MAX_NAME] if who else "",
+        client_level=client_level(ctx),
+        tool=tool,
+        token_id=caller.token_id,
+    )
+    arguments = params.get("arguments") if called else None
+    note(scope, mcp_method=ctx.method, tool=tool, client=client.name, arguments=arguments)
+    with access.acting_for(caller), tracing.for_client(client):
+        return await call_next(replace(ctx, params=params) if ctx.params else ctx)
+
+
+def readable(params: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The parameters without halves of surrogate pairs, which HTTP lets through in JSON."""
+    try:
+        orjson.dumps(params)
+    except TypeError:  # or a number above 64 bits, which stays
+        with suppress(ValueError, RecursionError):
+            changed: Mapping[str, Any] = encodable_json(params)
+            return changed
+    return params
+
+
+def client_level(context: ServerRequestContext[Any, Any]) -> str:
+    """L0 for protocols without structured content, L2 for a client that reads resources or shows
+    them as apps, else L1.
+    """
+    if not is_version_at_least(context.protocol_version, _STRUCTURED_SINCE):
+        return "L0"
+    declared = context.session.client_capabilities
+    shows = declared is not None and EXTENSION_ID in (declared.extensions or {})
+    return "L2" if shows or context.method.startswith("resources/") else "L1"
+
+
+def refuse_scope(name: str, scope: str) -> CallToolResult | None:
+    """The result of a tool that the caller's token does not allow; None where it does."""
+    held = access.current().scope
+    if access.current().may(scope):
+        return None
+    error = RagError(
+        f"{name} needs a token with the scope {scope}, this one has {held}: ask the user for"
+        f" another (`rag token create NAME --scope {scope}`)",
+        code="insufficient_scope",
+        scope=scope,
+    )
+    answered = failure(error)
+    text = json.dumps(answered, ensure_ascii=False)
+    return CallToolResult(
+        content=[TextContent(type="text", text=text)], structured_content=answered, is_error=True
+    )

@@ -1,0 +1,310 @@
+"""What stands before every request over HTTP: the access log, Host and Origin, the body's encoding
+and pace, tokens and rates.
+
+Each guard is an ASGI application around the next one. What is refused is answered with a JSON body
+`{error, error_description}` that says what was wrong and what to do.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import anyio
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+from mcp.server.auth.provider import AccessToken
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rag_platform.access import Caller
+from rag_platform.config.http import HttpSettings
+from rag_platform.observability import logs, tracing
+
+HEALTH_PATH = "/health"
+METADATA_PREFIX = "/.well-known/"
+_NOTE = "rag_platform.access_note"  # key of the scope: what inner parts add to the line of the log
+_MAX_RATES = 10_000
+
+# Raises InvalidToken; None where no token was sent and none is needed.
+Verify = Callable[[str | None], Awaitable[Caller | None]]
+
+
+class InvalidToken(Exception):
+    """A token is missing, unknown or expired; the message says which."""
+
+
+def refusal(status: int, error: str, description: str, **headers: str) -> JSONResponse:
+    """The answer to a request that goes no further."""
+    body = {"error": error, "error_description": description}
+    return JSONResponse(
+        body, status, {key.replace("_", "-"): text for key, text in headers.items()}
+    )
+
+
+def is_loopback(host: str) -> bool:
+    """True for a name or address that only this machine can reach."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def note(scope: Mapping[str, Any], **fields: Any) -> None:
+    """Add to the line that the access log writes of a request."""
+    held = scope.get(_NOTE)
+    if held is not None:
+        held.update({key: value for key, value in fields.items() if value not in ("", None)})
+
+
+class AccessLog:
+    """One line of the structured log for each request, once it is answered: no query strings, and
+    of tools their names alone unless the settings say more.
+    """
+
+    def __init__(self, app: ASGIApp, logs_dir: Path, *, log_arguments: bool) -> None:
+        self._app = app
+        self._logs_dir = logs_dir
+        self._log_arguments = log_arguments
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and log."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        began = time.perf_counter()
+        noted: dict[str, Any] = {}
+        scope[_NOTE] = noted
+        status, size = 0, 0
+
+        async def watch(message: Message) -> None:
+            nonlocal status, size
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            size += len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await self._app(scope, receive, watch)
+        finally:
+            if not self._log_arguments:
+                noted.pop("arguments", None)
+            client = scope.get("client")
+            line = {
+                "schema_version": logs.LOG_SCHEMA_VERSION,
+                "line": "access",
+                "ts": tracing.now(),
+                "address": client[0] if client else "",
+                "method": scope["method"],
+                "path": scope["path"][:200],
+                "status": status,
+                "bytes": size,
+                "duration_ms": round((time.perf_counter() - began) * 1000, 1),
+                **noted,
+            }
+            logs.append(self._logs_dir, line)
+
+
+class KnownHosts:
+    """Refuses what a page of another site makes a browser send (DNS rebinding): a foreign Host or
+    Origin. The health check is open, because load balancers ask by address.
+    """
+
+    def __init__(self, app: ASGIApp, settings: HttpSettings, host: str) -> None:
+        self._app = app
+        public = urlsplit(settings.public_url)
+        names = {*settings.allowed_hosts, public.netloc, *([host] if not _is_any(host) else [])}
+        self._hosts = {name.lower() for name in names if name}
+        self._origins = {
+            origin.lower().rstrip("/")
+            for origin in (*settings.allowed_origins, settings.public_url)
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on with a known Host and Origin."""
+        if scope["type"] == "http" and scope["path"] != HEALTH_PATH:
+            headers = Headers(scope=scope)
+            if not self._knows_host(host := headers.get("host", "")):
+                answer = refusal(
+                    421,
+                    "unknown_host",
+                    f"this server does not answer for the host {host[:100]!r}; name it in"
+                    " server.http.allowed_hosts",
+                )
+                await answer(scope, receive, send)
+                return
+            if not self._knows_origin(origin := headers.get("origin", "")):
+                answer = refusal(
+                    403,
+                    "unknown_origin",
+                    f"pages of {origin[:100]!r} may not use this server; name it in"
+                    " server.http.allowed_origins",
+                )
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+    def _knows_host(self, host: str) -> bool:
+        host = host.lower()
+        name = _without_port(host)
+        return host in self._hosts or name in self._hosts or is_loopback(name)
+
+    def _knows_origin(self, origin: str) -> bool:
+        if not origin or origin.lower() in self._origins:
+            return True
+        parts = urlsplit(origin)
+        return parts.scheme in ("http", "https") and is_loopback(_without_port(parts.netloc))
+
+
+def _without_port(host: str) -> str:
+    """The host of `host:port`; an IPv6 address without its brackets."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return False
+
+
+class _TooSlow(Exception):
+    """The body did not arrive in time."""
+
+
+class PlainBody:
+    """Refuses compressed bodies, which may unpack to any size, and those that come too slowly."""
+
+    def __init__(self, app: ASGIApp, seconds: float) -> None:
+        self._app = app
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on with a body that comes as it is, in time."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        encoding = Headers(scope=scope).get("content-encoding", "identity")
+        if encoding.lower() not in ("", "identity"):
+            answer = refusal(
+                415,
+                "compressed_body",
+                f"bodies are not unpacked here; send it without Content-Encoding {encoding[:40]!r}",
+                Accept_Encoding="identity",
+            )
+            await answer(scope, receive, send)
+            return
+        until = anyio.current_time() + self._seconds
+        complete = started = False
+
+        async def timed() -> Message:
+            nonlocal complete
+            if complete:  # what comes now is the end of the connection, whenever it comes
+                return await receive()
+            with anyio.move_on_at(until):
+                message = await receive()
+                complete = not message.get("more_body", False)
+                return message
+            raise _TooSlow
+
+        async def watch(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, timed, watch)
+        except _TooSlow:
+            if not started:
+                answer = refusal(
+                    408,
+                    "slow_body",
+                    f"the body did not arrive within {self._seconds:g} s",
+                    Connection="close",
+                )
+                await answer(scope, receive, send)
+
+
+class Rate:
+    """How many requests a minute each key may make: as many at once, then evenly."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._most = float(per_minute)
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait_seconds(self, key: str) -> float:
+        """0 where the request may be made, and is counted; else in how many seconds it may."""
+        now = time.monotonic()
+        left, at = self._left.pop(key, (self._most, now))
+        left = min(self._most, left + (now - at) * self._most / 60)
+        allowed = left >= 1
+        self._left[key] = (left - allowed, now)
+        if len(self._left) > _MAX_RATES:
+            self._left.popitem(last=False)
+        return 0.0 if allowed else (1 - left) * 60 / self._most
+
+
+class RequireToken:
+    """Refuses requests without a valid token where one is needed, and those of a token that come
+    too fast. The SDK ties sessions to the user that is set here.
+    """
+
+    def __init__(
+        self, app: ASGIApp, verify: Verify, settings: HttpSettings, metadata_url: str = ""
+    ) -> None:
+        self._app = app
+        self._verify = verify
+        self._rates = Rate(settings.requests_per_minute)
+        self._refusals = Rate(settings.refusals_per_minute)
+        self._challenge = f', resource_metadata="{metadata_url}"' if metadata_url else ""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on as the caller whose token it is."""
+        path = scope.get("path", "")
+        if scope["type"] != "http" or path == HEALTH_PATH or path.startswith(METADATA_PREFIX):
+            await self._app(scope, receive, send)
+            return
+        kind, _, sent = Headers(scope=scope).get("authorization", "").partition(" ")
+        secret = sent.strip() if kind.lower() == "bearer" else None
+        try:
+            caller = await self._verify(secret)
+        except InvalidToken as error:
+            answer = self._refuse(scope, str(error), sent=bool(secret))
+            await answer(scope, receive, send)
+            return
+        if caller is not None:
+            if wait := self._rates.wait_seconds(caller.token_id):
+                await _too_many(wait)(scope, receive, send)
+                return
+            token = AccessToken(token="", client_id=caller.token_id, scopes=[caller.scope])
+            scope["user"] = AuthenticatedUser(token)
+            scope["caller"] = caller
+            note(scope, token_id=caller.token_id)
+        await self._app(scope, receive, send)
+
+    def _refuse(self, scope: Scope, why: str, *, sent: bool) -> JSONResponse:
+        client = scope.get("client")
+        if wait := self._refusals.wait_seconds(client[0] if client else ""):
+            return _too_many(wait)
+        error = 'error="invalid_token", ' if sent else ""
+        challenge = f'Bearer {error}error_description="{why}"{self._challenge}'
+        return refusal(401, "invalid_token", why, WWW_Authenticate=challenge)
+
+
+def _too_many(wait: float) -> JSONResponse:
+    seconds = max(1, round(wait + 0.5))
+    return refusal(
+        429,
+        "too_many_requests",
+        f"too many requests; the next one is taken in {seconds} s",
+        Retry_After=str(seconds),
+    )

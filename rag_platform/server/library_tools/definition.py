@@ -1,0 +1,295 @@
+"""What a tool is: its name, arguments and description in the public contract, the scope that its
+callers need, and the function that it calls.
+
+A call checks its arguments, runs the function in a worker thread, and returns an envelope: as text
+what a model or a person reads, as structure the same in fields. Descriptions are prompts:
+assistants decide by them, so they say when to use a tool and what it returns.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
+
+import anyio.to_thread
+from mcp_types import CallToolResult, ContentBlock, TextContent, ToolAnnotations
+from mcp_types import Tool as Definition
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import SkipJsonSchema
+
+from rag_platform.api.envelopes import envelope, failure, without_paths
+from rag_platform.config.settings import ServerSettings, Settings
+from rag_platform.errors import InputError, RagError
+from rag_platform.ir import Json
+from rag_platform.observability import tracing
+from rag_platform.processes import limits
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespace
+from rag_platform.server.worker_pool import SharedQuestions
+
+Absent = SkipJsonSchema[None]
+Scope = Literal["read", "write", "admin"]
+OnProgress = Callable[[float, float, str], None]  # done, total, message
+# several texts, of which a client may send a single one as it is
+Texts = Annotated[
+    list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
+Collections = Annotated[Texts | Absent, Field(description="Libraries; default: the user's.")]
+Collection = Annotated[str | Absent, Field(description="The library.")]
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool; one that does not exist is an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _parse_json_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Some clients send objects, lists and null as JSON texts."""
+        parsed = dict(given)
+        for name, value in given.items():
+            field = cls.model_fields.get(name)
+            if isinstance(value, str) and field is not None and field.annotation is not str:
+                with suppress(ValueError, RecursionError):
+                    made = json.loads(value)
+                    if made is None or isinstance(made, (dict, list)):
+                        parsed[name] = made
+        return parsed
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a tool works with: the library, who answers its questions, and whom progress is told."""
+
+    library: Library
+    questions: SharedQuestions
+    on_progress: OnProgress | None = None
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the library."""
+        return self.library.settings
+
+    def namespace(self, name: str | None) -> str:
+        """The one namespace that the call reads. Raises InputError where that is not clear."""
+        return choose_namespace(self.library, [name] if name else [])
+
+
+class Answer(NamedTuple):
+    """What a tool found: data with `markdown`, and what stands beside that text."""
+
+    data: Any
+    trace_id: str = ""  # of the work, where that has a trace of its own
+    warnings: Sequence[str] = ()
+    structure: Any = None  # the data of the structured content, where it is not `data`
+    blocks: Sequence[ContentBlock] = ()  # content behind the text: links and images
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryTool:
+    """A tool that answers every call with an envelope, failed ones too."""
+
+    definition: Definition  # as clients see it
+    arguments: type[Arguments]
+    function: Callable[[Call, Any], Answer]
+    service: Call
+    scope: Scope
+    own_trace: bool = False  # the function opens its own trace and returns its id
+
+    async def run(
+        self,
+        arguments: dict[str, Any],
+        request_id: str | None,
+        on_progress: OnProgress | None = None,
+    ) -> CallToolResult:
+        """The result of a call as the protocol has it; the event loop stays free, and a cancelled
+        call is no longer waited for.
+        """
+        with limits.cancellable():
+            return await anyio.to_thread.run_sync(
+                partial(self.call, arguments, request_id, on_progress), abandon_on_cancel=True
+            )
+
+    def call(
+        self,
+        arguments: dict[str, Any],
+        request_id: str | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> CallToolResult:
+        """The result of one call; never raises."""
+        try:
+            checked = self._check(arguments)
+            with tracing.for_request(request_id):
+                found = self._run(checked, request_id, on_progress)
+            return _result(found)
+        except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)
+            trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
+            trace_id = trace_id or self._trace_failure(error, request_id)
+            answered = _address_assistant(failure(error, trace_id))
+            text = json.dumps(answered, ensure_ascii=False)
+            return CallToolResult(
+                content=[TextContent(type="text", text=text)],
+                structured_content=answered,
+                is_error=True,
+            )
+
+    def _check(self, arguments: dict[str, Any]) -> Arguments:
+        """The arguments as the function takes them. Raises InputError naming the argument, the rule
+        and the value.
+        """
+        try:
+            return self.arguments.model_validate(arguments)
+        except ValidationError as error:
+            message = _describe(error, self.definition.input_schema)
+            raise InputError(message, code="invalid_arguments") from error
+
+    def _run(
+        self, checked: Arguments, request_id: str | None, on_progress: OnProgress | None
+    ) -> Answer:
+        """The function's answer, traced."""
+        call = replace(self.service, on_progress=on_progress)
+        if self.own_trace:
+            return self.function(call, checked)
+        logs_dir = self.service.library.store.logs_dir
+        with (
+            tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace,
+            tracing.span(f"tool.{self.definition.name}"),
+        ):
+            return self.function(call, checked)._replace(trace_id=trace.trace_id)
+
+    def _trace_failure(self, error: Exception, request_id: str | None) -> str:
+        """The id of a trace that has nothing but the failure, of a call that failed outside one."""
+        logs_dir = self.service.library.store.logs_dir
+        with tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace:
+            with tracing.span(f"tool.{self.definition.name}") as span:
+                span.fail(error)
+            return trace.trace_id
+
+
+def _address_assistant(answered: Json) -> Json:
+    """The envelope, whose error says who can run the commands that it names: an assistant has no
+    shell.
+    """
+    if (error := answered["error"]) and "`rag " in error["message"]:
+        error["message"] += "; `rag` is run in a terminal: ask the user to"
+    return answered
+
+
+def _result(found: Answer) -> CallToolResult:
+    """Text, then links and images; as structure the envelope without that text."""
+    structure = found.data if found.structure is None else found.structure
+    fields = {key: value for key, value in structure.items() if key != "markdown"}
+    warnings = [str(item) for item in without_paths(list(found.warnings))]
+    answered = _address_assistant(envelope(fields, found.trace_id, warnings))
+    text = str(found.data["markdown"])
+    text += "".join(f"\n\nNote: {item}" for item in warnings if item not in text)
+    if answered["error"] is not None and answered["error"]["message"] not in text:
+        text += f"\n\n{answered['error']['message']}"
+    return CallToolResult(
+        content=[TextContent(type="text", text=text), *found.blocks],
+        structured_content=answered,
+        is_error=not answered["ok"],
+    )
+
+
+# as the command line has it, and as models guess
+_NAMESPACES = ("namespace", "namespaces", "collection")
+
+
+def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
+    """Every wrong argument with its rule; an unknown one with the known ones."""
+    known = schema["properties"]
+    problems: list[str] = []
+    for item in error.errors():
+        name = str(item["loc"][0])  # what follows names branches of the type, not of the argument
+        if item["type"] == "extra_forbidden":
+            hint = ""
+            if name in _NAMESPACES and "collections" in known:
+                hint = "; namespaces are named in collections"
+            problems.append(f"unknown argument {name!r}; known: {', '.join(known)}{hint}")
+        elif item["type"] == "missing":
+            problems.append(f"argument {name!r} is missing")
+        elif item["type"] != "none_required":  # leaving an optional argument out is no advice
+            rule = f"{item['msg'][:1].lower()}{item['msg'][1:]}"
+            problems.append(f"argument {name!r}: {rule} (given: {str(item['input'])[:80]!r})")
+    return "; ".join(dict.fromkeys(problems))
+
+
+def tidy(schema: Any) -> Any:
+    """The schema without generated titles, null defaults and the line breaks of docstrings, which
+    only cost a client's context.
+    """
+    if isinstance(schema, str):
+        return re.sub(r"(?<!\n)\n(?!\n)", " ", schema)
+    if isinstance(schema, list):
+        return [tidy(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    return {
+        key: tidy(value)
+        for key, value in schema.items()
+        if not (key == "title" and isinstance(value, str))
+        and not (key == "default" and value is None)
+    }
+
+
+def tool_name(settings: ServerSettings, name: str) -> str:
+    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
+    return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as its module defines it, before it has a library to work on."""
+
+    name: str
+    title: str
+    description: str
+    arguments: type[Arguments]
+    function: Callable[[Call, Any], Answer]
+    scope: Scope = "read"
+    # what `rag serve --allow` must name for the tool to be there; empty: it is always there
+    allowed_by: str = ""
+    own_trace: bool = False
+    destructive: bool = False
+    idempotent: bool = True
+    open_world: bool = False
+
+    def bind(self, service: Call, settings: ServerSettings) -> LibraryTool:
+        """The tool over a library."""
+        parameters = tidy(self.arguments.model_json_schema())
+        parameters.pop("description")
+        definition = Definition(
+            name=tool_name(settings, self.name),
+            title=self.title,
+            description=self.description,
+            input_schema=parameters,
+            annotations=self.annotations(),
+        )
+        return LibraryTool(
+            definition, self.arguments, self.function, service, self.scope, self.own_trace
+        )
+
+    def annotations(self) -> ToolAnnotations:
+        """What clients are told of the effects; a tool that reads has none."""
+        if self.scope == "read":
+            return ToolAnnotations(read_only_hint=True, open_world_hint=False)
+        return ToolAnnotations(
+            read_only_hint=False,
+            destructive_hint=self.destructive,
+            idempotent_hint=self.idempotent,
+            open_world_hint=self.open_world,
+        )

@@ -1,0 +1,109 @@
+"""The tools that check: an answer against its sources, and what a library is expected to answer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from rag_platform.api.proofs import verify_answer
+from rag_platform.contract.schema import ExpectationsData
+from rag_platform.errors import InputError
+from rag_platform.server.library_tools.definition import (
+    Absent,
+    Answer,
+    Arguments,
+    Call,
+    Collection,
+    Collections,
+    Texts,
+    ToolSpec,
+)
+
+VERIFY = """Check citations, or your own answer before you give it: each source is proved by the \
+bytes of its file, each sentence is proven, changed since or unsupported, with the reason."""
+
+EXPECT = """Pin what a question must find, or its refusal, for every release. Only if the user \
+asks."""
+
+
+class VerifyArguments(Arguments):
+    """The arguments of verify."""
+
+    answer: Annotated[
+        str,
+        Field(description="With its [n] marks; without sources each sentence is searched."),
+    ] = ""
+    sources: Annotated[
+        Texts | Absent, Field(description="chunk:// links or ids in the order of [1], [2]...")
+    ] = None
+    collections: Collections = None
+
+
+class ExpectArguments(Arguments):
+    """The arguments of expect."""
+
+    action: Annotated[Literal["add", "list", "remove"], Field(description="What to do.")] = "list"
+    question: Annotated[str, Field(description="To add.")] = ""
+    file: Annotated[str, Field(description="End of the path to be found.")] = ""
+    section: Annotated[str, Field(description="The heading above `text`.")] = ""
+    text: Annotated[str, Field(description="Words a hit must hold.")] = ""
+    refuse: Annotated[bool, Field(description="The library must not know.")] = False
+    case_id: Annotated[str, Field(description="To remove.")] = ""
+    collection: Collection = None
+
+
+def verify(call: Call, arguments: VerifyArguments) -> Answer:
+    """The proof of an answer and its sources."""
+    return Answer(
+        verify_answer(
+            call.library, arguments.answer, arguments.sources or (), arguments.collections or ()
+        )
+    )
+
+
+def expect(call: Call, arguments: ExpectArguments) -> Answer:
+    """What is expected of a library, after the change that was asked for."""
+    from rag_platform.evaluation import expectations
+    from rag_platform.evaluation.cases import case_data
+
+    store, namespace = call.library.store, call.namespace(arguments.collection)
+    call.library.require_visible(namespace)
+    done = ""
+    if arguments.action == "add":
+        if not arguments.question.strip():
+            raise InputError("to add an expectation give its question", code="usage")
+        case = expectations.expectation(
+            arguments.question,
+            file=arguments.file,
+            section=arguments.section,
+            text=arguments.text,
+            refuse=arguments.refuse,
+        )
+        new = expectations.add_expectation(store, namespace, case)
+        done = f"{case.case_id} {'is pinned' if new else 'was pinned already'}."
+    elif arguments.action == "remove":
+        case = expectations.remove_expectation(store, namespace, arguments.case_id)
+        done = f"{case.case_id} is no longer expected."
+    cases = expectations.read_expectations(store, namespace).cases
+    lines = [done, *(f"- `{case.case_id}` {case.query}" for case in cases)]
+    data: ExpectationsData = {
+        "markdown": "\n".join(filter(None, lines)) or f"Nothing is expected of {namespace} yet.",
+        "namespace": namespace,
+        "expectations": [case_data(case) for case in cases],
+    }
+    return Answer(data)
+
+
+TOOLS = (
+    ToolSpec("verify", "Check an answer", VERIFY, VerifyArguments, verify),
+    ToolSpec(
+        "expect",
+        "Expect an answer",
+        EXPECT,
+        ExpectArguments,
+        expect,
+        scope="write",
+        allowed_by="expect",
+    ),
+)

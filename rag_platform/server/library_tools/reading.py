@@ -1,0 +1,273 @@
+"""The tools that read: documents, passages, pictures, summaries, lists."""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import Annotated, Any, Literal
+
+from mcp_types import ImageContent
+from pydantic import Field
+
+from rag_platform.api import documents, passages, summaries
+from rag_platform.api.status import list_collections as collect_collections
+from rag_platform.api.status import status as collect_status
+from rag_platform.errors import InputError
+from rag_platform.server.library_tools.definition import (
+    Absent,
+    Answer,
+    Arguments,
+    Call,
+    Collection,
+    Collections,
+    Texts,
+    ToolSpec,
+)
+
+GET_DOCUMENT = """Read a document by its doc_id. format: outline (headings, good first for long \
+ones), sections, chunks (citable, with ids and places), md (whole text). Long texts come in parts: \
+pass next_cursor back as cursor."""
+
+GET_CHUNK = """Read a passage by its chunk:// link or id, with passages before and after it: for \
+the context of a citation."""
+
+SUMMARIZE_DOCUMENT = """Summarize a whole document by its doc_id, naming the sections drawn from. \
+For a question about it: query with a filter on doc_id."""
+
+LIST_DOCUMENTS = """List documents by tag, category or source, without searching: what there is, \
+or to find a doc_id. Pass next_cursor back as cursor."""
+
+LIST_COLLECTIONS = """List the libraries (collections) with size, languages and date."""
+
+QUERY_ASSETS = """See pictures by the asset:// URIs of results and \
+documents. Gone or too large: listed as missing."""
+
+STATUS = """Show each library's release, date, models, running and failed jobs, documents that \
+failed, and what is wrong: when a query finds nothing."""
+
+DocId = Annotated[str, Field(description="As results and lists give it.")]
+Style = Literal["short", "bullet", "detailed"]
+
+
+class GetDocumentArguments(Arguments):
+    """The arguments of get_document."""
+
+    doc_id: DocId
+    version_id: Annotated[str | Absent, Field(description="An older version.")] = None
+    format: Annotated[
+        Literal["md", "sections", "chunks", "outline"] | Absent,
+        Field(description="Default md."),
+    ] = None
+    pages: Annotated[str | Absent, Field(description='Chunks of these pages: "3-5".')] = None
+    lines: Annotated[str | Absent, Field(description='Chunks of these lines: "10-40".')] = None
+    max_chars: Annotated[Annotated[int, Field(ge=1)] | Absent, Field(description="At most.")] = None
+    cursor: Annotated[str | Absent, Field(description="next_cursor.")] = None
+    include_summary: Annotated[bool, Field(description="A summary too.")] = False
+    summary_style: Annotated[Style, Field(description="Of that summary.")] = "short"
+    collections: Collections = None
+
+
+class GetChunkArguments(Arguments):
+    """The arguments of get_chunk."""
+
+    chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
+    before: Annotated[int, Field(ge=0, le=passages.MAX_NEIGHBOURS, description="Before it.")] = 1
+    after: Annotated[int, Field(ge=0, le=passages.MAX_NEIGHBOURS, description="After it.")] = 1
+    collections: Collections = None
+
+
+class SummarizeDocumentArguments(Arguments):
+    """The arguments of summarize_document."""
+
+    doc_id: DocId
+    version_id: Annotated[str | Absent, Field(description="An older version.")] = None
+    style: Annotated[
+        Style, Field(description="short: 1-3 sentences; bullet: points; detailed: by section.")
+    ] = "short"
+    collections: Collections = None
+
+
+class ListDocumentsArguments(Arguments):
+    """The arguments of list_documents."""
+
+    group_by: Annotated[
+        Literal["tags", "categories", "source"] | None, Field(description="null: a plain list.")
+    ] = "tags"
+    filter: Annotated[
+        dict[str, str | list[str]] | Absent,
+        Field(
+            description=(
+                "Any of: tags, categories, source, status (active, pending, failed, retired,"
+                ' deleted). Example: {"tags": ["guide", "api"]}'
+            )
+        ),
+    ] = None
+    limit: Annotated[int, Field(ge=1, le=documents.MAX_LIMIT, description="Rows a page.")] = 50
+    cursor: Annotated[str | Absent, Field(description="next_cursor.")] = None
+    include_deleted: Annotated[bool, Field(description="Retired and deleted ones too.")] = False
+    collection: Collection = None
+
+
+class QueryAssetsArguments(Arguments):
+    """The arguments of query_assets."""
+
+    asset_ids: Annotated[
+        Texts,
+        Field(
+            min_length=1, max_length=passages.MAX_ASSETS, description="asset:// URIs or their ids."
+        ),
+    ]
+    variant: Annotated[passages.Variant, Field(description="thumb: small; raw: full size.")] = (
+        "thumb"
+    )
+    max_bytes: Annotated[
+        int, Field(ge=1, le=20_000_000, description="Of all pictures together.")
+    ] = 1_000_000
+    collections: Collections = None
+
+
+class NoArguments(Arguments):
+    """The arguments of a tool without any."""
+
+
+def get_document(call: Call, arguments: GetDocumentArguments) -> Answer:
+    """A part of a document, with its summary if asked for."""
+    namespace = _holding(call, arguments.doc_id, arguments.collections)
+    ranges = {name: _bounds(name, getattr(arguments, name)) for name in ("pages", "lines")}
+    data = documents.get_document(
+        call.library,
+        namespace,
+        arguments.doc_id,
+        version_id=arguments.version_id,
+        format=arguments.format or ("chunks" if any(ranges.values()) else "md"),
+        max_chars=arguments.max_chars,
+        max_tokens=call.settings.server.result_tokens,
+        selection=documents.Selection(arguments.cursor, **ranges),
+    )
+    warnings = data.pop("warnings", [])
+    structure: dict[str, Any] = {**data}
+    if cursor := data.get("next_cursor"):
+        warnings = [*warnings, f"next_cursor `{cursor}`"]
+    if arguments.include_summary:
+        summary = summaries.summarize_document(
+            call.library,
+            namespace,
+            arguments.doc_id,
+            version_id=arguments.version_id,
+            style=arguments.summary_style,
+        )
+        structure["summary"] = summary["markdown"]
+        warnings += summary.get("warnings", [])
+        data["markdown"] = f"**Summary**\n\n{summary['markdown']}\n\n---\n\n{data['markdown']}"
+    return Answer(data, "", warnings, structure)
+
+
+def _bounds(name: str, text: str | None) -> tuple[int, int] | None:
+    """The numbers of `3` or `3-5`. Raises InputError `bad_range`."""
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d{1,7})\s*(?:-\s*(\d{1,7})\s*)?", text)
+    if found is None:
+        raise InputError(
+            f'{name} {text[:40]!r} is no range: give a number or two, as in "3-5"', code="bad_range"
+        )
+    return int(found[1]), int(found[2] or found[1])
+
+
+def _holding(call: Call, doc_id: str, names: list[str] | None) -> str:
+    """The namespace that has a document: doc_ids are unique over all; where none has it, the one
+    that a call without a name means says so.
+    """
+    found = passages.holding_namespace(call.library, doc_id, names or ())
+    return found or (names[0] if names else call.library.namespaces() or [call.namespace(None)])[0]
+
+
+def get_chunk(call: Call, arguments: GetChunkArguments) -> Answer:
+    """A passage with its neighbours."""
+    return Answer(
+        passages.get_chunk(
+            call.library,
+            arguments.chunk_id.removeprefix("chunk://"),
+            before=arguments.before,
+            after=arguments.after,
+            names=arguments.collections or (),
+        )
+    )
+
+
+def summarize_document(call: Call, arguments: SummarizeDocumentArguments) -> Answer:
+    """The summary of one document."""
+    data = summaries.summarize_document(
+        call.library,
+        _holding(call, arguments.doc_id, arguments.collections),
+        arguments.doc_id,
+        version_id=arguments.version_id,
+        style=arguments.style,
+    )
+    warnings = data.pop("warnings", [])
+    return Answer(data, "", warnings, {**data, "summary": data["markdown"]})
+
+
+def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
+    """One page of documents."""
+    return Answer(
+        documents.list_documents(
+            call.library,
+            call.namespace(arguments.collection),
+            group_by=arguments.group_by,
+            filter=arguments.filter,
+            limit=arguments.limit,
+            cursor=arguments.cursor,
+            include_deleted=arguments.include_deleted,
+            max_tokens=call.settings.server.result_tokens,
+        )
+    )
+
+
+def list_collections(call: Call, arguments: NoArguments) -> Answer:
+    """The published libraries."""
+    return Answer(collect_collections(call.library))
+
+
+def query_assets(call: Call, arguments: QueryAssetsArguments) -> Answer:
+    """Pictures as image content behind the text that lists them."""
+    data, pictures = passages.query_assets(
+        call.library,
+        arguments.asset_ids,
+        variant=arguments.variant,
+        max_bytes=arguments.max_bytes,
+        names=arguments.collections or (),
+    )
+    blocks = [
+        ImageContent(
+            type="image",
+            data=base64.b64encode(picture.path.read_bytes()).decode(),
+            mime_type=picture.mime,
+        )
+        for picture in pictures
+    ]
+    return Answer(data, blocks=blocks)
+
+
+def status(call: Call, arguments: NoArguments) -> Answer:
+    """The state of every library."""
+    return Answer(collect_status(call.library, call.questions.cache_figures()))
+
+
+TOOLS = (
+    ToolSpec("get_document", "Read a document", GET_DOCUMENT, GetDocumentArguments, get_document),
+    ToolSpec("get_chunk", "Read a passage", GET_CHUNK, GetChunkArguments, get_chunk),
+    ToolSpec(
+        "summarize_document",
+        "Summarize a document",
+        SUMMARIZE_DOCUMENT,
+        SummarizeDocumentArguments,
+        summarize_document,
+    ),
+    ToolSpec(
+        "list_documents", "List documents", LIST_DOCUMENTS, ListDocumentsArguments, list_documents
+    ),
+    ToolSpec("list_collections", "List libraries", LIST_COLLECTIONS, NoArguments, list_collections),
+    ToolSpec("query_assets", "See pictures", QUERY_ASSETS, QueryAssetsArguments, query_assets),
+    ToolSpec("status", "Library status", STATUS, NoArguments, status),
+)

@@ -1,0 +1,184 @@
+"""The tools that change the library: each starts a job in a child process, or ends one."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from rag_platform import access
+from rag_platform.api import writing
+from rag_platform.contract.schema import JobData, JobsData
+from rag_platform.errors import unknown_job
+from rag_platform.intake.receiving import ReceiveOptions
+from rag_platform.server.library_tools.definition import (
+    Absent,
+    Answer,
+    Arguments,
+    Call,
+    Collection,
+    Texts,
+    ToolSpec,
+)
+
+INGEST = """Add a file or folder (path in an allowed folder), a web page (url) or a text (content \
+with filename) to the library. Returns a job; searchable when done."""
+
+GET_JOB = """Show how far a job is and what failed; without job_id the newest jobs."""
+
+CANCEL_JOB = """Stop a job; what it has done stays."""
+
+DELETE_DOCUMENT = """Delete a document or one version. The first call only shows what would go and \
+returns `confirm`: ask the user, then call again with it. hard purges the data for good."""
+
+Wait = Annotated[float, Field(ge=0, le=writing.MAX_WAIT_SECONDS, description="Seconds to wait.")]
+
+
+class IngestArguments(Arguments):
+    """The arguments of ingest."""
+
+    path: Annotated[str | Absent, Field(description="File or folder.")] = None
+    url: Annotated[str | Absent, Field(description="http(s) address.")] = None
+    content: Annotated[
+        Annotated[str, Field(max_length=5_000_000)] | Absent, Field(description="The text.")
+    ] = None
+    filename: Annotated[str | Absent, Field(description="notes.md")] = None
+    tags: Annotated[Texts | Absent, Field(description="Of its documents.")] = None
+    metadata: Annotated[dict[str, Any] | Absent, Field(description="Of its documents.")] = None
+    collection: Annotated[str | Absent, Field(description="The library, made if new.")] = None
+    wait: Wait = 0.0
+
+
+class GetJobArguments(Arguments):
+    """The arguments of get_job."""
+
+    job_id: Annotated[str | Absent, Field(description="As ingest gave it.")] = None
+    wait: Wait = 0.0
+
+
+class CancelJobArguments(Arguments):
+    """The arguments of cancel_job."""
+
+    job_id: Annotated[str, Field(description="Of the job to stop.")]
+
+
+class DeleteDocumentArguments(Arguments):
+    """The arguments of delete_document."""
+
+    doc_id: Annotated[str, Field(description="As results give it.")]
+    version_id: Annotated[str | Absent, Field(description="Only this version.")] = None
+    mode: Annotated[Literal["soft", "hard"], Field(description="soft can be undone.")] = "soft"
+    confirm: Annotated[str | Absent, Field(description="From the first call.")] = None
+    collection: Collection = None
+    wait: Wait = 0.0
+
+
+def ingest(call: Call, arguments: IngestArguments) -> Answer:
+    """The job that ingests what was given."""
+    default = access.current().default_namespace(call.settings.default_namespace)
+    namespace = arguments.collection or default
+    call.library.require_visible(namespace)
+    given = writing.input_of(
+        arguments.path, arguments.url, arguments.content, arguments.filename, call.settings
+    )
+    options = ReceiveOptions(tags=tuple(arguments.tags or ()), metadata=arguments.metadata or {})
+    job = writing.ingest(call.settings, given, namespace, options)
+    return _waited(call, job, arguments.wait)
+
+
+def _waited(call: Call, job: JobData, wait: float) -> Answer:
+    """The job, once it has ended or that time is up; progress is told meanwhile."""
+    if wait and job["state"] not in writing.FINAL_STATES:
+        job = writing.get_job(call.settings, job["job_id"], wait=wait, on_progress=call.on_progress)
+    return Answer(job)
+
+
+def get_job(call: Call, arguments: GetJobArguments) -> Answer:
+    """One job, or the newest ones."""
+    if arguments.job_id is None:
+        found = writing.list_jobs(call.settings, access.current().namespaces)
+        lines = "\n\n".join(job["markdown"] for job in found) or "No jobs."
+        data: JobsData = {"markdown": lines, "jobs": found}
+        return Answer(data, structure={"jobs": [_plain(job) for job in found]})
+    _require_visible(call, arguments.job_id)
+    return Answer(
+        writing.get_job(
+            call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
+        )
+    )
+
+
+def _plain(job: JobData) -> dict[str, Any]:
+    return {key: value for key, value in job.items() if key != "markdown"}
+
+
+def _require_visible(call: Call, job_id: str) -> None:
+    """Raises NotFoundError for a job of a namespace that the caller may not see, as for one that is
+    not there; a job over the whole data root is its owners'.
+    """
+    caller = access.current()
+    if caller.namespaces is None:
+        return
+    if not caller.may_see(writing.get_job(call.settings, job_id)["namespace"]):
+        raise unknown_job(job_id)
+
+
+def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
+    """The job, stopped."""
+    _require_visible(call, arguments.job_id)
+    return Answer(writing.cancel_job(call.settings, arguments.job_id))
+
+
+def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
+    """What a deletion takes, or the deletion that was confirmed."""
+    namespace = call.namespace(arguments.collection)
+    call.library.require_visible(namespace)
+    data = writing.delete(
+        call.settings,
+        namespace,
+        arguments.doc_id,
+        arguments.version_id,
+        mode=arguments.mode,
+        confirm=arguments.confirm,
+    )
+    if "job" in data:
+        hidden = data["markdown"].partition("\n")[0]
+        job = _waited(call, data["job"], arguments.wait).data
+        data["job"], data["markdown"] = job, f"{hidden}\n{job['markdown']}"
+        return Answer(data, structure={**data, "job": _plain(job)})
+    return Answer(data)
+
+
+TOOLS = (
+    ToolSpec(
+        "ingest",
+        "Add to the library",
+        INGEST,
+        IngestArguments,
+        ingest,
+        scope="write",
+        allowed_by="ingest",
+        open_world=True,
+    ),
+    ToolSpec("get_job", "Show a job", GET_JOB, GetJobArguments, get_job),
+    ToolSpec(
+        "cancel_job",
+        "Stop a job",
+        CANCEL_JOB,
+        CancelJobArguments,
+        cancel_job,
+        scope="write",
+        allowed_by="ingest",
+        destructive=True,
+    ),
+    ToolSpec(
+        "delete_document",
+        "Delete a document",
+        DELETE_DOCUMENT,
+        DeleteDocumentArguments,
+        delete_document,
+        scope="admin",
+        allowed_by="delete",
+        destructive=True,
+    ),
+)

@@ -1,0 +1,115 @@
+"""Tells clients that the library changed: a release was published, and with it documents."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Protocol
+
+import anyio
+import anyio.to_thread
+from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, SubscriptionBus
+
+from rag_platform.errors import RagError
+from rag_platform.releases.release_store import manifest_of
+from rag_platform.retrieval.library import Library
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 1.0  # between two looks at which releases are published
+
+
+class Announcer(Protocol):
+    """What knows who wants to hear of changes."""
+
+    bus: SubscriptionBus  # of clients that listen, as the protocol has it since 2026-07-28
+    listeners: Listeners  # of the others
+
+
+class Listeners:
+    """Sessions of clients that listed resources, and the URIs to which each subscribed."""
+
+    def __init__(self) -> None:
+        self._uris: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+
+    def add(self, session: Any, uri: str = "") -> None:
+        """Remember a session, and the URI that it subscribes to."""
+        self._uris.setdefault(session, set()).update([uri] if uri else [])
+
+    def remove(self, session: Any, uri: str) -> None:
+        """Forget a subscription."""
+        self._uris.get(session, set()).discard(uri)
+
+    async def tell(self, uris: set[str]) -> None:
+        """Tell every session that the list changed, and which of its URIs did."""
+        for session, wanted in list(self._uris.items()):
+            with suppress(Exception):  # a session that is gone must not keep the others waiting
+                await session.send_resource_list_changed()
+                for uri in sorted(wanted & uris):
+                    await session.send_resource_updated(uri)
+
+
+class Publications:
+    """Looks for new releases and announces them."""
+
+    def __init__(self, library: Library, announcer: Announcer) -> None:
+        self._library, self._announcer = library, announcer
+        self._known = self._published()
+
+    @asynccontextmanager
+    async def announced(self) -> AsyncIterator[None]:
+        """Announce every publication until the end of the block."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._watch)
+            try:
+                yield
+            finally:
+                group.cancel_scope.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await anyio.sleep(POLL_SECONDS)
+            try:
+                await self._look()
+            except (RagError, OSError) as error:
+                log.warning("whether releases were published cannot be told: %s", error)
+
+    async def _look(self) -> None:
+        before, self._known = self._known, self._published()
+        if before == self._known:
+            return
+        uris = await anyio.to_thread.run_sync(self._changed, before, self._known)
+        await self._announcer.bus.publish(ResourcesListChanged())
+        for uri in sorted(uris):
+            await self._announcer.bus.publish(ResourceUpdated(uri=uri))
+        await self._announcer.listeners.tell(uris)
+
+    def _published(self) -> dict[str, str]:
+        """Namespace to release_id."""
+        found: dict[str, str] = {}
+        for namespace in self._library.namespaces():
+            with suppress(RagError):
+                found[namespace] = self._library.current(namespace)
+        return found
+
+    def _changed(self, before: dict[str, str], after: dict[str, str]) -> set[str]:
+        """The `doc://` URIs of documents that were added, changed or removed."""
+        uris: set[str] = set()
+        for namespace in before.keys() | after.keys():
+            if before.get(namespace) == after.get(namespace):
+                continue
+            old = self._versions(namespace, before.get(namespace))
+            new = self._versions(namespace, after.get(namespace))
+            for version_id in old ^ new:
+                doc_id = version_id.rpartition("@")[0].removeprefix(f"{namespace}.")
+                uris.add(f"doc://{doc_id}")
+        return uris
+
+    def _versions(self, namespace: str, release_id: str | None) -> set[str]:
+        """The version_ids of a release, empty for one that is no longer kept."""
+        with suppress(RagError):
+            if release_id is not None:
+                return set(manifest_of(self._library.store, namespace, release_id).versions)
+        return set()

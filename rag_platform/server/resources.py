@@ -1,0 +1,276 @@
+"""Resources: documents, passages and pictures by the URIs that results name, a list of the
+documents, and what completes ids and names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import anyio.to_thread
+from mcp.server import MCPServer
+from mcp.server.context import ServerRequestContext
+from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CompleteRequestParams,
+    CompleteResult,
+    Completion,
+    CompletionArgument,
+    CompletionContext,
+    EmptyResult,
+    ListResourcesResult,
+    PaginatedRequestParams,
+    Resource,
+    SubscribeRequestParams,
+    SubscriptionsListenRequestParams,
+    UnsubscribeRequestParams,
+)
+
+from rag_platform import access
+from rag_platform.api import documents, passages
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.envelopes import failure
+from rag_platform.errors import NotFoundError, RagError
+from rag_platform.ir import Document
+from rag_platform.observability import tracing
+from rag_platform.retrieval.library import Library
+from rag_platform.server.publications import Listeners
+
+PAGE = 100  # documents of a page of resources/list
+_COMPLETED = 100  # values that the protocol lets a completion have
+_ID_CHARS = 5  # of a chunk id before it is completed: there are too many
+
+ReadT = TypeVar("ReadT")
+
+
+def add_resources(server: MCPServer[Any], library: Library) -> None:
+    """Register `doc://{doc_id}`, `chunk://{chunk_id}` and `asset://{asset_id}`."""
+
+    @server.resource(
+        "doc://{doc_id}",
+        name="document",
+        title="Document",
+        description="The whole text of a document, as Markdown.",
+        mime_type="text/markdown",
+    )
+    def document(doc_id: str) -> str:
+        return _read(library, "resource.document", lambda: document_text(library, doc_id))
+
+    @server.resource(
+        "chunk://{chunk_id}",
+        name="chunk",
+        title="Passage",
+        description="One cited passage with its place in the source.",
+        mime_type="text/markdown",
+    )
+    def chunk(chunk_id: str) -> str:
+        return _read(library, "resource.chunk", lambda: chunk_text(library, chunk_id))
+
+    @server.resource(
+        "asset://{asset_id}",
+        name="asset",
+        title="Picture",
+        description="A picture of a document.",
+        mime_type="image/*",
+    )
+    def asset(asset_id: str) -> bytes:
+        return read_picture(library, asset_id).content
+
+
+def document_text(library: Library, doc_id: str) -> str:
+    """The text of a document of any namespace; ids are unique over all of them. Raises
+    NotFoundError.
+    """
+    namespace = passages.holding_namespace(library, doc_id)
+    if namespace is None:
+        raise NotFoundError(f"no published document {doc_id[:80]!r}", code="unknown_document")
+    return documents.get_document(library, namespace, doc_id)["markdown"]
+
+
+def chunk_text(library: Library, chunk_id: str) -> str:
+    """A chunk's text under a line with its place. Raises NotFoundError."""
+    return passages.get_chunk(library, chunk_id)["markdown"]
+
+
+@dataclass(frozen=True, slots=True)
+class PictureBytes:
+    """The bytes of a picture and their type."""
+
+    content: bytes
+    mime: str
+
+
+def read_picture(library: Library, asset_id: str) -> PictureBytes:
+    """A picture that a published document shows. Raises ResourceNotFoundError."""
+
+    def read() -> PictureBytes:
+        found = passages.read_asset(library, asset_id)
+        return PictureBytes(found.path.read_bytes(), found.mime)
+
+    return _read(library, "resource.asset", read)
+
+
+def _read(library: Library, name: str, read: Callable[[], ReadT]) -> ReadT:
+    with tracing.trace("tool", logs_dir=library.store.logs_dir) as trace, tracing.span(name):
+        try:
+            return read()
+        except RagError as error:
+            part = failure(error, trace.trace_id)["error"]
+            kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
+            raise kind(f"{part['code']}: {part['message']}") from error
+
+
+# --- lists --------------------------------------------------------------------------------------
+
+
+def list_page(library: Library, cursor: str | None) -> tuple[list[Resource], str | None]:
+    """(a page of the published documents as resources, the cursor of the next one). Raises
+    InputError `bad_cursor`.
+    """
+    namespace, after = read_cursor(cursor, (str, str)) if cursor is not None else ("", "")
+    page: list[Resource] = []
+    last = ("", "")
+    for name in library.namespaces():
+        if name < namespace:
+            continue
+        for document in _documents(library, name, after if name == namespace else ""):
+            if len(page) == PAGE:
+                return page, make_cursor(*last)
+            page.append(_resource(name, document))
+            last = name, document.doc_id
+    return page, None
+
+
+def _documents(library: Library, namespace: str, after: str) -> Iterator[Document]:
+    """The documents of a namespace above an id, by id, without deleted ones."""
+    while True:
+        with library.lease(namespace) as lease:
+            hidden = library.hidden_names(lease)
+            found = lease.release.catalog.documents(after=after, limit=PAGE + 1)
+        yield from (it for it in found if hidden.isdisjoint((it.doc_id, it.live_version)))
+        if len(found) <= PAGE:
+            return
+        after = found[-1].doc_id
+
+
+def _resource(namespace: str, document: Document) -> Resource:
+    tags = f", tags {', '.join(document.tags)}" if document.tags else ""
+    return Resource(
+        uri=f"doc://{document.doc_id}",
+        name=document.source_uri,
+        title=document.title or document.filename,
+        description=f"Library {namespace}{tags}",
+        mime_type="text/markdown",
+    )
+
+
+def may_hear(library: Library, uri: str) -> bool:
+    """False for changes of a document that a caller of certain namespaces may not see."""
+    if access.current().namespaces is None:
+        return True
+    scheme, _, doc_id = uri.partition("://")
+    return scheme == "doc" and passages.holding_namespace(library, doc_id) is not None
+
+
+class ResourceRequests:
+    """The requests about resources and their names that the SDK's server does not answer itself."""
+
+    def __init__(self, library: Library, listeners: Listeners) -> None:
+        self._library, self._listeners = library, listeners
+
+    async def list(
+        self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        """A page of documents; its client hears of changes from then on."""
+        self._listeners.add(context.session)
+        page, cursor = await anyio.to_thread.run_sync(
+            list_page, self._library, params.cursor if params else None
+        )
+        return ListResourcesResult(resources=page, next_cursor=cursor)
+
+    async def subscribe(
+        self, context: ServerRequestContext[Any], params: SubscribeRequestParams
+    ) -> EmptyResult:
+        """Tell the client when this resource changes."""
+        if not may_hear(self._library, uri := str(params.uri)):
+            raise MCPError(INVALID_PARAMS, f"no published document {uri[:80]!r}")
+        self._listeners.add(context.session, uri)
+        return EmptyResult()
+
+    async def unsubscribe(
+        self, context: ServerRequestContext[Any], params: UnsubscribeRequestParams
+    ) -> EmptyResult:
+        """No longer."""
+        self._listeners.remove(context.session, str(params.uri))
+        return EmptyResult()
+
+    async def listen(
+        self,
+        inner: Callable[[Any, SubscriptionsListenRequestParams], Awaitable[Any]],
+        context: ServerRequestContext[Any],
+        params: SubscriptionsListenRequestParams,
+    ) -> Any:
+        """A stream of changes, those left out that the caller may not hear of."""
+        wanted = params.notifications.resource_subscriptions or []
+        heard = [uri for uri in wanted if may_hear(self._library, uri)]
+        changed = params.notifications.model_copy(update={"resource_subscriptions": heard})
+        return await inner(context, params.model_copy(update={"notifications": changed}))
+
+    async def complete(
+        self, context: ServerRequestContext[Any], params: CompleteRequestParams
+    ) -> CompleteResult:
+        """What the argument of a template or prompt may be."""
+        values = await anyio.to_thread.run_sync(
+            complete_value, self._library, params.argument, params.context
+        )
+        more = len(values) > _COMPLETED
+        return CompleteResult(
+            completion=Completion(values=values[:_COMPLETED], total=len(values), has_more=more)
+        )
+
+
+# --- completion ---------------------------------------------------------------------------------
+
+
+def complete_value(
+    library: Library, argument: CompletionArgument, context: CompletionContext | None
+) -> list[str]:
+    """What an argument of a template or prompt may be, as far as it is written; chunk ids from
+    their first letters on.
+    """
+    begun = argument.value
+    chosen = (context.arguments or {}).get("collection") if context is not None else None
+    names = [name for name in library.namespaces() if chosen in (None, "", name)]
+    if argument.name == "collection":
+        found: Sequence[str] = library.namespaces()
+    elif argument.name == "doc_id":
+        found = [it.doc_id for name in names for it in _documents(library, name, "")]
+        inside = [doc_id for doc_id in found if begun.lower() in doc_id]
+        return sorted(inside, key=lambda doc_id: (not doc_id.startswith(begun), doc_id))
+    elif argument.name == "tag":
+        found = [tag for name in names for it in _documents(library, name, "") for tag in it.tags]
+    elif argument.name == "since":
+        found = [release for name in names for release in _dates(library, name)]
+    elif argument.name == "chunk_id" and len(begun) >= _ID_CHARS:
+        found = [chunk_id for name in names for chunk_id in _chunk_ids(library, name, begun)]
+    else:
+        found = []
+    return sorted({value for value in found if value.startswith(begun)})
+
+
+def _dates(library: Library, namespace: str) -> list[str]:
+    """The days on which the kept releases were made."""
+    from rag_platform.releases.release_store import list_heads
+
+    return [manifest.created_at[:10] for manifest in list_heads(library.store, namespace)]
+
+
+def _chunk_ids(library: Library, namespace: str, begun: str) -> list[str]:
+    with library.lease(namespace) as lease:
+        bounds = (begun, f"{begun}\U0010ffff")
+        found = lease.release.catalog.chunk_ids("chunk_id >= ? AND chunk_id < ?", bounds)
+        hidden = library.hidden_chunks(lease)
+    return [chunk_id for chunk_id in found if chunk_id not in hidden]

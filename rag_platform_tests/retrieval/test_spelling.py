@@ -1,0 +1,96 @@
+"""Typing errors: what is read as what, by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import Limits
+from rag_platform.ir import QueryRequest
+from rag_platform.query.analysis import prepare
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.spelling import apply_corrections, count_edits, find_corrections
+
+GUIDE = [
+    ("Uploads", "The maximum upload size is 50 MB. Larger files are refused with code 413."),
+    ("Highlighting", "Syntax highlighting of listings is switched off by `show_highlighting`."),
+    ("Templates", "Return a `TemplateResponse` of Jinja. A response names its template."),
+    ("Spreadsheets", "Stack the sheets; the stack is handled in one pass."),
+]
+
+
+@pytest.mark.parametrize(
+    ("word", "other", "edits"),
+    [
+        ("sintax", "syntax", 1),  # a vowel for a vowel
+        ("swager", "swagger", 1),
+        ("distors", "distros", 1),  # two neighbours changed places
+        ("react", "reach", None),  # another consonant is another word
+        ("syntax", "syntax", 0),
+        ("numbr", "numbing", None),
+        ("imediatly", "immediately", 2),
+        ("configuraton", "configuration", 1),
+        ("authentifikation", "authentication", None),  # three
+        ("response", "resp0nse", None),  # no word
+    ],
+)
+def test_edits_of_a_typing_error(word: str, other: str, edits: int | None) -> None:
+    assert count_edits(word, other) == edits
+
+
+def read(library: Library, question: str, known: Sequence[str] = ()) -> dict[str, str]:
+    """The corrections of a question; the words `known` are one token each."""
+    with library.lease("default") as lease:
+        return find_corrections(
+            prepare(question, Limits()),
+            lease.release.lexical,
+            lambda texts: [1 if text in known else 2 for text in texts],
+        )
+
+
+@pytest.mark.parametrize("lines", ["", "lexical: {provider: fts5}\n"])
+def test_only_what_the_library_lacks_is_read_as_another_word(
+    publish: Any, library: Library, vary: Any, lines: str
+) -> None:
+    publish({"guide": GUIDE}, strategy=vary("spelled", lines))
+    assert read(library, "Sintax higlighting of TemplateRespone in jinjia2") == {
+        "Sintax": "Syntax",
+        "higlighting": "highlighting",
+        "Respone": "Response",
+        "jinjia": "jinja",
+    }
+    assert read(library, "关闭 higlighting 怎么写") == {"higlighting": "highlighting"}
+    # held in some form, in a heading, quoted, short, in other letters, in other words of nothing
+    assert read(library, "uploads uploaded spreadsheets") == {}
+    assert read(library, 'the message "higlighting" siz höglighting pancakes') == {}
+    # what a tokenizer knows is a word that the library lacks
+    assert read(library, "stock handed") == {"stock": "stack", "handed": "handled"}
+    assert read(library, "stock handed", known=("stock", "hand")) == {}
+
+
+def test_a_correction_reaches_all_that_is_searched(publish: Any, library: Library) -> None:
+    publish({"guide": GUIDE})
+    query = prepare("where is show_higlighting set", Limits())
+    corrected = apply_corrections(query, {"higlighting": "highlighting"})
+    assert corrected.original == "where is show_higlighting set"
+    assert corrected.normalised == corrected.dense_text == "where is show_highlighting set"
+    assert "show_highlighting" in corrected.sparse_query
+    assert corrected.identifiers == ("show_highlighting",)
+
+
+def test_the_answer_is_found_and_the_correction_told(publish: Any, library: Library) -> None:
+    publish({"guide": GUIDE})
+    result = answer(library, QueryRequest("sintax higlighting"))
+    assert result.hits[0].section_path == "Highlighting"
+    assert "no text holds 'sintax'; 'syntax' was searched for instead" in result.warnings
+    assert result.signals["words_absent"] == 0.0
+
+
+def test_a_question_in_a_language_of_no_text_stays(publish: Any, library: Library) -> None:
+    publish({"guide": GUIDE})
+    # German: `maximal` is no error for `maximum`
+    result = answer(library, QueryRequest("Wie gross ist die maximale Datei und das ist nicht da?"))
+    assert [text for text in result.warnings if "instead" in text] == []

@@ -1,0 +1,363 @@
+"""The tools that change the library, and those that check, see and page, as a client calls them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client
+from PIL import Image
+
+from rag_platform.processes import jobs
+from rag_platform.server.app import build_server
+from rag_platform_tests.conftest import _run_here
+
+EVERYTHING = ("ingest", "delete", "expect")
+
+
+def serve(shelf: Any, *, allow: tuple[str, ...] = EVERYTHING, roots: tuple[Path, ...] = ()) -> Any:
+    """A server over the shelf that allows this."""
+    own = shelf.settings.server.model_copy(update={"allow": allow, "ingest_roots": roots})
+    settings = shelf.settings.model_copy(update={"server": own})
+    library = type(shelf.library())(settings, shelf.store, shelf.library()._hidden)
+    return build_server(settings, library)
+
+
+def talk(server: Any, conversation: Callable[[Client], Awaitable[Any]]) -> Any:
+    """What a conversation came to."""
+
+    async def run() -> Any:
+        async with Client(server) as client:
+            return await conversation(client)
+
+    return anyio.run(run)
+
+
+def call(server: Any, name: str, **arguments: Any) -> Any:
+    """The result of one call."""
+    return talk(server, lambda client: client.call_tool(f"library_{name}", arguments))
+
+
+def data_of(result: Any) -> Any:
+    """The data of a call that succeeded."""
+    assert not result.is_error, result.content[0].text
+    return result.structured_content["data"]
+
+
+@pytest.fixture
+def jobs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in this process: what they do is tested elsewhere, as child processes too."""
+    monkeypatch.setattr(jobs, "launch", _run_here)
+
+
+# --- what is allowed ----------------------------------------------------------------------------
+
+
+def test_nothing_may_be_changed_unless_it_is_allowed(read_only_shelf: Any) -> None:
+    def names(*allow: str) -> set[str]:
+        async def listed(client: Client) -> set[str]:
+            return {tool.name for tool in (await client.list_tools()).tools}
+
+        found: set[str] = talk(serve(read_only_shelf, allow=allow), listed)
+        return found
+
+    assert {"library_ingest", "library_delete_document", "library_expect"}.isdisjoint(names())
+    assert names("ingest") - names() == {"library_ingest", "library_cancel_job"}
+    assert names("delete") - names() == {"library_delete_document"}
+
+
+@pytest.fixture
+def yard(tmp_path: Path) -> Path:
+    """A root with a note, a secret beside it, and ways out of the root."""
+    root = tmp_path / "root"
+    (root / ".keys").mkdir(parents=True)
+    (root / "note.md").write_text("# Note\n\nThe gate closes at 22:15.\n", encoding="utf-8")
+    (root / ".keys" / "id.md").write_text("secret-4711\n", encoding="utf-8")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.md").write_text("secret-4711\n", encoding="utf-8")
+    (root / "link.md").symlink_to(outside / "secret.md")
+    (root / "folder").symlink_to(outside)
+    return root
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/secret.md",
+        "link.md",
+        "folder",
+        "folder/secret.md",
+        "/etc/passwd",
+        "~/.ssh/id_rsa",
+        ".keys/id.md",
+        "note.md\0",
+        "no-such-file.md",
+        "x" * 5000,
+    ],
+)
+def test_no_path_leads_out_of_the_roots(shelf: Any, yard: Path, path: str) -> None:
+    refused = call(serve(shelf, roots=(yard,)), "ingest", path=path)
+    error = refused.structured_content["error"]
+    assert error["code"] == "path_not_allowed" and str(yard) not in refused.content[0].text
+    assert not shelf.ledger.jobs()
+
+
+def test_the_data_root_is_no_source(shelf: Any, tmp_path: Path) -> None:
+    server = serve(shelf, roots=(tmp_path,))
+    path = str(shelf.settings.home / "ledger.sqlite")
+    assert call(server, "ingest", path=path).structured_content["error"]["code"] == (
+        "path_not_allowed"
+    )
+
+
+def test_links_inside_a_folder_are_not_followed_out(
+    shelf: Any, yard: Path, jobs_here: None
+) -> None:
+    job = data_of(call(serve(shelf, roots=(yard,)), "ingest", path=str(yard), wait=60))
+    assert job["state"] == "done"
+    states = {row["source_uri"]: row["decision"] for row in job["documents"]}
+    assert states["root/note.md"] == "new"
+    assert {uri for uri, decision in states.items() if decision == "ignored"} >= {"root/link.md"}
+    found = data_of(call(serve(shelf), "query", query="secret-4711"))
+    assert "secret-4711" not in json.dumps(found["results"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"path": "note.md"}, "path_not_allowed"),
+        ({}, "one_input"),
+        ({"url": "http://a.example/", "content": "x", "filename": "x.md"}, "one_input"),
+        ({"url": "file:///etc/passwd"}, "bad_url"),
+        ({"content": "text"}, "bad_filename"),
+        ({"content": "text", "filename": "../../.bashrc"}, "bad_filename"),
+        ({"content": "text", "filename": "x.md", "collection": "../up"}, "unknown_namespace"),
+    ],
+)
+def test_what_cannot_be_ingested_is_refused(
+    shelf: Any, arguments: dict[str, Any], code: str
+) -> None:
+    refused = call(serve(shelf), "ingest", **arguments)
+    assert refused.structured_content["error"]["code"] == code
+    assert not shelf.ledger.jobs()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9/x.md",
+        "http://localhost/x.md",
+        "http://169.254.169.254/latest/meta-data/",
+        "http://[::1]/x.md",
+        "http://10.0.0.1/x.md",
+    ],
+)
+def test_no_address_of_the_machine_or_its_network_is_fetched(shelf: Any, url: str) -> None:
+    job = data_of(call(serve(shelf), "ingest", url=url))
+    assert (job["state"], job["failed"]) == ("partly", 1)
+    assert job["failures"][0]["code"] in ("address_refused", "port_not_allowed")
+
+
+# --- a life of a document -----------------------------------------------------------------------
+
+
+def test_a_document_comes_is_asked_and_goes(shelf: Any, jobs_here: None) -> None:
+    server = serve(shelf)
+    text = "# Gate\n\nThe gate closes at 22:15 every evening.\n"
+
+    async def conversation(client: Client) -> None:
+        heard: list[str | None] = []
+
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            heard.append(message)
+
+        async def tool(name: str, **arguments: Any) -> Any:
+            found = await client.call_tool(f"library_{name}", arguments, progress_callback=hear)
+            return data_of(found)
+
+        job = await tool("ingest", content=text, filename="gate.md", tags="house", wait=60)
+        assert (job["state"], job["documents"][0]["state"]) == ("done", "done")
+        assert (await tool("get_job", job_id=job["job_id"]))["state"] == "done"
+        assert [row["job_id"] for row in (await tool("get_job"))["jobs"]] == [job["job_id"]]
+        answer = await tool("query", query="When does the gate close?")
+        assert "22:15" in answer["answer_markdown"]
+        checked = await tool(
+            "verify",
+            answer="The gate closes at 22:15 every evening. [1] It opens at 07:40.",
+            sources=[answer["results"][0]["uri"]],
+        )
+        assert [row["state"] for row in checked["sentences"]] == ["proven", "unsupported"]
+        doc_id = answer["results"][0]["doc_id"]
+        planned = await tool("delete_document", doc_id=doc_id, mode="hard")
+        assert planned["affected"]["chunks"] == 1
+        refused = await client.call_tool(
+            "library_delete_document", {"doc_id": doc_id, "mode": "soft", "confirm": "00000000"}
+        )
+        assert refused.structured_content["error"]["code"] == "wrong_confirmation"
+        gone = await tool(
+            "delete_document", doc_id=doc_id, mode="hard", confirm=planned["confirm"], wait=60
+        )
+        assert gone["job"]["state"] == "done"
+        after = await tool("verify", sources=[answer["results"][0]["uri"]])
+        assert after["sources"][0]["state"] == "gone"
+
+    talk(server, conversation)
+
+
+def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Path) -> None:
+    path = tmp_path / "gate.md"
+    path.write_text("# Gate\n\nThe gate closes at 22:15.\n", encoding="utf-8")
+    shelf.ingest(path)
+    uri = data_of(call(serve(shelf), "query", query="gate closes"))["results"][0]["uri"]
+    path.write_text("# Gate\n\nThe gate closes at 23:45.\n", encoding="utf-8")
+    shelf.ingest(path)
+    answer = "The gate closes at 22:15. [1]"
+    checked = data_of(call(serve(shelf), "verify", answer=answer, sources=[uri]))
+    assert (checked["failed"], checked["sources"][0]["state"]) == (1, "changed")
+    assert checked["sentences"][0]["state"] == "changed"
+    assert "is live now" in checked["sentences"][0]["reason"]
+    invented = call(serve(shelf), "verify", answer=answer, sources=["chunk://chk_0000"])
+    [row] = data_of(invented)["sentences"]
+    assert (row["state"], row["reason"][:9]) == ("unsupported", "chk_0000:")
+    searched = data_of(call(serve(shelf), "verify", answer="The gate closes at 23:45."))
+    assert searched["sentences"][0]["state"] == "proven"
+    wrong = call(serve(shelf), "verify", answer="It closes. [2]", sources=[uri])
+    assert wrong.structured_content["error"]["code"] == "bad_marks"
+
+
+@pytest.mark.integration
+def test_a_job_in_a_child_process_is_followed_and_cancelled(shelf: Any, tmp_path: Path) -> None:
+    server = serve(shelf, roots=(tmp_path / "many",))
+    (tmp_path / "many").mkdir()
+    for number in range(3):
+        text = f"# Note {number}\n\nThe lamp {number} burns for {number + 40} hours.\n"
+        (tmp_path / "many" / f"{number}.md").write_text(text, encoding="utf-8")
+
+    async def conversation(client: Client) -> None:
+        began = time.monotonic()
+        started = await client.call_tool("library_ingest", {"path": "."})
+        job = data_of(started)
+        assert job["state"] in ("queued", "running") and time.monotonic() - began < 30
+        cancelled = await client.call_tool("library_cancel_job", {"job_id": job["job_id"]})
+        assert data_of(cancelled)["state"] == "cancelled"
+        again = await client.call_tool("library_cancel_job", {"job_id": job["job_id"]})
+        assert again.structured_content["error"]["code"] == "nothing_to_cancel"
+
+    talk(server, conversation)
+    # another server over the same data root finds it
+    [found] = data_of(call(serve(shelf), "get_job"))["jobs"]
+    assert found["state"] == "cancelled"
+
+
+def test_expectations_are_pinned_listed_and_dropped(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "gate.md").write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "gate.md")
+    server = serve(shelf)
+    added = data_of(call(server, "expect", action="add", question="When?", file="gate.md"))
+    case_id = added["expectations"][0]["case_id"]
+    assert data_of(call(server, "expect"))["expectations"] == added["expectations"]
+    assert not data_of(call(server, "expect", action="remove", case_id=case_id))["expectations"]
+    assert call(server, "expect", action="add").structured_content["error"]["code"] == "usage"
+
+
+# --- pictures, passages, pages ------------------------------------------------------------------
+
+
+@pytest.fixture
+def pictured(shelf: Any, tmp_path: Path) -> Any:
+    """A shelf with a document that shows one picture, and its asset_id."""
+    Image.new("RGB", (640, 480), (200, 30, 30)).save(tmp_path / "red.png")
+    text = "# Colours\n\nThe warning lamp is red.\n\n![lamp](red.png)\n"
+    (tmp_path / "colours.md").write_text(text, encoding="utf-8")
+    shelf.ingest(tmp_path / "colours.md")
+    return shelf
+
+
+def test_pictures_come_as_images_within_bytes(pictured: Any) -> None:
+    server = serve(pictured)
+    [uri] = data_of(call(server, "query", query="warning lamp"))["results"][0]["asset_uris"]
+    shown = call(server, "query_assets", asset_ids=[uri, "asset://nothing"])
+    data = data_of(shown)
+    assert (data["assets"][0]["width"], data["assets"][0]["height"]) == (640, 480)
+    assert data["missing"] == [{"asset_id": "nothing", "reason": "no published document shows it"}]
+    [image] = [block for block in shown.content if block.type == "image"]
+    with Image.open(io.BytesIO(base64.b64decode(image.data))) as opened:
+        assert (opened.format, opened.width) == ("WEBP", 320) or opened.width <= 640
+    small = data_of(call(server, "query_assets", asset_ids=uri, variant="raw", max_bytes=10))
+    assert small["assets"] == [] and "max_bytes" in small["missing"][0]["reason"]
+
+
+def test_a_deleted_document_shows_no_pictures(pictured: Any) -> None:
+    server = serve(pictured)
+    found = data_of(call(server, "query", query="warning lamp"))["results"][0]
+    pictured.ledger.delete("default", found["doc_id"], None, "soft")
+    data = data_of(call(serve(pictured), "query_assets", asset_ids=found["asset_uris"]))
+    assert data["assets"] == [] and len(data["missing"]) == 1
+
+
+def test_a_passage_is_read_with_its_neighbours(read_only_shelf: Any) -> None:
+    server = serve(read_only_shelf)
+    uri = data_of(call(server, "query", query="requests per minute of the pro tier"))["results"][0][
+        "uri"
+    ]
+    data = data_of(call(server, "get_chunk", chunk_id=uri, before=1, after=0))
+    assert [row["section_path"] for row in data["chunks"]] == ["Ports", "Ports / Limits"]
+    unknown = call(server, "get_chunk", chunk_id="chunk://../../etc/passwd")
+    assert unknown.structured_content["error"]["code"] == "unknown_chunk"
+
+
+def test_results_are_paged_without_gaps(shelf: Any, tmp_path: Path) -> None:
+    for number in range(7):
+        text = f"# Lamp {number}\n\nThe lamp {number} burns for {number + 40} hours.\n"
+        (tmp_path / f"{number}.md").write_text(text, encoding="utf-8")
+    shelf.ingest(*(tmp_path / f"{number}.md" for number in range(7)))
+    server = serve(shelf)
+    asked = {"query": "How long does a lamp burn?", "mode": "sparse", "rerank": False}
+    whole = data_of(call(server, "query", **asked, top_k=7))["results"]
+    seen: list[str] = []
+    cursor = None
+    for _ in range(3):
+        more = {"cursor": cursor} if cursor else {}
+        page = data_of(call(server, "query", **asked, top_k=3, **more))
+        seen += [row["uri"] for row in page["results"]]
+        cursor = page.get("next_cursor")
+    assert len(seen) == 7 and set(seen) == {row["uri"] for row in whole}
+    other = call(server, "query", query="something else", cursor=cursor or "")
+    assert other.structured_content["error"]["code"] == "bad_cursor"
+
+
+def test_a_question_goes_to_the_release_of_a_day(shelf: Any, tmp_path: Path) -> None:
+    path = tmp_path / "gate.md"
+    path.write_text("# Gate\n\nThe gate closes at 22:15.\n", encoding="utf-8")
+    first = shelf.ingest(path)
+    path.write_text("# Gate\n\nThe gate closes at 23:45.\n", encoding="utf-8")
+    shelf.ingest(path)
+    server = serve(shelf)
+    asked = {"query": "When does the gate close?"}
+    assert "23:45" in data_of(call(server, "query", **asked))["answer_markdown"]
+    assert "22:15" in data_of(call(server, "query", **asked, release=first))["answer_markdown"]
+    year = data_of(call(server, "query", **asked, release="2999"))
+    assert "23:45" in year["answer_markdown"]
+    early = call(server, "query", **asked, release="1999-01-01").structured_content["error"]
+    assert early["code"] == "unknown_release" and first in early["message"]
+    plain = data_of(call(server, "query", **asked, generate=False, max_per_document=1))
+    assert plain["state"] != "answered" and len(plain["results"]) == 1
+
+
+def test_status_says_what_is_wrong(shelf: Any, tmp_path: Path, jobs_here: None) -> None:
+    server = serve(shelf)
+    data_of(call(server, "ingest", content="# Gate\n\nIt closes.\n", filename="gate.md", wait=60))
+    data_of(call(server, "ingest", content="no pdf at all", filename="gate.pdf", wait=60))
+    data = data_of(call(server, "status"))
+    assert any("gate.pdf" in problem or "partly" in problem for problem in data["problems"])
+    listed = data_of(call(server, "list_collections"))
+    assert [row["namespace"] for row in listed["collections"]] == ["default"]
+    assert listed["default"] == ["default"]
