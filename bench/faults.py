@@ -27,15 +27,9 @@ from pathlib import Path
 
 from faults_rules import Outcome, problem
 
+from rag_platform.config.ingestion import EmbeddingConfig, LoadingConfig
 from rag_platform.config.profiles import stage_profiles
-from rag_platform.config.settings import (
-    EmbeddingConfig,
-    LoadingConfig,
-    Settings,
-    Strategy,
-    load_settings,
-    load_strategy,
-)
+from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.documents.provenance import verify_version
 from rag_platform.documents.versions import load_facts
 from rag_platform.ingestion.batches import ingest_versions

@@ -68,7 +68,7 @@ def batch(shared_desk: Any) -> Any:
     with zipfile.ZipFile(docs / "letter.docx", "w") as letter:
         letter.writestr("[Content_Types].xml", "<Types/>")
         letter.writestr("word/document.xml", "<document/>")
-    return shared_desk.call("ingest", docs, docs / "missing.md")
+    return shared_desk.call("ingest", docs)
 
 
 def test_the_batch_is_done_in_part(batch: Any) -> None:
@@ -81,9 +81,8 @@ def test_the_batch_is_done_in_part(batch: Any) -> None:
         "docs/locked.pdf": "encrypted",
         "docs/picture.pdf": "unsupported_type",
         "docs/program.md": "binary_content",
-        "missing.md": "missing_path",
     }
-    assert batch.data["failed"] == 7
+    assert batch.data["failed"] == 6
     reasons = {item["source_uri"]: item["reason"] for item in batch.data["failures"]}
     assert (
         "image/png" in reasons["docs/picture.pdf"]
@@ -221,10 +220,15 @@ def test_nothing_but_bad_files_is_nothing_done(desk: Any) -> None:
     assert answer.data["release_id"] is None and "Nothing is published." in answer.data["markdown"]
 
 
-@pytest.mark.parametrize("name", ["gone.md", "gone"])
-def test_a_missing_path_is_told_and_starts_nothing(desk: Any, name: str) -> None:
-    answer = desk.call("ingest", desk.docs / name)
-    assert answer.exit_code == 1 and list(failures(answer).values()) == ["missing_path"]
+@pytest.mark.parametrize(
+    ("name", "meant"), [("gone.md", "did you mean 'gome.md'?"), ("elsewhere", "")]
+)
+def test_a_missing_path_is_wrong_usage_and_starts_nothing(desk: Any, name: str, meant: str) -> None:
+    (desk.docs / "gome.md").touch()
+    answer = desk.call("ingest", desk.docs / "gome.md", desk.docs / name)
+    assert answer.exit_code == 2 and answer.envelope["error"]["code"] == "missing_path"
+    assert answer.envelope["error"]["message"].partition("; ")[2] == meant
+    assert desk.call("namespaces", "list").data["namespaces"] == []
     assert not (desk.store.logs_dir / "jobs").exists() and not desk.store.dagster_dir.exists()
 
 

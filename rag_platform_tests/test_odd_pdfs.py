@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rag_platform.config.ingestion import LoadingConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import LoadingConfig, load_settings, load_strategy
+from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.documents.previewing import preview
 from rag_platform_tests.odd_pdfs import KINDS, odd_pdf, problems
 

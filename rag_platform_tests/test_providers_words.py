@@ -526,3 +526,16 @@ def test_lexical_dictionary_scores_do_not_depend_on_the_history(tmp_path: Path) 
             for part in ("built", "grown")
         )
         assert built == grown and len(built) == 12
+
+
+def test_lexical_symbols_in_code_are_terms(lexical_index: LexicalIndex, tmp_path: Path) -> None:
+    texts = [
+        "The operator `^=` changes its left side.",
+        "The operator `|=` changes its left side.",
+        "A range `..=` holds its end.",
+        "The operator changes x ^ y = z.",
+    ]
+    reader = opened(lexical_index, tmp_path / "index", *texts)
+    assert ids(reader, "what does the operator ^= change")[0] == "c0"
+    assert ids(reader, "what does the operator |= change")[0] == "c1"
+    assert ids(reader, "`..=`") == ["c2"]

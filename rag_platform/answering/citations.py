@@ -288,16 +288,14 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
 
 
 def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
-    """Give each claim without a mark that stands verbatim in the passage of the next claim its
-    mark: one mark ends a quote of several sentences.
+    """Give the marks behind a run of sentences to all of them that stand verbatim in what is
+    cited.
     """
-    for claim, following in zip(reversed(claims[:-1]), reversed(claims[1:]), strict=True):
+    marks: list[int] = []
+    for claim in reversed(claims):
         if not claim.marks:
-            claim.marks += [
-                number
-                for number in following.marks
-                if is_quoted(claim.text, evidence[number - 1].chunk_text)
-            ]
+            claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].chunk_text)]
+        marks = claim.marks
 
 
 def _cite_sources(

@@ -30,25 +30,19 @@ READ_HITS: Final = 3
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
 MAX_QUOTES: Final = 3
-# characters of a quoted paragraph; chosen by hand
-QUOTE_CHARS: Final = 320
-# share of the question's words with which a sentence is quoted without others; chosen by hand
-COMPLETE_COVERAGE: Final = 0.5
-# characters of a sentence with the list, table or code that it introduces; chosen by hand
-LIST_CHARS: Final = 600
-# characters of quoted steps; chosen by hand
-STEPS_CHARS: Final = 900
-# characters of an answer, above which nothing more is quoted; chosen by hand
-ANSWER_CHARS: Final = 900
+# characters of a list that is quoted whole; chosen by hand
+MAX_LIST_CHARS: Final = 600
+# characters to which a quote is extended; chosen by hand
+MAX_QUOTE_CHARS: Final = 500
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.7
 # best units whose coverage decides whether there is an answer; chosen by hand
 COMPARED_UNITS: Final = 3
-# units that are compared by their meaning; chosen by hand
+# parts that are compared by their meaning; chosen by hand
 COMPARED_BY_MEANING: Final = 5
 # characters of each of them that are read; chosen by hand
 COMPARED_CHARS: Final = 300
-# share of the meaning in the score of a unit, the words having the rest; chosen by hand
+# share of the meaning in the score of a part, its words having the rest; chosen by hand
 MEANING_WEIGHT: Final = 0.5
 # worth of a word that is only in the heading, the header row or the sentence before; chosen by hand
 CONTEXT_WEIGHT: Final = 0.4

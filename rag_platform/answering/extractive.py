@@ -10,19 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from typing import ClassVar
 
 from rag_platform.answering import constants
-from rag_platform.answering.citations import escape_marks
-from rag_platform.answering.quotes import Quotable, Span, find_quotable, find_spans
+from rag_platform.answering.quotable import Part, extend, find_parts, joins, render_rows, render_run
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
-from rag_platform.text.passages import Unit
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import (
     ASKS_CODE,
@@ -46,15 +44,15 @@ _ROUNDING = 1e-8  # more than comparing two scores can be off
 @dataclass(frozen=True)
 class Extractive:
     """Quotes the units of the evidence that contain most words of the question and of its search
-    phrasings; empty where none contains any.
+    phrasings and, where it can tell, are nearest to their meaning.
     """
 
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
     keep_ratio: float = constants.KEEP_RATIO
-    # how near the meaning of texts is to the question or a phrasing, a cosine; None: words alone
+    # the cosine of texts and the question or its nearest phrasing; None: by words alone
     nearness: Nearness | None = None
 
     def answer(
@@ -67,10 +65,8 @@ class Extractive:
         """Markdown whose [n] marks point at evidence[n-1]; empty where no unit says anything about
         the question.
         """
-        asks = _Asks.of(question_text(query))
-        scored = _score_units(_asked(query), evidence, self.keep_ratio, asks)
-        foreign = all(is_wide(hit.chunk_text) != asks.wide for hit in evidence)
-        if not scored and (self.nearness is None or not foreign):  # no word of it stands anywhere
+        scored = score_parts(query, evidence, self.keep_ratio)
+        if not scored and (self.nearness is None or not _is_foreign(query, evidence)):
             return Written("")
         best = max((item.coverage for item in scored[: constants.COMPARED_UNITS]), default=0.0)
         if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
@@ -82,41 +78,31 @@ class Extractive:
             on_text(text)
         return Written(text)
 
-    def _choose(self, scored: Sequence[_Scored], evidence: Sequence[Hit]) -> list[_Scored]:
-        """The best units with what belongs to them, none of whose texts contains another's."""
-        chosen: list[_Scored] = []
+    def _choose(self, scored: Sequence[Scored], evidence: Sequence[Hit]) -> list[Scored]:
+        """The best passages, none of whose texts contains another's."""
+        chosen: list[Scored] = []
         texts: set[str] = set()
-        size = 0
         for item in scored:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
-            source = evidence[item.hit].chunk_text
-            found = find_quotable(source)
-            complete = item.coverage >= constants.COMPLETE_COVERAGE
-            spans = find_spans(source, found, found.index(item.quotable), complete=complete)
-            item = dataclasses.replace(item, spans=tuple(spans))
-            text = " ".join(_quote(item, evidence).split())
-            if any(text in other or other in text for other in texts) or any(
-                other.hit == item.hit and _overlap(other.spans, item.spans) for other in chosen
-            ):
-                continue
-            if chosen and size + len(text) > constants.ANSWER_CHARS:
-                break
-            size += len(text)
-            texts.add(text)
-            chosen.append(item)
+            text = " ".join(evidence[item.hit].chunk_text[item.start : item.end].split())
+            if not any(text in other or other in text for other in texts):
+                texts.add(text)
+                chosen.append(item)
         return chosen
-
-
-def _overlap(some: Sequence[Span], others: Sequence[Span]) -> bool:
-    return any(a < d and c < b for a, b in some for c, d in others)
 
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:
     """The unit of a passage that is nearest to the question; empty where none has a word of it."""
-    scored = _score_units(_asked(query), [hit], 1.0, _Asks.of(question_text(query)))
-    best = next((item.unit for item in scored if item.unit.kind in ("sentence", "item")), None)
+    scored = score_parts(query, [hit], 1.0)
+    best = next((item for item in scored if item.part.kind in ("sentence", "item")), None)
     return hit.chunk_text[best.start : best.end] if best is not None else ""
+
+
+def _is_foreign(query: QueryIR, evidence: Sequence[Hit]) -> bool:
+    """True where the evidence is in another script, so that words tell nothing."""
+    wide = is_wide(question_text(query))
+    return bool(evidence) and all(is_wide(hit.chunk_text) != wide for hit in evidence)
 
 
 def _asked(query: QueryIR) -> str:
@@ -128,112 +114,111 @@ def _asked(query: QueryIR) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _Scored:
+class Scored:
+    """A part of a passage, how well it fits the question, and the share of its words in it."""
+
     score: float
     coverage: float
     hit: int  # position in the evidence
-    quotable: Quotable
-    spans: tuple[Span, ...] = ()  # of the quote
+    part: Part
 
     @property
-    def unit(self) -> Unit:
-        """What is quoted."""
-        return self.quotable.unit
+    def start(self) -> int:
+        return self.part.start
+
+    @property
+    def end(self) -> int:
+        return self.part.end
 
 
-def _score_units(
-    question: str, evidence: Sequence[Hit], keep_ratio: float, asks: _Asks
-) -> list[_Scored]:
-    """Units that contain a word of the question, or follow a heading that does, best first; ties in
+def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> list[Scored]:
+    """Parts that contain a word of the question, or follow a heading that does, best first; ties in
     reading order.
 
     The three best and all with at least `keep_ratio` of the best score are among them; others may
     be missing.
     """
+    question, asks = _asked(query), _Asks.of(question_text(query))
     words = question_words(question)
     said = cache(question_terms(question).find_in)
-    read = [find_quotable(hit.chunk_text) for hit in evidence]
+    read = [find_parts(hit.chunk_text).parts for hit in evidence]
     held = [
-        [said(hit.chunk_text[item.start : item.end]) for item in items]
-        for hit, items in zip(evidence, read, strict=True)
+        [said(hit.chunk_text[slice(*part.asked)]) for part in parts]
+        for hit, parts in zip(evidence, read, strict=True)
     ]
-    weights = rarity(words, [inside for items in held for inside in items])
+    weights = rarity(words, [inside for parts in held for inside in parts])
     total = sum(weights)
     weight = _weighing(words, weights)
-    # with the most that the form of the unit can make of its score
-    likely: list[tuple[float, _Scored]] = []
-    for n, (hit, items) in enumerate(zip(evidence, read, strict=True)):
+    # with the most that the form of the part can make of its score
+    likely: list[tuple[float, Scored]] = []
+    for n, (hit, parts) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
-        for i, item in enumerate(items):
-            unit = item.unit
+        for i, part in enumerate(parts):
             inside = held[n][i]
-            follows = bool(i and items[i - 1].unit.context == unit.context)
+            follows = bool(i and parts[i - 1].context == part.context)
             if follows and not inside:
                 continue
             # "It ..." speaks of the last one
-            before = held[n][i - 1] if follows and unit.kind == "sentence" else frozenset()
-            close = inside | before | said(unit.context)
+            before = held[n][i - 1] if follows and part.kind == "sentence" else frozenset()
+            close = inside | before | said(part.context)
             own, near = weight(inside), weight(close)
             if own == 0 and (follows or near == 0):
                 continue
-            if own and unit.header is not None:  # what a row says, it says of its columns
-                own = weight(inside | said(hit.chunk_text[slice(*unit.header)]))
+            if own and part.header is not None:  # what a row says, it says of its columns
+                own = weight(inside | said(hit.chunk_text[slice(*part.header)]))
             all_round = weight(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)
             most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
-            likely.append((most, _Scored(score, all_round / total, n, item)))
-    scored: list[_Scored] = []
-    for most, found in sorted(likely, key=lambda pair: -pair[0]):
+            likely.append((most, Scored(score, all_round / total, n, part)))
+    scored: list[Scored] = []
+    for most, item in sorted(likely, key=lambda pair: -pair[0]):
         best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
         if (
             len(best) == constants.COMPARED_UNITS
             and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING
         ):
             break
-        text = evidence[found.hit].chunk_text[found.quotable.start : found.quotable.end]
-        score = _weigh_form(found, text, asks, question_terms(question).terms)
-        scored.append(dataclasses.replace(found, score=score))
-    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.quotable.start))
+        text = evidence[item.hit].chunk_text[item.start : item.end]
+        score = _weigh_form(item, text, asks, question_terms(question).terms)
+        scored.append(dataclasses.replace(item, score=score))
+    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
 
 
 def _weigh_meaning(
-    scored: Sequence[_Scored], evidence: Sequence[Hit], nearness: Nearness
-) -> list[_Scored]:
-    """The best units by their words, then those of the first hits, weighed by their meaning as
-    well.
+    scored: Sequence[Scored], evidence: Sequence[Hit], nearness: Nearness
+) -> list[Scored]:
+    """The best parts by their words, filled up with the first of the evidence, weighed by their
+    meaning as well.
     """
-    pool = list(scored[: constants.COMPARED_BY_MEANING])
-    held = {(item.hit, item.quotable.start) for item in pool}
-    for n, hit in enumerate(evidence):
-        for quotable in find_quotable(hit.chunk_text):
-            if len(pool) >= constants.COMPARED_BY_MEANING:
-                break
-            if (n, quotable.start) not in held:
-                pool.append(_Scored(0.0, 0.0, n, quotable))
-    texts = [
-        evidence[item.hit].chunk_text[item.quotable.start : item.quotable.end][
-            : constants.COMPARED_CHARS
-        ]
-        for item in pool
-    ]
-    top = max((item.score for item in pool), default=0.0) or 1.0
+    known = {(item.hit, item.start) for item in scored}
+    others = (
+        Scored(0.0, 0.0, n, part)
+        for n, hit in enumerate(evidence)
+        for part in find_parts(hit.chunk_text).parts
+        if (n, part.start) not in known
+    )
+    pool = list(islice(chain(scored, others), constants.COMPARED_BY_MEANING))
+    texts = [evidence[item.hit].chunk_text[item.start : item.end] for item in pool]
+    near = nearness([text[: constants.COMPARED_CHARS] for text in texts])
+    best = max((item.score for item in pool), default=0.0) or 1.0
+    by_words, by_meaning = 1 - constants.MEANING_WEIGHT, constants.MEANING_WEIGHT
     weighed = [
         dataclasses.replace(
             item,
-            score=(1 - constants.MEANING_WEIGHT) * item.score / top
-            + constants.MEANING_WEIGHT * near / (1 + constants.PLACE_PENALTY * item.hit),
+            score=by_words * item.score / best
+            + by_meaning * cosine / (1 + constants.PLACE_PENALTY * item.hit),
         )
-        for item, near in zip(pool, nearness(texts), strict=True)
+        for item, cosine in zip(pool, near, strict=True)
     ]
-    return sorted(weighed, key=lambda item: (-item.score, item.hit, item.quotable.start))
+    return sorted(weighed, key=lambda item: (-item.score, item.hit, item.start))
 
 
-def _weigh_form(item: _Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
-    """The score of a unit's words, weighed by its form, its place and its length."""
+def _weigh_form(item: Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
+    """The score of a part's words, weighed by its form, its place and its length."""
     held = frozenset(terms(text))
-    score = item.score * asks.factor(text, item.unit.kind)
-    if item.unit.kind in ("sentence", "code") and len(held - asked) < constants.MIN_NEW_TERMS:
+    score = item.score * asks.factor(text, item.part.kind)
+    if item.part.kind in ("sentence", "code") and len(held - asked) < constants.MIN_NEW_TERMS:
         score *= constants.REPETITION_FACTOR
     # the search's own order knows what words cannot tell
     score /= 1 + constants.PLACE_PENALTY * item.hit
@@ -298,42 +283,23 @@ class _Asks:
 # --- writing ------------------------------------------------------------------------------------
 
 
-def _render_quotes(chosen: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
-    """Quotes as paragraphs, list items as items, the rows of a table as one table under its header;
-    each followed by its mark.
+def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
+    """Quotes as they stand in their chunks, those that adjoin as one, the rows of a table as one
+    table under its header; each followed by its mark.
     """
-    groups: dict[object, list[_Scored]] = {}
+    quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:
-        row = item.unit.kind == "row"
-        groups.setdefault((item.hit, item.unit.header) if row else item, []).append(item)
-    parts: list[str] = []
-    for items in groups.values():
-        first, mark = items[0], f"[{items[0].hit + 1}]"
-        if first.unit.kind == "row":
-            rows = sorted(items, key=lambda item: item.unit.start)
-            parts.append(f"{_render_table(rows, evidence)}\n\n{mark}")
+        text = evidence[item.hit].chunk_text
+        new = extend(text, item.part)
+        for hit, part, known in quotes:
+            if hit == item.hit and joins(text, part, known, item.part, new):
+                known.update(new)
+                break
         else:
-            quote = _quote(first, evidence)
-            alone = first.unit.kind == "item" and first.spans[0][0] == first.unit.start
-            ends_in_prose = (
-                first.unit.kind != "code"
-                and "\n\n" not in quote
-                and not quote.rstrip().endswith(("```", "~~~"))
-            )
-            gap = " " if ends_in_prose else "\n\n"
-            parts.append(f"{'- ' if alone else ''}{quote}{gap}{mark}")
-    return "\n\n".join(parts)
-
-
-def _render_table(rows: Sequence[_Scored], evidence: Sequence[Hit]) -> str:
-    lines = [_quote(item, evidence) for item in rows]
-    if header := rows[0].unit.header:
-        head = evidence[rows[0].hit].chunk_text[slice(*header)].strip()
-        columns = len(re.findall(r"(?<!\\)\|", head.strip("|"))) + 1
-        lines = [head, "|" + " --- |" * columns, *lines]
-    return "\n".join(lines)
-
-
-def _quote(item: _Scored, evidence: Sequence[Hit]) -> str:
-    text = evidence[item.hit].chunk_text
-    return escape_marks("\n\n".join(text[start:end] for start, end in item.spans))
+            quotes.append((item.hit, item.part, set(new)))
+    return "\n\n".join(
+        (render_rows if part.kind == "row" else render_run)(
+            evidence[hit].chunk_text, known, f"[{hit + 1}]"
+        )
+        for hit, part, known in quotes
+    )

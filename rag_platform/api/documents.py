@@ -27,7 +27,7 @@ from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
-from rag_platform.ledger.ledger import Ledger, require
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.storage.store import Store
@@ -196,9 +196,6 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
     without a ledger.
     """
     chunks = _count_published_chunks(library, namespace)
-    if not library.store.ledger_path.is_file():
-        require(library.store.ledger_path)
-        library.current(namespace)  # raises, naming the namespaces there are
     with closing(Ledger(library.store.ledger_path)) as ledger:
         may_see = access.current().may_see
         known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))

@@ -20,7 +20,7 @@ from rag_platform.chunkers.sizes import (
     trim,
 )
 from rag_platform.errors import ConfigError
-from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries, clause_ends
+from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries
 from rag_platform.text.graphemes import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import HEADING, only_headings
 
@@ -43,7 +43,7 @@ class ParentChild:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "parent_child"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()
@@ -89,6 +89,7 @@ class ParentChild:
 
 
 SEPARATORS = ("\n\n", "\n", " ", "")
+BESIDE = 16  # characters around a place by which a pattern tells whether a sentence begins there
 # where a word without end, such as a URL, is best parted
 SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 
@@ -100,7 +101,8 @@ class Recursive:
     `chunk_size` counts characters, or tokens by the embedder's tokenizer or an estimate. No chunk
     costs more than `max_tokens`, but for fences and table rows, which are kept whole up to 6,400
     characters. The next chunk repeats up to `chunk_overlap` of the text before it, from the start
-    of a paragraph, line, sentence or word; nothing is repeated before a heading or out of code.
+    of a paragraph, line or sentence, of a word where a sentence is longer; nothing is repeated
+    before a heading or out of code.
     """
 
     chunk_size: int = 800
@@ -112,7 +114,7 @@ class Recursive:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "recursive"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -233,13 +235,18 @@ def find_forced_end(cuts: Boundaries, start: int, high: int) -> int:
 
 
 def _overlap(ruler: Ruler, cuts: Boundaries, end: int, start: int, overlap: int) -> int:
-    """Where the next chunk starts: at most `overlap` before `end`, outside code and tables."""
+    """Where the next chunk starts: at most `overlap` before `end`, outside code and tables; at a
+    sentence, unless `end` lies within one that begins too far before it.
+    """
     low = max(ruler.back(end, overlap), start + 1)
     if overlap == 0 or low >= end:
         return end
-    for rank in range(1, len(cuts.separators)):
-        if cuts.separators[rank] is clause_ends:
-            continue
+    sentences = list(cuts.sentence_ranks)
+    words = [rank for rank, ends in enumerate(cuts.separators) if ends is blank_ends]
+    # patterns see no more than their window
+    near = max(start, end - BESIDE), min(len(cuts.text), end + BESIDE)
+    within = not any(end in cuts.cuts(rank, *near) for rank in sentences)
+    for rank in [*sentences, *(words if within else ())]:
         for place in cuts.cuts(rank, low, end - 1):
             if not cuts.inside_opened(place) and not cuts.beside_row(place):
                 return place
@@ -255,7 +262,7 @@ class WholeSection:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "whole_section"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""

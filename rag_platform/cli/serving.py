@@ -9,6 +9,7 @@ from typing import Any, get_args
 import click
 
 from rag_platform.config.settings import Change, Settings
+from rag_platform.errors import InputError
 
 
 def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -31,13 +32,16 @@ def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def allowing(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> Settings:
-    """The settings with what the options say; what they leave out stays as it is."""
+    """The settings with what the options say; what they leave out stays as it is. Raises InputError
+    for what cannot be allowed.
+    """
     changes: dict[str, Any] = {}
     if allow is not None:
         names = tuple(name.strip() for name in allow.split(",") if name.strip())
         if unknown := [name for name in names if name not in get_args(Change)]:
-            raise click.BadParameter(
-                f"{unknown[0]!r}; known: {', '.join(get_args(Change))}", param_hint="--allow"
+            raise InputError(
+                f"--allow {unknown[0]!r} is unknown; known: {', '.join(get_args(Change))}",
+                code="usage",
             )
         changes["allow"] = names
     if roots:

@@ -11,13 +11,8 @@ from typing import Any
 from rag_platform.config import prompts
 from rag_platform.config.chunk_token_limits import embedder_dependencies
 from rag_platform.config.folders import config_file
-from rag_platform.config.settings import (
-    DESCRIBE_FIELDS,
-    CleaningConfig,
-    Strategy,
-    ViewConfig,
-    fingerprint,
-)
+from rag_platform.config.ingestion import DESCRIBE_FIELDS, CleaningConfig, ViewConfig
+from rag_platform.config.settings import Strategy, fingerprint
 from rag_platform.registry import provider_class, provider_version
 
 INGESTION_STAGES = ("raw_document", "facts", "media", "sections", "chunks", "views", "embeddings")

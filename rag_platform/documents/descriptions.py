@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config import prompts
-from rag_platform.config.settings import DESCRIBE_FIELDS, DescribeConfig, fingerprint
+from rag_platform.config.ingestion import DESCRIBE_FIELDS, DescribeConfig
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ProviderError, RagError
 from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing

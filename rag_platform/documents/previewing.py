@@ -10,7 +10,8 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rag_platform.config.settings import MediaTextConfig, Settings, Strategy
+from rag_platform.config.ingestion import MediaTextConfig
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.drift import ChunkQuality, chunk_quality
 from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import InputError

@@ -13,13 +13,8 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import ClassVar
 
-from rag_platform.config.settings import (
-    CleaningConfig,
-    QualityConfig,
-    Strategy,
-    ViewConfig,
-    canonical_json,
-)
+from rag_platform.config.ingestion import CleaningConfig, QualityConfig, ViewConfig
+from rag_platform.config.settings import Strategy, canonical_json
 from rag_platform.documents.descriptions import Description
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk, MediaText, View

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from rag_platform.chunkers.chunks import chunk_name, slice_fields, text_fields
 from rag_platform.chunkers.source_locations import Places, attach_images
-from rag_platform.config.settings import CleaningConfig
+from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Json, MediaLink
 from rag_platform.normalisation.edits import Normalised, fingerprint_text

@@ -23,7 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from rag_platform.config.settings import EmbeddingConfig, canonical_json
+from rag_platform.config.ingestion import EmbeddingConfig
+from rag_platform.config.settings import canonical_json
 from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError
 from rag_platform.indexes import embedding_cache
 from rag_platform.indexes.embedding_cache import EmbeddingCache

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.config.profiles import text_norm_profile_id
-from rag_platform.config.settings import CleaningConfig
 from rag_platform.indexes.embedding import EmbeddingPool, EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun

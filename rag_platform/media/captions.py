@@ -25,7 +25,8 @@ from pydantic import (
 )
 
 from rag_platform.config import prompts
-from rag_platform.config.settings import CaptionConfig, fingerprint
+from rag_platform.config.ingestion import CaptionConfig
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Block, Facts, Json, MediaLink
 from rag_platform.media.store import display_path

@@ -10,8 +10,9 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Sequence
 
+from rag_platform.config.ingestion import MediaTextConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import MediaTextConfig, fingerprint
+from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Facts, Json, MediaLink, MediaText
 from rag_platform.media.captions import Captioned, captions

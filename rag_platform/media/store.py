@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urljoin
 
-from rag_platform.config.settings import FetchLimits, Limits, MediaConfig
+from rag_platform.config.ingestion import MediaConfig
+from rag_platform.config.settings import FetchLimits, Limits
 from rag_platform.errors import DocumentError, FetchError
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaLink, MediaRef

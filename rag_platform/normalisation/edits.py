@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from rag_platform.config.settings import CleaningConfig
+from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.ir import Block, Edit, Facts, MediaLink
 from rag_platform.loaders.markdown_images import SRC
 from rag_platform.normalisation.noise import Spans, noise_edits

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 
-from rag_platform.config.settings import CleaningConfig, NoiseRule
+from rag_platform.config.ingestion import CleaningConfig, NoiseRule
 from rag_platform.config.user_patterns import matches
 from rag_platform.ir import Edit, Facts
 

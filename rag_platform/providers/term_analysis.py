@@ -15,6 +15,7 @@ from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.text import segmentation
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import Dictionary
+from rag_platform.text.symbols import asked_symbols, symbol_terms
 from rag_platform.text.terms import fold_terms, stem_terms
 
 # between headings and text, so that no phrase reaches from one into the other; no term is written
@@ -73,7 +74,8 @@ class Analysis:
 
     def row(self, row: LexicalRow) -> IndexedRow:
         """What is indexed of a row."""
-        text, headings = (" ".join(self.terms(part)) for part in (row.text, row.headings))
+        text = " ".join([*self.terms(row.text), *symbol_terms(row.text)])
+        headings = " ".join(self.terms(row.headings))
         sequence = " ".join([*self.phrase(row.headings), BREAK, *self.phrase(row.text)])
         return IndexedRow(row.chunk_id, row.doc_id, text, headings, sequence)
 
@@ -143,7 +145,7 @@ class Analysis:
                 * _importance(term, identifier_boost)
                 * (names if _LATIN.fullmatch(term) else 1.0)
             )
-            for term, count in Counter(self.terms(question)).items()
+            for term, count in Counter(self.terms(question) + asked_symbols(question)).items()
         }
         own = set(found)
         for text, weight in expansions:

@@ -18,8 +18,9 @@ from datetime import UTC, date, datetime
 from typing import Any
 
 from rag_platform.caching import Cache
+from rag_platform.config.ingestion import KeyphraseConfig
 from rag_platform.config.query import InferenceConfig, QueryConfig
-from rag_platform.config.settings import KeyphraseConfig, Limits, fingerprint
+from rag_platform.config.settings import Limits, fingerprint
 from rag_platform.errors import InputError
 from rag_platform.ir import Json, QueryIR
 from rag_platform.query import filter_inference

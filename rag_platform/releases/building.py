@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import (
     index_profile,
     stage_profiles,
     strategy_config_id,
     text_norm_profile_id,
 )
-from rag_platform.config.settings import EmbeddingConfig, Strategy
+from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas

@@ -19,9 +19,9 @@ from typing import Any
 
 from rag_platform import access
 from rag_platform.caching import Cache
+from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import (
-    EmbeddingConfig,
     Settings,
     Strategy,
     canonical_json,

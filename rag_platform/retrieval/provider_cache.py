@@ -13,14 +13,9 @@ from typing import Any
 from rag_platform import registry
 from rag_platform.caching import Cache
 from rag_platform.config import prompts
+from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.query import AnswererConfig, ProviderConfig
-from rag_platform.config.settings import (
-    EmbeddingConfig,
-    Settings,
-    Strategy,
-    canonical_json,
-    fingerprint,
-)
+from rag_platform.config.settings import Settings, Strategy, canonical_json, fingerprint
 from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.limits import Gate, Metered

@@ -93,7 +93,8 @@ class LibraryServer(MCPServer[Any]):
         2026-07-28, which are told that the server announces changes.
         """
         self._library = library
-        requests, low = ResourceRequests(library, self.listeners), self._lowlevel_server
+        requests = ResourceRequests(library, self.listeners, self.list_resources)
+        low = self._lowlevel_server
         low.add_request_handler("resources/list", PaginatedRequestParams, requests.list)
         low.add_request_handler("resources/subscribe", SubscribeRequestParams, requests.subscribe)
         low.add_request_handler(

@@ -6,10 +6,12 @@ import logging
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 import anyio
 import anyio.to_thread
+from mcp.server.connection import Connection
+from mcp.server.session import ServerSession
 from mcp.server.subscriptions import ResourcesListChanged, ResourceUpdated, SubscriptionBus
 
 from rag_platform.errors import RagError
@@ -29,26 +31,31 @@ class Announcer(Protocol):
 
 
 class Listeners:
-    """Sessions of clients that listed resources, and the URIs to which each subscribed."""
+    """Connections of clients that listed resources, and the URIs to which each subscribed."""
 
     def __init__(self) -> None:
-        self._uris: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
+        self._uris: weakref.WeakKeyDictionary[Connection, set[str]] = weakref.WeakKeyDictionary()
 
-    def add(self, session: Any, uri: str = "") -> None:
-        """Remember a session, and the URI that it subscribes to."""
-        self._uris.setdefault(session, set()).update([uri] if uri else [])
+    def add(self, session: ServerSession, uri: str = "") -> None:
+        """Remember the connection of a request, and the URI that it subscribes to."""
+        self._uris.setdefault(_connection(session), set()).update([uri] if uri else [])
 
-    def remove(self, session: Any, uri: str) -> None:
+    def remove(self, session: ServerSession, uri: str) -> None:
         """Forget a subscription."""
-        self._uris.get(session, set()).discard(uri)
+        self._uris.get(_connection(session), set()).discard(uri)
 
     async def tell(self, uris: set[str]) -> None:
-        """Tell every session that the list changed, and which of its URIs did."""
-        for session, wanted in list(self._uris.items()):
-            with suppress(Exception):  # a session that is gone must not keep the others waiting
-                await session.send_resource_list_changed()
+        """Tell every client that the list changed, and which of its URIs did."""
+        for connection, wanted in list(self._uris.items()):
+            with suppress(Exception):  # one that is gone must not keep the others waiting
+                await connection.send_resource_list_changed()
                 for uri in sorted(wanted & uris):
-                    await session.send_resource_updated(uri)
+                    await connection.send_resource_updated(uri)
+
+
+def _connection(session: ServerSession) -> Connection:
+    """What outlives the request that a session stands for."""
+    return session._connection
 
 
 class Publications:

@@ -178,8 +178,11 @@ def may_hear(library: Library, uri: str) -> bool:
 class ResourceRequests:
     """The requests about resources and their names that the SDK's server does not answer itself."""
 
-    def __init__(self, library: Library, listeners: Listeners) -> None:
+    def __init__(
+        self, library: Library, listeners: Listeners, fixed: Callable[[], Awaitable[list[Resource]]]
+    ) -> None:
         self._library, self._listeners = library, listeners
+        self._fixed = fixed  # what was registered under an address of its own; on the first page
 
     async def list(
         self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
@@ -189,7 +192,8 @@ class ResourceRequests:
         page, cursor = await anyio.to_thread.run_sync(
             list_page, self._library, params.cursor if params else None
         )
-        return ListResourcesResult(resources=page, next_cursor=cursor)
+        fixed = [] if params and params.cursor else await self._fixed()
+        return ListResourcesResult(resources=[*fixed, *page], next_cursor=cursor)
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: SubscribeRequestParams

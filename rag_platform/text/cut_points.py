@@ -18,6 +18,11 @@ from rag_platform.text.sentences import CLOSERS, sentence_ends
 Ends = Callable[[str, int, int], Iterable[int]]  # where in text[start:end] a separator ends
 _CLAUSE = re.compile(rf"(?:[，、：；]|……|——)+[{CLOSERS}]*|(?<=[^\s,:;])[,:;][{CLOSERS}]*(?=\s)")
 _BLANKS = re.compile(r"[ \t\u3000]+")
+# what a sentence goes on with on the next line: no digit, list item, heading, row or quote
+_BREAKS = re.compile("\n+")
+_GOES_ON = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
+_STOPS = frozenset(".!?。！？:：;；|…")
+_WRAPPED_COLUMNS = 60  # of the lines of wrapped prose, at least; wide characters are two
 
 
 def clause_ends(text: str, start: int, end: int) -> Iterable[int]:
@@ -28,6 +33,24 @@ def clause_ends(text: str, start: int, end: int) -> Iterable[int]:
 def blank_ends(text: str, start: int, end: int) -> Iterable[int]:
     """The offsets behind runs of blanks."""
     return (match.end() for match in _BLANKS.finditer(text, start, end))
+
+
+def line_starts(text: str, start: int, end: int) -> Iterable[int]:
+    """The offsets behind line breaks, but for those within a sentence: the next line goes on with
+    it in lower case, or the line is as wide as wrapped prose is.
+    """
+    for match in _BREAKS.finditer(text, start, end):
+        if match.end() - match.start() > 1 or not _is_wrapped(text, match.start()):
+            yield match.end()
+
+
+def _is_wrapped(text: str, line_break: int) -> bool:
+    following = _GOES_ON.match(text, line_break + 1)
+    line = text[text.rfind("\n", 0, line_break) + 1 : line_break]
+    if following is None or not line or line.rstrip(f" \t{CLOSERS}")[-1:] in _STOPS:
+        return False
+    columns = len(line) + len(CHARACTER.findall(line))
+    return text[following.end() - 1].islower() or columns >= _WRAPPED_COLUMNS
 
 
 def _ends_of(pattern: str) -> Ends:
@@ -54,6 +77,11 @@ class Boundaries:
     opened_starts: Sequence[int]
     units: Sequence[tuple[int, int]]  # headings, links, code spans and the like that are never cut
     unit_starts: Sequence[int]
+
+    @property
+    def sentence_ranks(self) -> range:
+        """The separators behind which a sentence begins, headings apart."""
+        return range(1, self.separators.index(sentence_ends) + 1)
 
     def inside(self, position: int) -> Guarded | None:
         """The run that a cut at the position would split."""
@@ -157,8 +185,10 @@ def boundaries(
         _ends_of(rf"\n(?={HEADING.pattern})"),
         *(separator_ends(item) for item in separators if item),
     ]
-    lines = next((i for i, item in enumerate(separators) if item == "\n"), len(ends) - 2)
-    ends[lines + 2 : lines + 2] = [sentence_ends, clause_ends]
+    given = [item for item in separators if item]
+    lines = 1 + given.index("\n") if "\n" in given else len(ends)
+    # a line of wrapped prose ends anywhere in a sentence
+    ends[lines : lines + 1] = [line_starts, sentence_ends, *ends[lines : lines + 1], clause_ends]
     units = inline_units(text, fits)
     starts, opened_starts = [run.start for run in guarded], [run.start for run in opened]
     return Boundaries(

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rag_platform.config.folders import config_file
-from rag_platform.config.settings import KeyphraseConfig
+from rag_platform.config.ingestion import KeyphraseConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.text.pagerank import pagerank

@@ -229,3 +229,19 @@ def test_every_span_is_a_slice_and_every_mark_has_a_citation(answer: str, texts:
     assert find_cited(found.text, 99) == [c.id for c in found.citations]
     for citation in found.citations:
         assert all(0 <= start < end <= len(citation.text) for start, end in citation.spans)
+
+
+def test_a_mark_covers_the_quotes_before_it() -> None:
+    text = "The maximum upload size is 50 MB. Larger files are refused with code 413. [1]"
+    found = check_answer(text, EVIDENCE)
+    assert (found.text, found.warnings, found.agreement) == (text, (), 1.0)
+    assert quoted(found.citations[0]) == [
+        "The maximum upload size is 50 MB.",
+        "Larger files are refused with code 413.",
+    ]
+
+
+def test_a_mark_covers_no_other_sentence_before_it() -> None:
+    text = "The maximum upload size is 70 MB. Larger files are refused with code 413. [1]"
+    found = check_answer(text, EVIDENCE)
+    assert [item.sentence for item in found.unsupported] == ["The maximum upload size is 70 MB."]

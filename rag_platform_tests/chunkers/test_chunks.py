@@ -425,3 +425,42 @@ def test_a_page_without_text_becomes_a_chunk_of_its_picture(tiny: Strategy) -> N
         VERSION, only, normalise(only, links, tiny.cleaning), [], Recursive(), tiny, links
     )
     assert (alone.section_path, alone.asset_ids) == ("__preamble__", ("B", "A"))
+
+
+WRAPPED = """\
+The borrow checker looks at every reference that a program makes, and refuses
+those which outlive what they point at. Ownership is moved when a value is passed
+to a function by value. In most programs that is what is meant. A lifetime names
+how long a reference is valid; most of them are inferred by the compiler, which
+tells where it cannot. Threads are held to the same rules as functions are.
+
+借用检查器会查看程序里的每一个引用，并拒绝那些比其所指对象活得更久的引用，这一点在编译期
+就能确定。所有权在按值传递时转移给被调用的函数。生命周期说明引用在多长时间内有效，大多数
+由编译器推断得出。线程遵守与函数相同的规则。
+"""
+
+
+@pytest.mark.parametrize("size", [180, 220, 260, 300])
+def test_chunks_of_wrapped_prose_begin_at_a_sentence(size: int) -> None:
+    chunker = Recursive(chunk_size=size, chunk_overlap=size // 2)
+    spans = chunker.spans(WRAPPED)
+    begun = [WRAPPED[:start].rstrip()[-1:] for start, _ in spans[1:]]
+    assert len(spans) > 2 and set(begun) <= {".", "。"}
+
+
+def test_lines_that_are_no_prose_are_cut_at_their_ends() -> None:
+    log = "".join(f"2026-01-{day:02} host{day} opened. Closed again\n" for day in range(1, 20))
+    spans = Recursive(chunk_size=200, chunk_overlap=60).spans(log)
+    assert all(log[start:].startswith("2026-") for start, _ in spans)
+    verse = "Round the mast\nRun the men\nReady to go\nRest at last\n" * 6
+    spans = Recursive(chunk_size=100, chunk_overlap=0).spans(verse)
+    assert all(verse[start] == "R" and verse[end] == "\n" for start, end in spans)
+
+
+def test_a_sentence_beyond_the_overlap_is_repeated_from_a_word() -> None:
+    text = "alpha beta gamma delta " * 40
+    first, second = Recursive(chunk_size=400, chunk_overlap=60).spans(text)[:2]
+    assert first[1] - 60 <= second[0] < first[1] and text[second[0] - 1] == " "
+    stopped = "Alpha beta gamma delta epsilon zeta eta theta iota kappa. " * 12
+    spans = Recursive(chunk_size=200, chunk_overlap=20).spans(stopped)
+    assert all(stopped[start:].startswith("Alpha") for start, _ in spans)

@@ -280,6 +280,7 @@ def test_every_reading_command_answers_in_text_and_as_an_envelope(
     assert text.exit_code == 0 and text.stdout.strip()
     answer = library.call(*arguments)
     assert answer.exit_code == 0 and set(answer.envelope) == {
+        "schema_version",
         "ok",
         "trace_id",
         "data",

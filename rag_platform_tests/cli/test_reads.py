@@ -18,6 +18,7 @@ WRITES = {
     ("init",),
     ("ingest",),
     ("gc",),  # without --plan
+    ("token", "create"),
     ("serve",),  # reads its input until it ends
     ("ui",),
     ("expect", "add"),

@@ -4,6 +4,8 @@ them.
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from rag_platform.config.settings import (
 )
 from rag_platform.config.validation import providers
 from rag_platform.errors import ConfigError
+from rag_platform.retrieval.library import Library
+from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import REPOSITORY, TINY
 
 FUSION = "fusion:\n  provider: min_max\n  options: {alpha: 0.3}\n"
@@ -215,3 +219,74 @@ def test_every_provider_of_a_strategy_is_looked_at(settings: Settings) -> None:
 
     assert isinstance(strategy, Strategy)
     assert {named.key for named in providers(strategy)} == keys(strategy, "")
+
+
+# the file, what it says wrongly, the line and key that are named, what is said of it
+BROKEN: dict[str, tuple[str, str, str, str]] = {
+    "option": (
+        "strategies/tiny.yaml",
+        TINY.replace("{alpha: 0.3}", "\n    alpah: 0.3"),
+        "19: fusion.options",
+        "has no option 'alpah'; known: alpha",
+    ),
+    "type": (
+        "strategies/tiny.yaml",
+        TINY.replace("{alpha: 0.3}", "{alpha: much}"),
+        "18: fusion.options",
+        "alpha is 'much': input should be a valid number",
+    ),
+    "extra": (
+        "strategies/tiny.yaml",
+        TINY + "reranker:\n  provider: cross_encoder\n  options: {model: x}\n",
+        "21: reranker.options",
+        "pip install 'rag-platform[models]'",
+    ),
+    "key": (
+        "settings.yaml",
+        "default_strategy: tiny\nserver:\n  proceses: 2\n",
+        "3: server.proceses",
+        "Extra inputs are not permitted",
+    ),
+    "gate": (
+        "gates.yaml",
+        "notes:\n  - dataset: golden\n    floors: {retrieval.hit_rate@10: high}\n",
+        "3: floors.retrieval.hit_rate@10",
+        "valid number",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_broken_config_is_told_with_its_line_wherever_it_is_used_first(
+    case: str, desk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rag_platform.server.app import build_server
+
+    name, text, place, said = BROKEN[case]
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda n, *a: None if "sentence" in n else found(n, *a)
+    )
+    path = desk.folder / "config" / name
+    path.write_text(text, encoding="utf-8")
+    desk.write(guide="# Limits\n\nThe largest upload is 50 MB.\n")
+    doctor = desk.call("doctor")
+    assert doctor.exit_code == 1
+    messages = [json.dumps(doctor.envelope, ensure_ascii=False)]
+    if case != "gate":  # which nobody asks before a release is built
+        messages.append(desk.call("ingest", desk.docs).envelope["error"]["message"])
+        with pytest.raises(ConfigError) as caught:
+            build_server(load_settings())
+        messages.append(caught.value.message)
+    for message in messages:
+        assert f"{path}:{place}" in message and said in message, message
+
+
+def test_a_running_server_keeps_its_last_good_strategy(config_folder: Path, home: Path) -> None:
+    library = Library(load_settings(), Store(home))
+    path = config_folder / "strategies" / "tiny.yaml"
+    good = library.strategy("tiny")
+    path.write_text(TINY.replace("{alpha: 0.3}", "{alpha: much}"), encoding="utf-8")
+    assert library.strategy("tiny") == good
+    path.write_text(TINY.replace("alpha: 0.3", "alpha: 0.5"), encoding="utf-8")
+    assert library.strategy("tiny").fusion.options == {"alpha": 0.5}

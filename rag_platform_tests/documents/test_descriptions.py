@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from rag_platform.config.settings import DescribeConfig
+from rag_platform.config.ingestion import DescribeConfig
 from rag_platform.documents.descriptions import Description, describe, parse_answer
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Chunk, Json

@@ -10,14 +10,8 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config.settings import (
-    CleaningConfig,
-    Limits,
-    NoiseRule,
-    Settings,
-    Strategy,
-    TextKept,
-)
+from rag_platform.config.ingestion import CleaningConfig, NoiseRule
+from rag_platform.config.settings import Limits, Settings, Strategy, TextKept
 from rag_platform.documents import kept_text
 from rag_platform.documents.kept_text import (
     Dropped,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config.settings import QualityConfig, QualityWeights
+from rag_platform.config.ingestion import QualityConfig, QualityWeights
 from rag_platform.documents.views import quality_score
 
 CONFIG = QualityConfig()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from rag_platform.config.settings import (
+from rag_platform.config.ingestion import (
     CleaningConfig,
     QualityConfig,
     QualityObservability,

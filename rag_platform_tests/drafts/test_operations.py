@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from rag_platform.chunkers.chunks import cut
 from rag_platform.chunkers.recursive import ParentChild, Recursive
 from rag_platform.chunkers.source_locations import Places
-from rag_platform.config.settings import CleaningConfig, Strategy
+from rag_platform.config.ingestion import CleaningConfig
+from rag_platform.config.settings import Strategy
 from rag_platform.drafts.operations import OPERATIONS, Base, Edited, apply, extend
 from rag_platform.errors import InputError
 from rag_platform.ir import MediaLink, Version

@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from rag_platform.config.settings import EmbeddingConfig
+from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, SchemaVersionError
 from rag_platform.indexes import embedding
 from rag_platform.indexes.embedding import (

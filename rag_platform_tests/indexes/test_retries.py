@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from rag_platform.config.ingestion import EmbeddingConfig, LoadingConfig
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import EmbeddingConfig, LoadingConfig, Strategy
+from rag_platform.config.settings import Strategy
 from rag_platform.errors import DocumentError, FetchError, ProviderError, StorageError
 from rag_platform.indexes import embedding
 from rag_platform.ingestion.batches import ingest_versions, stale_versions

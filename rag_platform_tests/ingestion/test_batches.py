@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rag_platform.config.ingestion import LoadingConfig
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import LoadingConfig, Settings, Strategy
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.ingestion import embedding_batches
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rag_platform.config.settings import Limits, MediaConfig
+from rag_platform.config.ingestion import MediaConfig
+from rag_platform.config.settings import Limits
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
 from rag_platform.loaders.image_decoding import Missing, decode_image, looks_like_svg, sanitise

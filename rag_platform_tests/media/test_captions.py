@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
-from rag_platform.config.settings import CaptionConfig, MediaConfig
+from rag_platform.config.ingestion import CaptionConfig, MediaConfig
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary
 from rag_platform.media.captions import (

@@ -11,15 +11,10 @@ from pathlib import Path
 import pytest
 from PIL import Image, ImageDraw
 
+from rag_platform.config.ingestion import CaptionConfig, MediaConfig, MediaTextConfig
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import (
-    CaptionConfig,
-    MediaConfig,
-    MediaTextConfig,
-    Settings,
-    Strategy,
-)
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.documents.views import terms_of
 from rag_platform.errors import ConfigError

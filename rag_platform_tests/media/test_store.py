@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from rag_platform.config.settings import FetchLimits, MediaConfig
+from rag_platform.config.ingestion import MediaConfig
+from rag_platform.config.settings import FetchLimits
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config.settings import CleaningConfig, NoiseRule
+from rag_platform.config.ingestion import CleaningConfig, NoiseRule
 from rag_platform.ir import Block, Edit, Facts, MediaLink, ParseSummary
 from rag_platform.normalisation.edits import (
     INVISIBLE,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from rag_platform.config.settings import CleaningConfig, NoiseRule
+from rag_platform.config.ingestion import CleaningConfig, NoiseRule
 from rag_platform.config.user_patterns import matches
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaLink, MediaRef, ParseSummary

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rag_platform.config.settings import EmbeddingConfig
+from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.indexes import embedding
 from rag_platform.indexes.embedding import embed_texts

@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.config.ingestion import KeyphraseConfig
 from rag_platform.config.query import InferenceConfig, QueryConfig
-from rag_platform.config.settings import KeyphraseConfig, Limits
+from rag_platform.config.settings import Limits
 from rag_platform.errors import InputError
 from rag_platform.query.analysis import (
     clean,

@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.query import ProviderConfig
-from rag_platform.config.settings import EmbeddingConfig, Settings, Strategy
+from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.errors import (
     IntegrityError,

@@ -155,7 +155,7 @@ def test_a_question_over_http_is_traced_with_its_client(open_server: Running, mo
         query = next(name for name in names if name.endswith("query"))
         arguments = {"query": "Which port?", "collections": "ports"}
         asked = (await client.call_tool(query, arguments)).structured_content
-        source = asked["data"]["citations"][0]["chunk_id"]
+        source = asked["data"]["results"][0]["uri"].removeprefix("chunk://")
         read = await client.read_resource(f"chunk://{source}")
         assert "8080" in read.contents[0].text
         return query, asked
@@ -329,14 +329,14 @@ def test_a_token_of_one_library_sees_no_other(guarded: tuple[Running, dict[str, 
         assert [row["namespace"] for row in told["data"]["namespaces"]] == ["hr"]
         assert "ports" not in json.dumps(told["data"]["namespaces"])
         found = await call("query", query="doctor's note", collections="hr")
-        assert found["data"]["citations"][0]["source_uri"] == "files/hr.md"
+        assert [it["source_uri"] for it in found["data"]["documents"].values()] == ["files/hr.md"]
 
     converse(running.url, conversation, token=secrets["hr"])
 
     async def cite(client: Client) -> str:
         query = next(t.name for t in (await client.list_tools()).tools if t.name.endswith("query"))
         asked = await client.call_tool(query, {"query": "Which port?", "collections": "ports"})
-        return str(asked.structured_content["data"]["citations"][0]["chunk_id"])
+        return str(asked.structured_content["data"]["results"][0]["uri"].removeprefix("chunk://"))
 
     chunk_id = converse(running.url, cite, token=secrets["all"])
 

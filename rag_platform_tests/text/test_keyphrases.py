@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.config.settings import KeyphraseConfig, Stopwords
+from rag_platform.config.ingestion import KeyphraseConfig, Stopwords
 from rag_platform.errors import ConfigError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors

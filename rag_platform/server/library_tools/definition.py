@@ -83,9 +83,9 @@ class Call:
         """The settings of the library."""
         return self.library.settings
 
-    def namespace(self, name: str | None) -> str:
+    def namespace(self, names: str | list[str] | None = None) -> str:
         """The one namespace that the call reads. Raises InputError where that is not clear."""
-        return choose_namespace(self.library, [name] if name else [])
+        return choose_namespace(self.library, [names] if isinstance(names, str) else names or [])
 
 
 class Answer(NamedTuple):
@@ -206,7 +206,7 @@ def _result(found: Answer) -> CallToolResult:
 
 
 # as the command line has it, and as models guess
-_NAMESPACES = ("namespace", "namespaces", "collection")
+_NAMESPACES = ("namespace", "namespaces", "collection", "collections")
 
 
 def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
@@ -217,8 +217,8 @@ def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
         name = str(item["loc"][0])  # what follows names branches of the type, not of the argument
         if item["type"] == "extra_forbidden":
             hint = ""
-            if name in _NAMESPACES and "collections" in known:
-                hint = "; namespaces are named in collections"
+            if own := [other for other in ("collections", "collection") if other in known]:
+                hint = f"; namespaces are named in {own[0]}" if name in _NAMESPACES else ""
             problems.append(f"unknown argument {name!r}; known: {', '.join(known)}{hint}")
         elif item["type"] == "missing":
             problems.append(f"argument {name!r} is missing")

@@ -77,24 +77,22 @@ class QueryArguments(Arguments):
     collections: Collections = None
     mode: Annotated[
         Literal["hybrid", "dense", "sparse"] | Absent,
-        Field(description="hybrid is usually best; sparse: exact words, dense: meaning."),
+        Field(description="hybrid is mostly best; sparse: exact words, dense: meaning."),
     ] = None
     detail: Annotated[
         Literal["full", "brief"], Field(description="brief: snippets instead of passages.")
     ] = "full"
     rerank: Annotated[bool, Field(description="false is faster.")] = True
     infer_filters: Annotated[
-        bool | Absent, Field(description="false: no filters from the question's words.")
+        bool | Absent, Field(description="false: none from the question's words.")
     ] = None
-    generate: Annotated[bool, Field(description="false: passages only, no answer.")] = True
+    generate: Annotated[bool, Field(description="false: passages only.")] = True
     strategy: Annotated[str | Absent, Field(description="A named way to search.")] = None
     release: Annotated[str | Absent, Field(description="As of a release_id or date.")] = None
-    score_threshold: Annotated[
-        float | Absent, Field(description="Only results with this score.")
-    ] = None
+    score_threshold: Annotated[float | Absent, Field(description="At least.")] = None
     max_per_document: Annotated[
         Annotated[int, Field(ge=0)] | Absent,
-        Field(description="Results of one document; 0: no limit."),
+        Field(description="0: no limit."),
     ] = None
     timeout_ms: Annotated[
         Annotated[int, Field(ge=100, le=600_000)] | Absent, Field(description="Time limit.")

@@ -18,7 +18,6 @@ from rag_platform.server.library_tools.definition import (
     Answer,
     Arguments,
     Call,
-    Collection,
     Collections,
     Texts,
     ToolSpec,
@@ -105,7 +104,7 @@ class ListDocumentsArguments(Arguments):
     limit: Annotated[int, Field(ge=1, le=documents.MAX_LIMIT, description="Rows a page.")] = 50
     cursor: Annotated[str | Absent, Field(description="next_cursor.")] = None
     include_deleted: Annotated[bool, Field(description="Retired and deleted ones too.")] = False
-    collection: Collection = None
+    collections: Collections = None
 
 
 class QueryAssetsArguments(Arguments):
@@ -179,7 +178,7 @@ def _holding(call: Call, doc_id: str, names: list[str] | None) -> str:
     that a call without a name means says so.
     """
     found = passages.holding_namespace(call.library, doc_id, names or ())
-    return found or (names[0] if names else call.library.namespaces() or [call.namespace(None)])[0]
+    return found or (names[0] if names else call.library.namespaces() or [call.namespace()])[0]
 
 
 def get_chunk(call: Call, arguments: GetChunkArguments) -> Answer:
@@ -213,7 +212,7 @@ def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
     return Answer(
         documents.list_documents(
             call.library,
-            call.namespace(arguments.collection),
+            call.namespace(arguments.collections),
             group_by=arguments.group_by,
             filter=arguments.filter,
             limit=arguments.limit,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.config.settings import CleaningConfig
+from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.loaders.pdf.assembly import find_running_edges
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts

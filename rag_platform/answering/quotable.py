@@ -1,0 +1,211 @@
+"""What of a chunk an answer may quote: parts that are understood without the text around them, how
+they are extended to what a person would read, and how they are written.
+
+A part is one unit, or an introduction with what it introduces. A quote is a run of units of one
+chunk; each of them is a verbatim slice.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from rag_platform.answering.citations import escape_marks
+from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS
+from rag_platform.text.markdown_blocks import HEADING, cells
+from rag_platform.text.passages import Unit, units
+
+_INTRODUCES = (":", "：")
+# a sentence that cannot be understood without the one before it
+_REFERS = re.compile(
+    r"[*_]{0,3}(?:(?:this|that|these|those|it|they|he|she|the same|otherwise|instead|then|so|but|"
+    r"however|therefore|thus|hence|also|and|or|similarly|likewise|as (?:such|a result)|"
+    r"(?:because of|for|in|to (?:do|prevent|avoid|fix|achieve|solve)) (?:this|that|these|those|it)|"
+    r"for (?:example|instance)|in such|to do so|if (?:it|so|not|this|that|they))\b|"
+    r"这|该|那|它|他们|因此|所以|但|不过|然而|否则|例如|比如|此|为此|于是|然后|同样|并且|而|如果这|"
+    r"也就是)",
+    re.IGNORECASE,
+)
+_HEADING_LINE = re.compile(rf"^{HEADING.pattern}", re.MULTILINE)
+_BETWEEN_ITEMS = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)、])?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Units `first` to `last` of a chunk, which stand on their own together."""
+
+    first: int
+    last: int
+    kind: str  # sentence | item | row | code | list
+    start: int
+    end: int
+    context: str
+    header: tuple[int, int] | None = None
+    asked: tuple[int, int] = (0, 0)  # the span whose words tell what it is about
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The units of a chunk, the parts that they make, and the part that owns each unit."""
+
+    units: tuple[Unit, ...]
+    parts: tuple[Part, ...]
+    owners: tuple[Part | None, ...]
+
+
+@lru_cache(maxsize=512)
+def find_parts(text: str) -> Layout:
+    """The parts of a chunk in order. A list with its introduction is a part besides its items."""
+    read = tuple(units(text))
+    parts: list[Part] = []
+    owners: list[Part | None] = [None] * len(read)
+    at = 0
+    while at < len(read):
+        last = at
+        if _introduces(text, read[at]):
+            last = _end_of_introduced(text, read, at)
+            if read[last].kind == "item" and last > at:
+                if read[last].end - read[at].start <= MAX_LIST_CHARS:
+                    parts.append(_join(read, at, last, "list"))
+                at += 1
+                continue
+        if not _is_cut(text, read[at]):
+            part = _join(read, at, last, read[last].kind)
+            owners[at : last + 1] = [part] * (last + 1 - at)
+            parts.append(part)
+        at = last + 1
+    return Layout(read, tuple(parts), tuple(owners))
+
+
+def _introduces(text: str, unit: Unit) -> bool:
+    return unit.kind in ("sentence", "item") and text[unit.end - 1] in _INTRODUCES
+
+
+def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
+    """The last unit of what the unit `at` introduces: a block of code, a whole list or a sentence;
+    `at` where that does not follow in its section.
+    """
+    if at + 1 == len(read) or not _adjoin(text, read[at], read[at + 1]):
+        return at
+    follows = read[at + 1]
+    if follows.kind == "code" and text[follows.start : follows.end].lstrip()[0] in "`~":
+        return at + 1
+    if not _BETWEEN_ITEMS.fullmatch(text, read[at].end, follows.start):  # something is left out
+        return at
+    if follows.kind == "sentence" and not _introduces(text, follows):
+        return at + 1
+    last = at
+    if read[at].kind == "sentence":
+        while (
+            last + 1 < len(read)
+            and read[last + 1].kind == "item"
+            and read[last + 1].context == follows.context
+        ):
+            last += 1
+    return last
+
+
+def _join(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
+    head, tail = read[first], read[last]
+    asked = (head.start, head.end if kind == "list" else tail.end)
+    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, asked)
+
+
+def _adjoin(text: str, one: Unit, other: Unit) -> bool:
+    """True where no heading stands between two units."""
+    return _HEADING_LINE.search(text, one.end, other.start) is None
+
+
+def _is_cut(text: str, unit: Unit) -> bool:
+    """True where the chunk begins in the middle of a link."""
+    said = text[unit.start : unit.end]
+    close = said.find("](")
+    return said.startswith(("(http", "](")) or (close >= 0 and said.find("[", 0, close) < 0)
+
+
+# --- extending ----------------------------------------------------------------------------------
+
+
+def extend(text: str, part: Part) -> range:
+    """The units that a person would read with a part: with one that refers to the sentence before
+    it that sentence.
+    """
+    layout = find_parts(text)
+    first, last = part.first, part.last
+    while part.kind in ("sentence", "code") and first:
+        before = layout.owners[first - 1]
+        if (
+            not _REFERS.match(text, layout.units[first].start)
+            or before is None
+            or before.kind not in ("sentence", "code")
+            or not _adjoin(text, layout.units[first - 1], layout.units[first])
+            or layout.units[last].end - before.start > MAX_QUOTE_CHARS
+        ):
+            break
+        first = before.first
+    return range(first, last + 1)
+
+
+def joins(text: str, one: Part, known: Collection[int], other: Part, new: range) -> bool:
+    """True where the units of two quotes are read as one: rows of one table, or units that overlap
+    or follow each other in their section.
+    """
+    if "row" in (one.kind, other.kind):
+        return one.kind == other.kind and one.header == other.header
+    if any(number in known for number in new):
+        return True
+    read = find_parts(text).units
+    before, after = new[0] - 1, new[-1] + 1
+    return (before in known and _adjoin(text, read[before], read[new[0]])) or (
+        after in known and _adjoin(text, read[new[-1]], read[after])
+    )
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+def render_run(text: str, chosen: Collection[int], mark: str) -> str:
+    """Units of a chunk as they stand in it, without what stands between them, and the mark."""
+    read = find_parts(text).units
+    runs = list(_group(sorted(chosen)))
+    blocks = [_render_units(text, [read[i] for i in run]) for run in runs]
+    last = read[runs[-1][-1]]
+    apart = last.kind == "code" or (last.kind == "item" and len(chosen) > 1)
+    return "\n\n".join(blocks) + ("\n\n" if apart else " ") + mark
+
+
+def _group(numbers: Sequence[int]) -> Iterator[list[int]]:
+    run: list[int] = []
+    for number in numbers:
+        if run and number != run[-1] + 1:
+            yield run
+            run = []
+        run.append(number)
+    yield run
+
+
+def _render_units(text: str, run: Sequence[Unit]) -> str:
+    shown = "- " if run[0].kind == "item" else ""
+    for before, unit in zip([None, *run], run, strict=False):
+        if before is not None:
+            between = text[before.end : unit.start]
+            if _BETWEEN_ITEMS.fullmatch(between):
+                shown += between
+            else:
+                shown += "\n\n- " if unit.kind == "item" else "\n\n"
+        quote = text[unit.start : unit.end]
+        shown += quote if unit.kind == "code" else escape_marks(quote)
+    return shown
+
+
+def render_rows(text: str, chosen: Collection[int], mark: str) -> str:
+    """Rows of one table under its header, and the mark."""
+    read = find_parts(text).units
+    rows = [read[i] for i in sorted(chosen)]
+    lines = [escape_marks(text[row.start : row.end]) for row in rows]
+    if header := rows[0].header:
+        head = text[slice(*header)].strip()
+        lines = [head, "|" + " --- |" * len(cells(head)), *lines]
+    return "\n".join(lines) + f"\n\n{mark}"

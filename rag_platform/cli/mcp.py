@@ -1,0 +1,103 @@
+"""Commands that set up MCP clients and check what they would start."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import Context, answers
+from rag_platform.cli.serving import allow_options
+from rag_platform.errors import RagError
+from rag_platform.ir import Json
+
+CLIENTS = ("claude-desktop", "claude-code", "vscode", "cursor", "zed", "codex", "generic")
+_client_option = click.option(
+    "--client", type=click.Choice(CLIENTS), help="Which client; see docs/assistants.md."
+)
+_name_option = click.option(
+    "--name", default="rag", show_default=True, help="What the client calls the server."
+)
+
+
+@click.group("mcp")
+def mcp() -> None:
+    """Set up assistants: Claude, VS Code, Cursor, Zed, Codex and others."""
+
+
+@mcp.command("install")
+@_client_option
+@_name_option
+@click.option("--write", is_flag=True, help="Write the file; without it the change is only shown.")
+@allow_options
+@answers()
+def install(
+    context: Context,
+    client: str | None,
+    name: str,
+    write: bool,
+    allow: str | None,
+    roots: tuple[Path, ...],
+) -> Json:
+    """Show what a client's file needs to start the server, and put it there with --write. Other
+    entries, and comments, stay as they are.
+    """
+    from rag_platform.cli.serving import allowing
+    from rag_platform.server.client_files import check_name, client_files, launch_of
+
+    check_name(name)
+    allowing(context.settings, allow, roots)  # what it refuses, the server would
+    options = ["--allow", allow] if allow else []
+    options += [part for root in roots for part in ("--root", str(root.resolve()))]
+    file = client_files(Path.home(), Path.cwd())[client or "generic"]
+    launch = launch_of(context.settings, options)
+    data: dict[str, Any] = {
+        "client": file.client,
+        "path": str(file.path) if file.path else None,
+        "entry": launch.entry(**file.more),
+        "written": False,
+        "changed": False,
+    }
+    if file.path is None:
+        return envelopes.envelope({"markdown": file.snippet(name, launch), **data})
+    before, after = file.merged(name, launch)
+    data["changed"] = before != after
+    if before == after:
+        return envelopes.envelope(
+            {"markdown": f"{file.path} names the server already; nothing to do.", **data}
+        )
+    if write:
+        file.write(after)
+        data["written"] = True
+        said = f"Wrote {file.path}: {file.restart}. `rag mcp doctor --client {client}` checks it."
+        return envelopes.envelope({"markdown": said, **data})
+    change = difflib.unified_diff(
+        before.splitlines(), after.splitlines(), str(file.path), str(file.path), lineterm="", n=2
+    )
+    lines = [*change, "", "Nothing is written yet; --write does it."]
+    return envelopes.envelope({"markdown": "\n".join(lines), **data})
+
+
+@mcp.command("doctor")
+@_client_option
+@_name_option
+@answers()
+def doctor(context: Context, client: str | None, name: str) -> Json:
+    """Start the server as a client would, and report what it finds."""
+    from rag_platform.server.client_files import client_files, launch_of
+    from rag_platform.server.probing import probe
+    from rag_platform.storage.records import to_json
+
+    file = client_files(Path.home(), Path.cwd())[client or "generic"]
+    launch = launch_of(context.settings) if file.path is None else file.read(name)
+    # clients start servers where they please: what depends on the folder must not work by chance
+    found = probe(launch, Path.home())
+    command = " ".join((launch.command, *launch.args))
+    data = {"markdown": found.markdown(command), **to_json(found)}
+    if found.problems:
+        error = RagError(str(data["markdown"]), code="mcp_unhealthy")
+        return {**envelopes.failure(error, local=True), "data": data}
+    return envelopes.envelope(data)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.answering.quotable import extend, find_parts, joins, render_run
+
+
+def parts(text: str) -> list[tuple[str, str]]:
+    return [(part.kind, text[part.start : part.end]) for part in find_parts(text).parts]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":::warning\nNever mutate props here. It breaks.\n:::\n", 2),
+        ('!!! note "Mind"\n    Only lower case works.\n', 1),
+        ("/// tip | Hint\n\nUse tabs.\n\n///\n", 1),
+        ("> [!NOTE]\n> Only lower case works here. Upper case fails.\n", 2),
+        ("<!-- Old words.\nMore of them. -->\nIt is new.", 1),
+        ("import Tabs from '@theme/Tabs';\n\nIt is new.", 1),
+        ("{* ../src/app.py hl[3] *}\n\n::: app.upload\n\nIt is new.", 1),
+        ("(https://example.org/guide)的细节。\n\n请看日志。", 1),
+        ("guide](https://example.org) first.\n\nIt is new.", 1),
+        ("Settings are:", 0),  # what they are is in another chunk
+    ],
+)
+def test_marks_comments_and_cut_links_are_no_parts(text: str, expected: int) -> None:
+    found = parts(text)
+    assert len(found) == expected
+    assert not any(mark in quote for _, quote in found for mark in (":::", "<!--", "import", "]("))
+
+
+def test_an_introduction_comes_with_what_it_introduces() -> None:
+    code = "Run this command:\n\n```sh\nls -l\n```"
+    assert parts(code) == [("code", code)]
+    steps = "To reset:\n\n1. Stop it.\n2. Start it."
+    assert parts(steps) == [("list", steps), ("item", "Stop it."), ("item", "Start it.")]
+    sentence = "Mind this:\n\nThe tank must be empty."
+    assert parts(sentence) == [("sentence", sentence)]
+    # not across a heading, nor where the code between was left out
+    assert parts("Run this:\n\n# Next\n\nDone.") == [("sentence", "Done.")]
+    assert parts("Run this:\n\n{* a.py *}\n\nDone.") == [("sentence", "Done.")]
+
+
+def test_a_long_list_is_quoted_by_item() -> None:
+    text = "Settings are:\n\n" + "\n".join(f"- setting number {n} does a thing" for n in range(30))
+    assert {kind for kind, _ in parts(text)} == {"item"}
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "quote"),
+    [
+        ("Pipes freeze. To prevent this, keep the heater on.", 1, "Pipes freeze. To prevent this"),
+        ("阀门在中午打开。因此水位会下降。", 1, "阀门在中午打开。因此"),
+        ("Pipes freeze. Keep the heater on.", 1, "Keep"),
+        ("Pipes freeze.\n\n# Other\n\nThis is another thing.", 1, "This"),
+    ],
+)
+def test_a_sentence_that_refers_back_comes_with_the_one_before_it(
+    text: str, number: int, quote: str
+) -> None:
+    run = extend(text, find_parts(text).parts[number])
+    assert render_run(text, run, "[1]").startswith(quote)
+
+
+def test_units_that_follow_each_other_are_one_quote() -> None:
+    text = "One is here. Two is there.\n\nThree is gone.\n\n# Four\n\nFive is back."
+    one, two, three, five = find_parts(text).parts
+    assert joins(text, one, {0}, two, range(1, 2))
+    assert not joins(text, one, {0}, three, range(2, 3))
+    assert not joins(text, three, {2}, five, range(3, 4))
+    assert render_run(text, {0, 1}, "[7]") == "One is here. Two is there. [7]"
+
+
+def test_what_stands_between_units_is_left_out() -> None:
+    text = "Run this:\n\n<div>\n\n```sh\nls\n```\n\n</div>\n"
+    (part,) = find_parts(text).parts
+    assert render_run(text, extend(text, part), "[1]") == "Run this:\n\n```sh\nls\n```\n\n[1]"
