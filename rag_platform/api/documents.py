@@ -27,7 +27,7 @@ from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Document, Version
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, require
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.storage.store import Store
