@@ -29,13 +29,18 @@ READ_HITS: Final = 3
 
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
-MAX_QUOTES: Final = 3
+MAX_QUOTES: Final = 5
+# share of the words of a question in the best part, below which what follows is read with it; chosen
+# by hand
+CLEAR_COVERAGE: Final = 0.75
+# characters of the parts that are quoted together; chosen by hand
+MAX_ANSWER_CHARS: Final = 600
 # characters of a list that is quoted whole; chosen by hand
 MAX_LIST_CHARS: Final = 600
 # characters to which a quote is extended; chosen by hand
 MAX_QUOTE_CHARS: Final = 500
 # share of the best quote's score that a further quote needs; chosen by hand
-KEEP_RATIO: Final = 0.7
+KEEP_RATIO: Final = 0.5
 # best units whose coverage decides whether there is an answer; chosen by hand
 COMPARED_UNITS: Final = 3
 # parts that are compared by their meaning; chosen by hand
@@ -65,7 +70,7 @@ REPETITION_FACTOR: Final = 0.4
 # terms beyond the question's, with which a unit is no repetition; chosen by hand
 MIN_NEW_TERMS: Final = 2
 # what each better hit adds to the divisor of a unit's score; chosen by hand
-PLACE_PENALTY: Final = 0.1
+PLACE_PENALTY: Final = 0.2
 # terms of a unit, above which it may have many of the words by chance; chosen by hand
 LONG_UNIT_TERMS: Final = 40
 # terms above that number which halve the score; chosen by hand

@@ -79,15 +79,18 @@ class Extractive:
         return Written(text)
 
     def _choose(self, scored: Sequence[Scored], evidence: Sequence[Hit]) -> list[Scored]:
-        """The best passages, none of whose texts contains another's."""
+        """The best parts that fit into an answer, none of whose texts contains another's."""
         chosen: list[Scored] = []
-        texts: set[str] = set()
+        texts: list[str] = []
         for item in scored:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
             text = " ".join(evidence[item.hit].chunk_text[item.start : item.end].split())
-            if not any(text in other or other in text for other in texts):
-                texts.add(text)
+            left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
+            if (not chosen or len(text) <= left) and not any(
+                text in other or other in text for other in texts
+            ):
+                texts.append(text)
                 chosen.append(item)
         return chosen
 
@@ -162,7 +165,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             before = held[n][i - 1] if follows and part.kind == "sentence" else frozenset()
             close = inside | before | said(part.context)
             own, near = weight(inside), weight(close)
-            if own == 0 and (follows or near == 0):
+            if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
             if own and part.header is not None:  # what a row says, it says of its columns
                 own = weight(inside | said(hit.chunk_text[slice(*part.header)]))
@@ -290,7 +293,9 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:
         text = evidence[item.hit].chunk_text
-        new = extend(text, item.part)
+        new = extend(
+            text, item.part, on=item is chosen[0] and item.coverage < constants.CLEAR_COVERAGE
+        )
         for hit, part, known in quotes:
             if hit == item.hit and joins(text, part, known, item.part, new):
                 known.update(new)

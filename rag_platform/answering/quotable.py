@@ -128,24 +128,38 @@ def _is_cut(text: str, unit: Unit) -> bool:
 # --- extending ----------------------------------------------------------------------------------
 
 
-def extend(text: str, part: Part) -> range:
+def extend(text: str, part: Part, *, on: bool = False) -> range:
     """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence.
+    it that sentence, with code the sentence after it; `on`: with any what follows in its section.
     """
     layout = find_parts(text)
     first, last = part.first, part.last
     while part.kind in ("sentence", "code") and first:
-        before = layout.owners[first - 1]
+        before = _neighbour(text, layout, first, first - 1)
         if (
-            not _REFERS.match(text, layout.units[first].start)
-            or before is None
-            or before.kind not in ("sentence", "code")
-            or not _adjoin(text, layout.units[first - 1], layout.units[first])
+            before is None
+            or not _REFERS.match(text, layout.units[first].start)
             or layout.units[last].end - before.start > MAX_QUOTE_CHARS
         ):
             break
         first = before.first
+    if part.kind in ("sentence", "code") and last + 1 < len(layout.units):
+        after = _neighbour(text, layout, last, last + 1)
+        if (
+            after is not None
+            and (on or (part.kind == "code" and after.kind == "sentence"))
+            and after.end - layout.units[first].start <= MAX_QUOTE_CHARS
+        ):
+            last = after.last
     return range(first, last + 1)
+
+
+def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | None:
+    """The part of the unit before or after a unit in the same section, if that is prose or code."""
+    part = layout.owners[other]
+    one, two = sorted((number, other))
+    prose = part is not None and part.kind in ("sentence", "code")
+    return part if prose and _adjoin(text, layout.units[one], layout.units[two]) else None
 
 
 def joins(text: str, one: Part, known: Collection[int], other: Part, new: range) -> bool:

@@ -15,6 +15,7 @@ from rag_platform.text.markdown_blocks import (
     cells,
     closes,
     heading_text,
+    structure,
 )
 from rag_platform.text.sentences import sentences
 
@@ -116,6 +117,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     blank.
     """
     fence = hidden = ""
+    rows = _table_lines(text)
     for start, end in _lines(text):
         line = text[start:end]
         if fence:
@@ -130,8 +132,14 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             continue
         if found := FENCE.match(line):
             fence = found[1]
-        kind = "code" if fence else _kind(line)
+        kind = "code" if fence else "table" if start in rows else _kind(line)
         yield kind, bool(fence) or kind in ("heading", "item"), start, end
+
+
+def _table_lines(text: str) -> set[int]:
+    """Where the lines of tables start, whose rows need not begin with a bar."""
+    runs = [run for run in structure(text) if run.kind == "row"] if "|" in text else []
+    return {start for run in runs for start, _ in _lines(text, run.start, run.end)}
 
 
 def _kind(line: str) -> str:
@@ -184,5 +192,5 @@ def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
         start += 1
     while end > start and text[end - 1].isspace():
         end -= 1
-    if end > start:
+    if any(map(str.isalnum, text[start:end])):
         yield start, end
