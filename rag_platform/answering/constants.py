@@ -30,8 +30,8 @@ READ_HITS: Final = 3
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
 MAX_QUOTES: Final = 5
-# share of the words of a question in the best part, below which what follows is read with it; chosen
-# by hand
+# share of the words in the best part, below which what follows is read with it;
+# chosen by hand
 CLEAR_COVERAGE: Final = 0.75
 # characters of the parts that are quoted together; chosen by hand
 MAX_ANSWER_CHARS: Final = 600
@@ -43,12 +43,10 @@ MAX_QUOTE_CHARS: Final = 500
 KEEP_RATIO: Final = 0.5
 # best units whose coverage decides whether there is an answer; chosen by hand
 COMPARED_UNITS: Final = 3
-# parts that are compared by their meaning; chosen by hand
-COMPARED_BY_MEANING: Final = 5
+# first parts that are compared by their meaning, where words tell nothing; chosen by hand
+COMPARED_BY_MEANING: Final = 16
 # characters of each of them that are read; chosen by hand
 COMPARED_CHARS: Final = 300
-# share of the meaning in the score of a part, its words having the rest; chosen by hand
-MEANING_WEIGHT: Final = 0.5
 # worth of a word that is only in the heading, the header row or the sentence before; chosen by hand
 CONTEXT_WEIGHT: Final = 0.4
 # worth of a word that is only in the section path or the title; chosen by hand

@@ -13,7 +13,6 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, islice
 from typing import ClassVar
 
 from rag_platform.answering import constants
@@ -44,7 +43,8 @@ _ROUNDING = 1e-8  # more than comparing two scores can be off
 @dataclass(frozen=True)
 class Extractive:
     """Quotes the units of the evidence that contain most words of the question and of its search
-    phrasings and, where it can tell, are nearest to their meaning.
+    phrasings; where the evidence is in another script and has none of them, those nearest in
+    meaning.
     """
 
     VERSION: ClassVar[str] = "7"
@@ -66,13 +66,13 @@ class Extractive:
         the question.
         """
         scored = score_parts(query, evidence, self.keep_ratio)
-        if not scored and (self.nearness is None or not _is_foreign(query, evidence)):
+        if not scored and self.nearness is not None and _is_foreign(query, evidence):
+            scored = _score_meaning(evidence, self.nearness)
+        if not scored:
             return Written("")
-        best = max((item.coverage for item in scored[: constants.COMPARED_UNITS]), default=0.0)
+        best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
         if (best + words_held(query, evidence, evidence)) / 2 < self.min_coverage:
             return Written("")
-        if self.nearness is not None:
-            scored = _weigh_meaning(scored, evidence, self.nearness)
         text = _render_quotes(self._choose(scored, evidence), evidence)
         if on_text is not None:
             on_text(text)
@@ -188,33 +188,19 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
 
 
-def _weigh_meaning(
-    scored: Sequence[Scored], evidence: Sequence[Hit], nearness: Nearness
-) -> list[Scored]:
-    """The best parts by their words, filled up with the first of the evidence, weighed by their
-    meaning as well.
-    """
-    known = {(item.hit, item.start) for item in scored}
-    others = (
-        Scored(0.0, 0.0, n, part)
+def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:
+    """The first parts of the evidence by their meaning alone, best first."""
+    parts = [
+        (n, part, hit.chunk_text[part.start : part.end][: constants.COMPARED_CHARS])
         for n, hit in enumerate(evidence)
         for part in find_parts(hit.chunk_text).parts
-        if (n, part.start) not in known
-    )
-    pool = list(islice(chain(scored, others), constants.COMPARED_BY_MEANING))
-    texts = [evidence[item.hit].chunk_text[item.start : item.end] for item in pool]
-    near = nearness([text[: constants.COMPARED_CHARS] for text in texts])
-    best = max((item.score for item in pool), default=0.0) or 1.0
-    by_words, by_meaning = 1 - constants.MEANING_WEIGHT, constants.MEANING_WEIGHT
-    weighed = [
-        dataclasses.replace(
-            item,
-            score=by_words * item.score / best
-            + by_meaning * cosine / (1 + constants.PLACE_PENALTY * item.hit),
-        )
-        for item, cosine in zip(pool, near, strict=True)
+    ][: constants.COMPARED_BY_MEANING]
+    near = nearness([text for _, _, text in parts]) if parts else ()
+    scored = [
+        Scored(cosine / (1 + constants.PLACE_PENALTY * n), 0.0, n, part)
+        for (n, part, _), cosine in zip(parts, near, strict=True)
     ]
-    return sorted(weighed, key=lambda item: (-item.score, item.hit, item.start))
+    return sorted(scored, key=lambda item: (-item.score, item.hit, item.start))
 
 
 def _weigh_form(item: Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
