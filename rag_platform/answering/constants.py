@@ -30,9 +30,6 @@ READ_HITS: Final = 3
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand
 MAX_QUOTES: Final = 5
-# share of the words in the best part, below which what follows is read with it;
-# chosen by hand
-CLEAR_COVERAGE: Final = 0.75
 # characters of the parts that are quoted together; chosen by hand
 MAX_ANSWER_CHARS: Final = 600
 # characters of a list that is quoted whole; chosen by hand

@@ -279,9 +279,7 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:
         text = evidence[item.hit].chunk_text
-        new = extend(
-            text, item.part, on=item is chosen[0] and item.coverage < constants.CLEAR_COVERAGE
-        )
+        new = extend(text, item.part)
         for hit, part, known in quotes:
             if hit == item.hit and joins(text, part, known, item.part, new):
                 known.update(new)

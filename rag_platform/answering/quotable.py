@@ -69,6 +69,9 @@ def find_parts(text: str) -> Layout:
             if read[last].kind == "item" and last > at:
                 if read[last].end - read[at].start <= MAX_LIST_CHARS:
                     parts.append(_join(read, at, last, "list"))
+                last = at
+            # without what it introduces, only one that names code says anything
+            if last == at and "`" not in text[read[at].start : read[at].end]:
                 at += 1
                 continue
         if not _is_cut(text, read[at]):
@@ -128,9 +131,9 @@ def _is_cut(text: str, unit: Unit) -> bool:
 # --- extending ----------------------------------------------------------------------------------
 
 
-def extend(text: str, part: Part, *, on: bool = False) -> range:
+def extend(text: str, part: Part) -> range:
     """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence, with code the sentence after it; `on`: with any what follows in its section.
+    it that sentence, and with code the sentence after it.
     """
     layout = find_parts(text)
     first, last = part.first, part.last
@@ -143,11 +146,11 @@ def extend(text: str, part: Part, *, on: bool = False) -> range:
         ):
             break
         first = before.first
-    if part.kind in ("sentence", "code") and last + 1 < len(layout.units):
+    if part.kind == "code" and last + 1 < len(layout.units):
         after = _neighbour(text, layout, last, last + 1)
         if (
             after is not None
-            and (on or (part.kind == "code" and after.kind == "sentence"))
+            and after.kind == "sentence"
             and after.end - layout.units[first].start <= MAX_QUOTE_CHARS
         ):
             last = after.last

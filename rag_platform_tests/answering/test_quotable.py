@@ -37,6 +37,9 @@ def test_an_introduction_comes_with_what_it_introduces() -> None:
     assert parts(steps) == [("list", steps), ("item", "Stop it."), ("item", "Start it.")]
     sentence = "Mind this:\n\nThe tank must be empty."
     assert parts(sentence) == [("sentence", sentence)]
+    # one that names code says something without it
+    said = "Turn it off by setting `light` to `False`:"
+    assert parts(said + "\n\n{* a.py *}") == [("sentence", said)]
     # not across a heading, nor where the code between was left out
     assert parts("Run this:\n\n# Next\n\nDone.") == [("sentence", "Done.")]
     assert parts("Run this:\n\n{* a.py *}\n\nDone.") == [("sentence", "Done.")]
