@@ -7,7 +7,7 @@ SETUP := .venv/.setup
 SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui golden format clean
+.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui reference golden format clean
 
 setup: $(SETUP)
 
@@ -74,6 +74,9 @@ bench: setup               ## ratios against the bare libraries, in one run each
 	$(BIN)/python bench/ingest.py
 	$(BIN)/python bench/query.py
 	$(BIN)/python bench/serve.py
+
+reference: setup           ## write docs/reference from the code
+	$(BIN)/python tools/reference.py
 
 golden: setup              ## regenerate the reviewed snapshot of the public contract; prints what changed
 	$(BIN)/python rag_platform_tests/server/test_contract.py

@@ -125,6 +125,18 @@ def test_server_starts_without_dagster_and_engines() -> None:
 
 
 @pytest.mark.integration
+def test_server_starts_without_what_writes() -> None:
+    """A server that only reads loads no loader and nothing that builds a release."""
+    code = "import sys, rag_platform.server.app; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
+    )
+    folders = tuple(f"rag_platform.{name}." for name in ("ingestion", "intake", "loaders.pdf"))
+    assert not [name for name in ended.stdout.split() if name.startswith(folders)]
+    assert "rag_platform.server.app" in ended.stdout.split(), ended.stderr
+
+
+@pytest.mark.integration
 def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
     loaded = imported_roots("import rag_platform.cli.main")
     assert not [name for name in loaded if name.startswith("dagster")]

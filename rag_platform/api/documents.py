@@ -195,6 +195,7 @@ def _rows(library: Library, namespace: str) -> list[_Row]:
     """Every document that the ledger knows. Raises IntegrityError for a data root with releases and
     without a ledger.
     """
+    library.require_visible(namespace)
     chunks = _count_published_chunks(library, namespace)
     with closing(Ledger(library.store.ledger_path)) as ledger:
         may_see = access.current().may_see

@@ -20,7 +20,6 @@ from rag_platform.contract.markdown_views import (
     format_place,
     format_section,
     hit_text,
-    pluralise,
     snippet,
 )
 from rag_platform.contract.schema import (
@@ -32,6 +31,7 @@ from rag_platform.contract.schema import (
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Citation, Hit, Json, QueryResult
 from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
 
 DETAILS = ("full", "brief")

@@ -15,7 +15,6 @@ from rag_platform.contract.markdown_views import passage_markdown
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
-from rag_platform.media.store import display_path
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import read_json
 
@@ -184,6 +183,8 @@ def _published_assets(
 
 def _picture(library: Library, asset_id: str, variant: Variant) -> Picture | None:
     """The file of a stored image; None for one that no client can show."""
+    from rag_platform.media.store import display_path  # which reads images, with all they need
+
     folder = library.store.media_dir(asset_id)
     if not (folder / "meta.json").is_file():
         return None

@@ -22,7 +22,6 @@ from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
 from rag_platform.errors import InputError
 from rag_platform.ir import Candidate, Hit, QueryRequest
 from rag_platform.releases.release_store import list_heads
-from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
 
@@ -91,6 +90,8 @@ def verify_answer(
 
 
 def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _Source:
+    from rag_platform.releases.verification import verify_release
+
     namespaces = tuple(names) or tuple(library.namespaces())
     for namespace in namespaces:
         if (hit := _hit(library, chunk_id, namespace)) is not None:

@@ -7,21 +7,23 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.contract.schema import DeletionData, JobData
 from rag_platform.errors import InputError
-from rag_platform.ingestion.job_start import start_ingest
-from rag_platform.intake.discovery import Content, Input
-from rag_platform.intake.downloading import is_url
-from rag_platform.intake.receiving import ReceiveOptions, check_namespace
+from rag_platform.ir import Document
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes import jobs
-from rag_platform.releases.deletion import plan_delete, start_delete
 from rag_platform.workspace import DataRoot
+
+# what a server does not need that only reads would make it start slower
+if TYPE_CHECKING:
+    from rag_platform.intake.discovery import Input
+    from rag_platform.intake.receiving import ReceiveOptions
 
 FINAL_STATES = jobs.FINAL_STATES
 MAX_WAIT_SECONDS = 600.0
@@ -78,6 +80,9 @@ def ingest(settings: Settings, given: Input, namespace: str, options: ReceiveOpt
     """The job that ingests one file, folder, URL or content, as it is at its start. Raises what
     `start_ingest` raises.
     """
+    from rag_platform.ingestion.job_start import start_ingest
+    from rag_platform.intake.receiving import check_namespace
+
     check_namespace(namespace)
     with _opened(settings) as root:
         started = start_ingest([given], namespace, root.workspace(namespace), options)
@@ -91,6 +96,9 @@ def input_of(
     """The one input that a call names. Raises InputError for none or several, for a path that is
     not allowed and for content without a file name.
     """
+    from rag_platform.intake.discovery import Content
+    from rag_platform.intake.downloading import is_url
+
     given = [name for name, value in (("path", path), ("url", url), ("content", content)) if value]
     if len(given) != 1:
         raise InputError(
@@ -123,12 +131,16 @@ def delete(
     *,
     mode: str = "soft",
     confirm: str | None = None,
+    on_done: Callable[[Document], None] = lambda document: None,
 ) -> DeletionData:
     """What a deletion would take, with the `confirm` that carries it out; with that, the deletion.
 
-    The code belongs to this plan: after any change of the document another one is needed. Raises
-    InputError `wrong_confirmation`, and what `plan_delete` raises.
+    The code belongs to this plan: after any change of the document another one is needed. `on_done`
+    is called, from another thread, once a whole document is gone. Raises InputError
+    `wrong_confirmation`, and what `plan_delete` raises.
     """
+    from rag_platform.releases.deletion import plan_delete, start_delete
+
     with _opened(settings) as root:
         parts: dict[str, Any] = {
             "mode": mode,
@@ -153,7 +165,8 @@ def delete(
                 code="wrong_confirmation",
             )
         started = start_delete(namespace, doc_id, version_id, **parts)
-        _watch(started.job, started.process, settings)
+        gone = partial(on_done, started.document) if version_id is None else None
+        _watch(started.job, started.process, settings, gone)
         data["job"] = job_data(started.job.job_id, root)
         data["markdown"] = (
             f"{started.document.source_uri} is hidden from every reader. {data['job']['markdown']}"
@@ -202,14 +215,23 @@ def cancel_job(settings: Settings, job_id: str) -> JobData:
         return job_data(job_id, root)
 
 
-def _watch(job: Job, process: subprocess.Popen[bytes] | None, settings: Settings) -> None:
-    """Wait in a thread of its own for the end of a job's process, which is then recorded."""
+def _watch(
+    job: Job,
+    process: subprocess.Popen[bytes] | None,
+    settings: Settings,
+    on_done: Callable[[], None] | None = None,
+) -> None:
+    """Wait in a thread of its own for the end of a job's process, which is then recorded; after a
+    job that is done `on_done` is called.
+    """
     if process is None:
         return
 
     def watch() -> None:
         with _opened(settings) as root:
-            jobs.wait(job.job_id, process, root.ledger, root.store)
+            ended = jobs.wait(job.job_id, process, root.ledger, root.store)
+        if ended.state == "done" and on_done is not None:
+            on_done()
 
     threading.Thread(target=watch, name=f"watch {job.job_id}", daemon=True).start()
 

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, namespace_option, progress_bar
+from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.cli.progress import progress_bar
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
 
 if TYPE_CHECKING:
     from rag_platform.evaluation.cases import Dataset, EvalCase
@@ -237,11 +239,13 @@ def datasets(context: Context) -> Json:
     """The datasets of the config folder."""
     from rag_platform.evaluation.sources import dataset_names, open_dataset
 
-    rows = []
+    rows: list[Json] = []
     for name in dataset_names():
         dataset = open_dataset(name)
         rows.append({"name": name, "cases": len(dataset.cases), "fingerprint": dataset.fingerprint})
-    lines = [f"{row['name']}: {row['cases']} cases, {row['fingerprint']}" for row in rows]
+    lines = [
+        f"{row['name']}: {pluralise(row['cases'], 'case')}, {row['fingerprint']}" for row in rows
+    ]
     return envelopes.envelope(
         {"markdown": "\n".join(lines) or "none; put files into config/datasets", "datasets": rows},
         "",
@@ -261,7 +265,7 @@ def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
     cases, fingerprint = len(found.dataset.cases), found.dataset.fingerprint
     return envelopes.envelope(
         {
-            "markdown": f"{found.path} {found.state}: {cases} cases, {fingerprint}",
+            "markdown": f"{found.path} {found.state}: {pluralise(cases, 'case')}, {fingerprint}",
             "dataset": {
                 "name": found.path.stem,
                 "path": str(found.path),
@@ -287,7 +291,7 @@ def export(context: Context, run_id: str, path: Path) -> Json:
         count = export_run(found, store, path)
     return envelopes.envelope(
         {
-            "markdown": f"{path}: run {found.run_id}, {count} cases",
+            "markdown": f"{path}: run {found.run_id}, {pluralise(count, 'case')}",
             "path": str(path),
             "cases": count,
         },

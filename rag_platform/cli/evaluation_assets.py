@@ -16,9 +16,9 @@ from rag_platform.cli.output import (
     answers,
     finish_job,
     namespace_option,
-    progress_bar,
     wait_option,
 )
+from rag_platform.cli.progress import progress_bar
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json

@@ -8,8 +8,8 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
 from rag_platform.errors import InputError, RagError, disk_full, unknown_namespace
@@ -34,6 +35,7 @@ class Context:
     """The settings and stores of a command, opened when first needed."""
 
     json_output: bool = False
+    render: Callable[[Json], None] | None = None  # prints the data on a terminal
 
     @cached_property
     def settings(self) -> Settings:
@@ -105,8 +107,9 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
         )
         @wraps(function)
         def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
-            envelope = _run(function, Context(json_output), own_trace, args, kwargs)
-            print_envelope(envelope, json_output)
+            context = Context(json_output)
+            envelope = _run(function, context, own_trace, args, kwargs)
+            print_envelope(envelope, json_output, context.render)
             sys.exit(envelopes.exit_code(envelope))
 
         return command
@@ -138,8 +141,12 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
         return envelopes.failure(error, trace_id, local=True)
 
 
-def print_envelope(envelope: Json, json_output: bool) -> None:
-    """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr."""
+def print_envelope(
+    envelope: Json, json_output: bool, render: Callable[[Json], None] | None = None
+) -> None:
+    """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr; on a
+    terminal `render` prints the data instead of the Markdown, where it is given.
+    """
     if json_output:
         versioned = {"schema_version": ENVELOPE_VERSION, **envelope}
         click.echo(json.dumps(versioned, ensure_ascii=False, indent=1))
@@ -148,7 +155,10 @@ def print_envelope(envelope: Json, json_output: bool) -> None:
         click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
         return
     markdown = envelope["data"]["markdown"]
-    click.echo(markdown)
+    if render is not None and sys.stdout.isatty():
+        render(envelope["data"])
+    else:
+        click.echo(markdown)
     warnings = [text for text in envelope.get("warnings") or [] if text not in markdown]
     for warning in warnings[:_SHOWN_WARNINGS]:
         click.echo(f"warning: {warning}", err=True)
@@ -192,49 +202,7 @@ wait_option = click.option(
 )
 
 
-# --- progress -----------------------------------------------------------------------------------
-
-
-Advance = Callable[[str, int, int], None]
-
-
-@contextmanager
-def progress_bar(quiet: bool) -> Iterator[Advance]:
-    """A function of (stage, done, total) that moves a progress bar on stderr; it does nothing where
-    `quiet` or stderr is no terminal.
-    """
-    if quiet or not sys.stderr.isatty():
-        yield lambda stage, done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description:<10}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, Any] = {}
-
-        def advance(stage: str, done: int, total: int) -> None:
-            if stage not in tasks:
-                tasks[stage] = (progress.add_task(stage, total=None, rate=""), time.perf_counter())
-            task, began = tasks[stage]
-            rate = f"{done / max(time.perf_counter() - began, 1e-3):.1f}/s" if done else ""
-            progress.update(task, completed=done, total=total or None, rate=rate)
-
-        yield advance
+# --- jobs --------------------------------------------------------------------------------------
 
 
 def wait_for_job(context: Context, job: Job, process: Any) -> Job:
@@ -248,15 +216,15 @@ def wait_for_job(context: Context, job: Job, process: Any) -> Job:
     if process is None:
         return job
 
-    def show(now: Job) -> None:
-        stages = now.progress.get("stages", {})
-        for stage, figures in stages.items():
-            known = not (stage == "embeddings" and jobs.texts_to_come(stages))
-            advance(stage, int(figures["done"]), int(figures["total"]) if known else 0)
-
     try:
         with progress_bar(context.json_output) as advance:
-            return jobs.wait(job.job_id, process, context.ledger, context.store, show)
+            return jobs.wait(
+                job.job_id,
+                process,
+                context.ledger,
+                context.store,
+                lambda now: show_job(now, advance),
+            )
     except KeyboardInterrupt:
         raise RagError(
             f"job {job.job_id} goes on; `rag jobs show {job.job_id}` tells how far it is, `rag jobs"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, namespace_option, parse_pairs, progress_bar
+from rag_platform.cli.output import Context, answers, namespace_option, parse_pairs
+from rag_platform.cli.progress import progress_bar
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
+from rag_platform.text.plurals import pluralise
 
 
 @click.command()
@@ -128,7 +131,17 @@ def query(
     data, warnings = envelopes.fit_query(
         result, detail=detail, max_tokens=context.settings.server.result_tokens
     )
+    if detail == "brief":
+        context.render = partial(_render, question=request.text)
     return envelopes.envelope(data, result.trace_id, warnings)
+
+
+def _render(data: Json, question: str) -> None:
+    from rich.console import Console
+
+    from rag_platform.cli.rendering import render_answer
+
+    render_answer(data, question, Console())
 
 
 @click.command()
@@ -167,7 +180,8 @@ def sources_list(context: Context, namespace: str | None) -> Json:
     ]
     keeps = {"keep": ", keeps what is gone", "retire": ""}
     lines = [
-        f"{row['name']}  {row['kind']}, {row['documents']} documents{keeps[row['on_gone']]}"
+        f"{row['name']}  {row['kind']},"
+        f" {pluralise(int(row['documents']), 'document')}{keeps[row['on_gone']]}"
         for row in rows
     ]
     return envelopes.envelope(

@@ -12,6 +12,7 @@ from rag_platform.cli.output import Context, answers, namespace_option
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
 
 
 @click.group()
@@ -41,7 +42,7 @@ def _line(row: Json) -> str:
         else ""
     )
     parts = [
-        f"{row['documents']} documents, {row['chunks']} chunks",
+        f"{pluralise(row['documents'], 'document')}, {pluralise(row['chunks'], 'chunk')}",
         f"{row['bytes'] / 1e6:.1f} MB" if row["bytes"] else "",
         change,
         f"published {row['published_at']}" if row["published_at"] else "",
@@ -195,7 +196,8 @@ def namespaces_list(context: Context) -> Json:
 
     rows = status(context.library)["namespaces"]
     lines = [
-        f"{row['namespace']}  {row['documents']} documents, {row['chunks']} chunks, release"
+        f"{row['namespace']}  {pluralise(row['documents'], 'document')},"
+        f" {pluralise(row['chunks'], 'chunk')}, release"
         f" {row['release_id'] or 'none'}, strategy"
         f" {row['strategy'] or 'none'}{': ' + row['problem'] if row['problem'] else ''}"
         for row in rows

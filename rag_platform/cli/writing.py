@@ -22,6 +22,7 @@ from rag_platform.cli.output import (
 )
 from rag_platform.errors import InputError, did_you_mean
 from rag_platform.ir import Json
+from rag_platform.text.plurals import pluralise
 
 _LONG_SECONDS = 15.0
 
@@ -173,7 +174,7 @@ def rebuild(
     started = start_rebuild(name, workspace, full=full, wait=wait)
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
         click.echo(
-            f"{len(planned.version_ids)} documents,"
+            f"{pluralise(len(planned.version_ids), 'document')},"
             f" {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings, release:"
             f" {planned.release}; about {_duration(planned.seconds)}",
             err=True,

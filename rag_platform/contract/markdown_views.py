@@ -19,6 +19,7 @@ from rag_platform.contract.schema import (
 from rag_platform.ir import Hit
 from rag_platform.observability import faults
 from rag_platform.sectioners.sections import PREAMBLE
+from rag_platform.text.plurals import pluralise
 
 _FIELD_CHARS = 500  # of a document's tags and metadata
 
@@ -62,15 +63,6 @@ def snippet(text: str, max_chars: int) -> str:
     cut = line[: max_chars - 1]
     word_end = cut.rfind(" ", max_chars // 2)
     return (cut[:word_end] if word_end > 0 else cut) + "…"
-
-
-def pluralise(number: int, noun: str) -> str:
-    """`1 document`, `2 documents`.
-
-    >>> pluralise(1, "chunk"), pluralise(0, "chunk")
-    ('1 chunk', '0 chunks')
-    """
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None) -> str:

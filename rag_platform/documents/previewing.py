@@ -18,6 +18,7 @@ from rag_platform.errors import InputError
 from rag_platform.intake import loading
 from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version
 from rag_platform.storage.store import Store
+from rag_platform.text.plurals import pluralise
 
 STAGES = ("raw_document", "facts", "media", "sections", "chunks")
 _EDGE = 72  # columns of a chunk's text that are shown of each end
@@ -136,8 +137,9 @@ def readable(found: Preview, chunks: int | None = None) -> str:
     lines = [
         (
             f"{found.filename}: {found.loader}, {pages}{found.text_chars:,} characters,"
-            f" {len(found.sections)} sections, {len(found.chunks)} chunks, {len(found.media)}"
-            f" images (strategy {found.strategy})"
+            f" {pluralise(len(found.sections), 'section')},"
+            f" {pluralise(len(found.chunks), 'chunk')},"
+            f" {pluralise(len(found.media), 'image')} (strategy {found.strategy})"
         ),
         (
             f"coverage {coverage}, overlap {quality.overlap:.1%}, duplication"

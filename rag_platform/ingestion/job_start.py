@@ -34,6 +34,7 @@ from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.publishing import is_behind_ledger, settle
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
 DOCUMENT_JOBS = ("ingest", "rebuild")
@@ -457,13 +458,20 @@ def _pick(item: JobItem, *names: str) -> Json:
 
 
 def _ingest_markdown(data: Json, job: Job) -> str:
-    counts = [f"{data[kind]} {kind.replace('_', ' ')}" for kind in _COUNTS if data[kind]]
+    counts = [
+        pluralise(data[kind], "new version")
+        if kind == "new_versions"
+        else f"{data[kind]} {kind.replace('_', ' ')}"
+        for kind in _COUNTS
+        if data[kind]
+    ]
     done = job.result.get("documents", 0)
     rate = f" (documents: {jobs.pace(done / data['seconds'])})" if done and data["seconds"] else ""
     lines = [f"{', '.join(counts) or 'nothing to do'}, in {data['seconds']:.1f} s{rate}."]
     if done:
         lines.append(
-            f"{data['chunks']} chunks, {data['embeddings_computed']} embeddings computed,"
+            f"{pluralise(data['chunks'], 'chunk')},"
+            f" {pluralise(data['embeddings_computed'], 'embedding')} computed,"
             f" {data['embeddings_reused']} reused."
         )
     lines += [f"- failed: {f['source_uri']}: [{f['code']}] {f['reason']}" for f in data["failures"]]

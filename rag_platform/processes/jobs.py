@@ -42,6 +42,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
+from rag_platform.text.plurals import pluralise
 
 
 @functools.cache
@@ -241,7 +242,10 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     broken file.
     """
     lasting = sum(item.code in NEEDS_ANOTHER_FILE for item in failed)
-    count, retry = f"{len(failed)} documents failed", f"`rag jobs retry {job_id}` tries"
+    count, retry = (
+        f"{pluralise(len(failed), 'document')} failed",
+        f"`rag jobs retry {job_id}` tries",
+    )
     mend = "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
     if not lasting:
         return f"{count}; {retry} them again"

@@ -58,7 +58,7 @@ class Usem3:
     def load(self) -> None:
         """Have the model in memory; `embed` does so at its first call otherwise."""
         with _lock, _engine_errors():
-            _model(self.threads)
+            _model(self.threads).encode(["."])  # the package reads its files for the first text
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 unit rows [n, 512]. Raises ProviderError `blank_text`, `model_failed`."""

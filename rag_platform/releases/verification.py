@@ -22,6 +22,7 @@ from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.release_store import require_current
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
+from rag_platform.text.plurals import pluralise
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +46,8 @@ class Verification:
         """The `verify` payload of the public contract."""
         failures = [to_json(failure) for failure in self.failures]
         summary = (
-            f"{self.checked} chunks checked against the raw bytes, {len(failures)} could not be"
-            f" proved (release {self.release_id})."
+            f"{pluralise(self.checked, 'chunk')} checked against the raw bytes,"
+            f" {len(failures)} could not be proved (release {self.release_id})."
         )
         if self.edited:
             summary += (

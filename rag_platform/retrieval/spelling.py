@@ -6,7 +6,8 @@ parts of identifiers (`denpendency_overrides`); a word that the library holds, o
 marks and one that the embedder's tokenizer knows whole (`stock`, `hand|ed`) stay. What is meant
 begins with the same letter and is one edit away: a letter too many or too few, two that changed
 places, a vowel for a vowel; of words from LONG_WORD letters on, two edits of any kind (optimal
-string alignment). Of several the nearest is meant, of these the most frequent.
+string alignment). Of several the nearest is meant, of these the most frequent; those that begin
+with the same two letters go first.
 """
 
 from __future__ import annotations
@@ -87,8 +88,11 @@ def find_corrections(
         lowered = word.lower()
         if index.holding(lowered) or (count_tokens and _is_word(lowered, count_tokens)):
             continue
-        if meant := _find_meant(lowered, index.words_from(lowered[0])):
-            found[word] = _write_like(word, meant)
+        # few begin with the same two letters, and few errors are among these
+        for letters in (2, 1):
+            if meant := _find_meant(lowered, index.words_from(lowered[:letters])):
+                found[word] = _write_like(word, meant)
+                break
     return found
 
 
@@ -116,7 +120,9 @@ def _find_meant(word: str, known: Sequence[tuple[str, int]]) -> str:
     near = [
         (edits, -count, other)
         for other, count in known
-        if (edits := count_edits(word, other)) is not None and not is_weak_term(stem(other))
+        if abs(len(other) - len(word)) <= 2  # the fastest look at thousands
+        and (edits := count_edits(word, other)) is not None
+        and not is_weak_term(stem(other))
     ]
     edits, _, meant = min(near, default=(0, 0, ""))
     return meant if edits else ""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rag_platform.config.folders import environment
 from rag_platform.config.settings import Settings
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.storage.store import write_text
@@ -169,11 +170,8 @@ def launch_of(settings: Settings, options: Sequence[str] = ()) -> Launch:
     start = (
         (str(program),) if program.is_file() else (sys.executable, "-m", "rag_platform.cli.main")
     )
-    env = {"RAG_HOME": str(settings.home)}
-    given = os.environ.get("RAG_CONFIG")
-    if given or Path("config", "settings.yaml").is_file():
-        env["RAG_CONFIG"] = str(Path(given or "config").expanduser().resolve())
-    env |= {key: os.environ[key] for key in ("RAG_NAMESPACE",) if key in os.environ}
+    named = {key: os.environ[key] for key in ("RAG_NAMESPACE",) if key in os.environ}
+    env = {**environment(settings.home), **named}
     return Launch(start[0], (*start[1:], "serve", *options), env)
 
 

@@ -12,13 +12,15 @@ from click.testing import CliRunner
 
 from rag_platform.cli.main import main
 
-# commands that write, or take a lock to do so, before they look at data
+# commands that write, start another process, or take a lock to do so, before they look at data
 WRITES = {
     ("demo",),
     ("init",),
     ("ingest",),
     ("gc",),  # without --plan
     ("token", "create"),
+    ("token", "revoke"),
+    ("mcp", "doctor"),  # starts the installed server
     ("serve",),  # reads its input until it ends
     ("ui",),
     ("expect", "add"),

@@ -155,8 +155,7 @@ def test_a_question_over_http_is_traced_with_its_client(open_server: Running, mo
         query = next(name for name in names if name.endswith("query"))
         arguments = {"query": "Which port?", "collections": "ports"}
         asked = (await client.call_tool(query, arguments)).structured_content
-        source = asked["data"]["results"][0]["uri"].removeprefix("chunk://")
-        read = await client.read_resource(f"chunk://{source}")
+        read = await client.read_resource(asked["data"]["results"][0]["uri"])
         assert "8080" in read.contents[0].text
         return query, asked
 
@@ -323,7 +322,7 @@ def test_a_token_of_one_library_sees_no_other(guarded: tuple[Running, dict[str, 
         assert refused["error"]["message"].endswith("known: hr")
         both = await call("query", query="Which port?", collections=["hr", "ports"])
         assert both["error"]["code"] == "unknown_namespace"
-        listed = await call("list_documents", collections="ports")
+        listed = await call("list_documents", collection="ports")
         assert listed["error"]["code"] == "unknown_namespace"
         told = await call("status")
         assert [row["namespace"] for row in told["data"]["namespaces"]] == ["hr"]
@@ -336,13 +335,13 @@ def test_a_token_of_one_library_sees_no_other(guarded: tuple[Running, dict[str, 
     async def cite(client: Client) -> str:
         query = next(t.name for t in (await client.list_tools()).tools if t.name.endswith("query"))
         asked = await client.call_tool(query, {"query": "Which port?", "collections": "ports"})
-        return str(asked.structured_content["data"]["results"][0]["uri"].removeprefix("chunk://"))
+        return str(asked.structured_content["data"]["results"][0]["uri"])
 
-    chunk_id = converse(running.url, cite, token=secrets["all"])
+    uri = converse(running.url, cite, token=secrets["all"])
 
     async def read(client: Client) -> None:
         with pytest.raises(Exception, match="unknown_chunk"):
-            await client.read_resource(f"chunk://{chunk_id}")
+            await client.read_resource(uri)
 
     converse(running.url, read, token=secrets["hr"])
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import base64
 import io
 import json
-import time
+import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import anyio
 import pytest
-from mcp import Client
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
 from PIL import Image
 
 from rag_platform.processes import jobs
 from rag_platform.server.app import build_server
-from rag_platform_tests.conftest import _run_here
+from rag_platform.server.library_tools.definition import Call
+from rag_platform.server.tools import SPECS
 
 EVERYTHING = ("ingest", "delete", "expect")
 
@@ -52,9 +56,10 @@ def data_of(result: Any) -> Any:
 
 
 @pytest.fixture
-def jobs_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs run in this process: what they do is tested elsewhere, as child processes too."""
-    monkeypatch.setattr(jobs, "launch", _run_here)
+def no_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs are recorded and not run: what is received is decided before."""
+    ended = SimpleNamespace(poll=lambda: 0, returncode=0)
+    monkeypatch.setattr(jobs, "launch", lambda job, settings, store: ended)
 
 
 # --- what is allowed ----------------------------------------------------------------------------
@@ -118,16 +123,12 @@ def test_the_data_root_is_no_source(shelf: Any, tmp_path: Path) -> None:
     )
 
 
-def test_links_inside_a_folder_are_not_followed_out(
-    shelf: Any, yard: Path, jobs_here: None
-) -> None:
-    job = data_of(call(serve(shelf, roots=(yard,)), "ingest", path=str(yard), wait=60))
-    assert job["state"] == "done"
-    states = {row["source_uri"]: row["decision"] for row in job["documents"]}
-    assert states["root/note.md"] == "new"
-    assert {uri for uri, decision in states.items() if decision == "ignored"} >= {"root/link.md"}
-    found = data_of(call(serve(shelf), "query", query="secret-4711"))
-    assert "secret-4711" not in json.dumps(found["results"])
+def test_links_inside_a_folder_are_not_followed_out(shelf: Any, yard: Path, no_jobs: None) -> None:
+    job = data_of(call(serve(shelf, roots=(yard,)), "ingest", path=str(yard)))
+    decisions = {row["source_uri"]: row["decision"] for row in job["documents"]}
+    assert decisions.pop("root/note.md") == "new"
+    assert set(decisions) == {"root/.keys/id.md", "root/folder", "root/link.md"}
+    assert set(decisions.values()) == {"ignored"}
 
 
 @pytest.mark.parametrize(
@@ -169,49 +170,6 @@ def test_no_address_of_the_machine_or_its_network_is_fetched(shelf: Any, url: st
 # --- a life of a document -----------------------------------------------------------------------
 
 
-def test_a_document_comes_is_asked_and_goes(shelf: Any, jobs_here: None) -> None:
-    server = serve(shelf)
-    text = "# Gate\n\nThe gate closes at 22:15 every evening.\n"
-
-    async def conversation(client: Client) -> None:
-        heard: list[str | None] = []
-
-        async def hear(progress: float, total: float | None, message: str | None) -> None:
-            heard.append(message)
-
-        async def tool(name: str, **arguments: Any) -> Any:
-            found = await client.call_tool(f"library_{name}", arguments, progress_callback=hear)
-            return data_of(found)
-
-        job = await tool("ingest", content=text, filename="gate.md", tags="house", wait=60)
-        assert (job["state"], job["documents"][0]["state"]) == ("done", "done")
-        assert (await tool("get_job", job_id=job["job_id"]))["state"] == "done"
-        assert [row["job_id"] for row in (await tool("get_job"))["jobs"]] == [job["job_id"]]
-        answer = await tool("query", query="When does the gate close?")
-        assert "22:15" in answer["answer_markdown"]
-        checked = await tool(
-            "verify",
-            answer="The gate closes at 22:15 every evening. [1] It opens at 07:40.",
-            sources=[answer["results"][0]["uri"]],
-        )
-        assert [row["state"] for row in checked["sentences"]] == ["proven", "unsupported"]
-        doc_id = answer["results"][0]["doc_id"]
-        planned = await tool("delete_document", doc_id=doc_id, mode="hard")
-        assert planned["affected"]["chunks"] == 1
-        refused = await client.call_tool(
-            "library_delete_document", {"doc_id": doc_id, "mode": "soft", "confirm": "00000000"}
-        )
-        assert refused.structured_content["error"]["code"] == "wrong_confirmation"
-        gone = await tool(
-            "delete_document", doc_id=doc_id, mode="hard", confirm=planned["confirm"], wait=60
-        )
-        assert gone["job"]["state"] == "done"
-        after = await tool("verify", sources=[answer["results"][0]["uri"]])
-        assert after["sources"][0]["state"] == "gone"
-
-    talk(server, conversation)
-
-
 def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Path) -> None:
     path = tmp_path / "gate.md"
     path.write_text("# Gate\n\nThe gate closes at 22:15.\n", encoding="utf-8")
@@ -233,28 +191,130 @@ def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Pat
     assert wrong.structured_content["error"]["code"] == "bad_marks"
 
 
-@pytest.mark.integration
-def test_a_job_in_a_child_process_is_followed_and_cancelled(shelf: Any, tmp_path: Path) -> None:
-    server = serve(shelf, roots=(tmp_path / "many",))
-    (tmp_path / "many").mkdir()
-    for number in range(3):
-        text = f"# Note {number}\n\nThe lamp {number} burns for {number + 40} hours.\n"
-        (tmp_path / "many" / f"{number}.md").write_text(text, encoding="utf-8")
+@pytest.mark.e2e
+def test_a_session_over_standard_input_and_output(shelf: Any, tmp_path: Path) -> None:
+    """A host's session with the program itself: a folder comes with progress, is asked in two
+    languages, checked, and goes; another folder's job is cancelled, and found by the next server.
+    """
+    notes, many = tmp_path / "notes", tmp_path / "many"
+    notes.mkdir()
+    many.mkdir()
+    (notes / "gate.md").write_text("# Gate\n\nThe gate closes at 22:15.\n", encoding="utf-8")
+    (notes / "leave.md").write_text("# 休假\n\n病假需要医院证明。\n", encoding="utf-8")
+    (many / "lamp.md").write_text("# Lamp\n\nIt burns for 40 hours.\n", encoding="utf-8")
+    options = ["--allow", "ingest,delete", "--root", str(notes), "--root", str(many)]
+    server = StdioServerParameters(
+        command=sys.executable,
+        args=["-m", "rag_platform.cli.main", "serve", *options],
+        env=dict(os.environ),
+    )
 
-    async def conversation(client: Client) -> None:
-        began = time.monotonic()
-        started = await client.call_tool("library_ingest", {"path": "."})
-        job = data_of(started)
-        assert job["state"] in ("queued", "running") and time.monotonic() - began < 30
-        cancelled = await client.call_tool("library_cancel_job", {"job_id": job["job_id"]})
-        assert data_of(cancelled)["state"] == "cancelled"
-        again = await client.call_tool("library_cancel_job", {"job_id": job["job_id"]})
+    async def session(conversation: Callable[[Client], Awaitable[Any]]) -> Any:
+        with open(tmp_path / "serve.txt", "w", encoding="utf-8") as log:
+            async with Client(stdio_client(server, errlog=log)) as client:
+                return await conversation(client)
+
+    async def first(client: Client) -> str:
+        heard: list[str] = []
+
+        async def hear(progress: float, total: float | None, message: str | None) -> None:
+            heard.append(str(message))
+
+        async def tool(name: str, **arguments: Any) -> Any:
+            found = await client.call_tool(f"library_{name}", arguments, progress_callback=hear)
+            return data_of(found)
+
+        job = await tool("ingest", path=str(notes), wait=120)
+        assert (job["state"], job["count"]) == ("done", 2) and len(heard) > 1
+        answer = await tool("query", query="When does the gate close?", searches=["closing time"])
+        assert "22:15" in answer["answer_markdown"]
+        assert "医院证明" in (await tool("query", query="病假需要什么？"))["answer_markdown"]
+        uri = answer["results"][0]["uri"]
+        checked = await tool("verify", answer="It closes at 22:15. [1]", sources=uri)
+        assert checked["sentences"][0]["state"] == "proven"
+        doc_id = answer["results"][0]["doc_id"]
+        planned = await tool("delete_document", doc_id=doc_id)
+        assert planned["affected"]["chunks"] == 1
+        wrong = {"doc_id": doc_id, "confirm": "00000000"}
+        refused = await client.call_tool("library_delete_document", wrong)
+        assert refused.structured_content["error"]["code"] == "wrong_confirmation"
+        await tool("delete_document", doc_id=doc_id, confirm=planned["confirm"])
+        left = await tool("query", query="When does the gate close?")
+        assert "22:15" not in json.dumps(left)
+        started = await tool(
+            "get_job", job_id=(await tool("get_job"))["jobs"][0]["job_id"], wait=60
+        )
+        assert started["state"] == "done"
+        job = await tool("ingest", path=str(many))
+        assert job["state"] in ("queued", "running")
+        cancelled = await tool("cancel_job", job_id=job["job_id"])
+        assert cancelled["state"] == "cancelled"
+        return str(job["job_id"])
+
+    async def second(client: Client) -> None:
+        job_id = cancelled_job
+        found = await client.call_tool("library_get_job", {"job_id": job_id})
+        assert data_of(found)["state"] == "cancelled"
+        again = await client.call_tool("library_cancel_job", {"job_id": job_id})
         assert again.structured_content["error"]["code"] == "nothing_to_cancel"
 
-    talk(server, conversation)
-    # another server over the same data root finds it
-    [found] = data_of(call(serve(shelf), "get_job"))["jobs"]
-    assert found["state"] == "cancelled"
+    cancelled_job = anyio.run(session, first)
+    anyio.run(session, second)
+
+
+HOSTILE: tuple[Any, ...] = (
+    *(None, True, -1, 0, 10**30, 1.5, float("1e308"), "", " ", "\0", "\ud800", "../../etc/passwd"),
+    *(
+        "x" * 20_000,
+        "'; DROP TABLE chunks; --",
+        "chunk://chk_%00",
+        "$ne",
+        "{",
+        "[" * 500,
+        "💥" * 50,
+    ),
+    *([], [None], ["a"] * 200, [[[]]], {}, {"$or": []}, {"a": {"b": {"c": {}}}}, {"doc_id": 1}),
+    *(
+        {"$and": [{"tags": {"$in": None}}]},
+        {"doc_date": {"$gte": "yesterday"}},
+        "null",
+        "{}",
+        "[1]",
+    ),
+)
+
+
+def test_hostile_arguments_get_results_or_clear_errors(read_only_shelf: Any) -> None:
+    """Each argument of each tool with each hostile value, beside arguments that are right."""
+    right: dict[str, dict[str, Any]] = {
+        "query": {"query": "port"},
+        "get_document": {"doc_id": "x"},
+        "get_chunk": {"chunk_id": "x"},
+        "summarize_document": {"doc_id": "x"},
+        "query_assets": {"asset_ids": ["x"]},
+        "verify": {"answer": "The gateway listens on port 8080."},
+    }
+    tools = [
+        spec.bind(Call(read_only_shelf.library(), None), read_only_shelf.settings.server)
+        for spec in SPECS
+        if spec.scope == "read" and spec.name not in ("query", "status")
+    ]
+    asked = 0
+    for tool in tools:
+        name = tool.definition.name.removeprefix("library_")
+        for argument in tool.definition.input_schema["properties"]:
+            for value in HOSTILE:
+                if argument == "wait":
+                    continue
+                result = tool.call({**right.get(name, {}), argument: value})
+                envelope = result.structured_content
+                asked += 1
+                assert envelope["ok"] != result.is_error, (name, argument, value)
+                if not envelope["ok"]:
+                    error = envelope["error"]
+                    assert error["code"] != "internal_error", (name, argument, value, error)
+                    assert error["message"] and len(error["message"]) < 2000
+    assert asked > 700
 
 
 def test_expectations_are_pinned_listed_and_dropped(shelf: Any, tmp_path: Path) -> None:
@@ -352,12 +412,14 @@ def test_a_question_goes_to_the_release_of_a_day(shelf: Any, tmp_path: Path) -> 
     assert plain["state"] != "answered" and len(plain["results"]) == 1
 
 
-def test_status_says_what_is_wrong(shelf: Any, tmp_path: Path, jobs_here: None) -> None:
+def test_status_says_what_is_wrong(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "gate.md").write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "gate.md")
     server = serve(shelf)
-    data_of(call(server, "ingest", content="# Gate\n\nIt closes.\n", filename="gate.md", wait=60))
-    data_of(call(server, "ingest", content="no pdf at all", filename="gate.pdf", wait=60))
-    data = data_of(call(server, "status"))
-    assert any("gate.pdf" in problem or "partly" in problem for problem in data["problems"])
+    assert data_of(call(server, "status"))["problems"] == []
+    data_of(call(server, "ingest", url="http://127.0.0.1:9/gate.pdf"))
+    [problem] = data_of(call(server, "status"))["problems"]
+    assert problem.startswith("default: job job_") and "partly: 1 documents failed" in problem
     listed = data_of(call(server, "list_collections"))
     assert [row["namespace"] for row in listed["collections"]] == ["default"]
     assert listed["default"] == ["default"]

@@ -38,7 +38,9 @@ from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.server.worker_pool import SharedQuestions
+from rag_platform.text.encoding import encodable_json
 
+_MESSAGE_CHARS = 1500  # of an error: what was wrong and what to do, not the value as a whole
 Absent = SkipJsonSchema[None]
 Scope = Literal["read", "write", "admin"]
 OnProgress = Callable[[float, float, str], None]  # done, total, message
@@ -151,7 +153,7 @@ class LibraryTool:
         and the value.
         """
         try:
-            return self.arguments.model_validate(arguments)
+            return self.arguments.model_validate(encodable_json(arguments))
         except ValidationError as error:
             message = _describe(error, self.definition.input_schema)
             raise InputError(message, code="invalid_arguments") from error
@@ -180,11 +182,14 @@ class LibraryTool:
 
 
 def _address_assistant(answered: Json) -> Json:
-    """The envelope, whose error says who can run the commands that it names: an assistant has no
-    shell.
+    """The envelope, whose error is bounded, whatever value it names, and says who can run the
+    commands in it: an assistant has no shell.
     """
-    if (error := answered["error"]) and "`rag " in error["message"]:
-        error["message"] += "; `rag` is run in a terminal: ask the user to"
+    if error := answered["error"]:
+        if len(error["message"]) > _MESSAGE_CHARS:
+            error["message"] = f"{error['message'][:_MESSAGE_CHARS]}…"
+        if "`rag " in error["message"]:
+            error["message"] += "; `rag` is run in a terminal: ask the user to"
     return answered
 
 

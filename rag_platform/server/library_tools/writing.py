@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -10,7 +11,7 @@ from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.contract.schema import JobData, JobsData
 from rag_platform.errors import unknown_job
-from rag_platform.intake.receiving import ReceiveOptions
+from rag_platform.ir import Document
 from rag_platform.server.library_tools.definition import (
     Absent,
     Answer,
@@ -75,6 +76,8 @@ class DeleteDocumentArguments(Arguments):
 
 def ingest(call: Call, arguments: IngestArguments) -> Answer:
     """The job that ingests what was given."""
+    from rag_platform.intake.receiving import ReceiveOptions
+
     default = access.current().default_namespace(call.settings.default_namespace)
     namespace = arguments.collection or default
     call.library.require_visible(namespace)
@@ -140,6 +143,7 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         arguments.version_id,
         mode=arguments.mode,
         confirm=arguments.confirm,
+        on_done=partial(_forget_expectations, call),
     )
     if "job" in data:
         hidden = data["markdown"].partition("\n")[0]
@@ -147,6 +151,13 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
         data["job"], data["markdown"] = job, f"{hidden}\n{job['markdown']}"
         return Answer(data, structure={**data, "job": _plain(job)})
     return Answer(data)
+
+
+def _forget_expectations(call: Call, document: Document) -> None:
+    """Expect nothing more of a document that is deleted: expectations hold words of it."""
+    from rag_platform.evaluation.expectations import drop_for_document
+
+    drop_for_document(call.library.store, document.namespace, document.source_uri)
 
 
 TOOLS = (

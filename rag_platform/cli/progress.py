@@ -1,0 +1,106 @@
+"""How far long work is: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import click
+
+from rag_platform.ledger.schema import Job
+
+
+class Advance(Protocol):
+    """Shows how far a stage is."""
+
+    def __call__(self, stage: str, done: int, total: int, note: str = "", /) -> None:
+        """Show it; a total of 0 is one that nobody knows yet, the note stands beside."""
+
+
+_LINE_SECONDS = 10.0  # between two lines of a log
+_START = "starting"
+
+
+@contextmanager
+def progress_bar(quiet: bool) -> Iterator[Advance]:
+    """A function that shows how far a stage is on stderr; it does nothing where `quiet`."""
+    if quiet:
+        yield lambda stage, done, total, note="": None
+    elif sys.stderr.isatty():
+        with _bars() as advance:
+            yield advance
+    else:
+        yield _lines()
+
+
+def _lines() -> Advance:
+    """Writes a line at most every ten seconds, so that short work writes none."""
+    written = [time.monotonic()]
+
+    def advance(stage: str, done: int, total: int, note: str = "") -> None:
+        if time.monotonic() - written[0] < _LINE_SECONDS:
+            return
+        written[0] = time.monotonic()
+        of = f" of {total}" if total else " so far" if done else ""
+        count = f" {done}{of}" if done or total else ""
+        click.echo(f"{stage}{count}{f', {note}' if note else ''}", err=True)
+
+    return advance
+
+
+@contextmanager
+def _bars() -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description:<10}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        tasks: dict[str, Any] = {_START: progress.add_task(_START, total=None, note="")}
+
+        def advance(stage: str, done: int, total: int, note: str = "") -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=None, note="")
+                if _START in tasks and stage != _START:
+                    progress.remove_task(tasks.pop(_START))
+            progress.update(tasks[stage], completed=done, total=total or None, note=note)
+
+        yield advance
+
+
+def show_job(job: Job, advance: Advance) -> None:
+    """Show the stages of a job; the time left stands beside the one that is worked on."""
+    from rag_platform.processes import jobs
+
+    stages = job.progress.get("stages", {})
+    if not stages:
+        advance(_START, 0, 0, "")
+    left = jobs.seconds_left(job)
+    for stage, figures in stages.items():
+        counting = stage == "embeddings" and jobs.texts_to_come(stages)
+        each = jobs.rate(figures)
+        notes = [jobs.pace(each) if each and figures["done"] < figures["total"] else ""]
+        if stage == job.progress["stage"]:
+            notes.append("" if left is None else f"about {_duration(left)} left")
+        if counting:
+            notes.append("more texts to come")
+        total = 0 if counting else int(figures["total"])
+        advance(stage, int(figures["done"]), total, ", ".join(filter(None, notes)))
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 90 else f"{seconds / 60:.0f} min"

@@ -1,0 +1,52 @@
+"""What long work shows where stderr is no terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from rag_platform.cli import progress
+from rag_platform.cli.progress import progress_bar, show_job
+from rag_platform.ledger.schema import Job
+
+AT = "2026-11-23T10:00:{}.000+00:00"
+
+
+def stage(done: int, total: int) -> dict[str, object]:
+    return {"done": done, "total": total, "since": AT.format("00"), "at": AT.format("10")}
+
+
+def job(name: str, **stages: dict[str, object]) -> Job:
+    fields = {field.name: "" for field in dataclasses.fields(Job)}
+    told = {"stage": name, **stages[name], "message": "", "stages": stages}
+    return Job(**{**fields, "state": "running", "progress": told, "args": {}, "result": {}})
+
+
+@pytest.mark.parametrize(
+    ("given", "line"),
+    [
+        (
+            job("embeddings", documents=stage(4, 4), embeddings=stage(20, 100)),
+            "embeddings 20 of 100, 2.0 a second, about 40 s left",
+        ),
+        (  # two of four documents are read: nobody knows how many texts the others have
+            job("embeddings", documents=stage(2, 4), embeddings=stage(20, 50)),
+            "embeddings 20 so far, 2.0 a second, about 40 s left, more texts to come",
+        ),
+    ],
+)
+def test_a_log_gets_lines_that_say_what_is_known(
+    given: Job, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    with progress_bar(quiet=False) as advance:
+        show_job(given, advance)
+    assert capsys.readouterr().err.splitlines()[-1] == line
+
+
+def test_short_and_quiet_work_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    for quiet in (False, True):
+        with progress_bar(quiet) as advance:
+            advance("parsing", 1, 2)
+    assert capsys.readouterr().err == ""

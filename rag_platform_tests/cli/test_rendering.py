@@ -1,0 +1,45 @@
+"""An answer as a terminal shows it, from literal data."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from rag_platform.cli.rendering import render_answer
+
+DATA = {
+    "markdown": "Use `vault roll`. [1]\n\n**Sources**\n\n- [1] notes/keys.md, Keys, lines 1-3\n\n"
+    "*mode hybrid · confidence 0.72*",
+    "citations": [
+        {
+            "id": 1,
+            "source_uri": "notes/keys.md",
+            "section_path": "Keys",
+            "line_range": [1, 3],
+            "text": "# Keys\n\nRotate the keys with vault roll.",
+            "spans": [[8, 40]],
+        }
+    ],
+}
+
+
+def rendered(color: bool) -> str:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=color, no_color=not color, width=80)
+    render_answer(DATA, "How are keys rotated?", console)
+    return out.getvalue()
+
+
+def test_the_place_and_the_passage_stand_under_the_answer() -> None:
+    text = rendered(color=False)
+    assert text.index("vault roll. [1]") < text.index("[1] notes/keys.md, Keys, lines 1-3")
+    assert "    Rotate the keys with vault roll." in text
+    assert text.count("notes/keys.md") == 1 and "**" not in text
+    assert text.rstrip().endswith("mode hybrid · confidence 0.72")
+
+
+def test_words_of_the_question_are_marked() -> None:
+    text = rendered(color=True)
+    assert "\x1b[1;33mKeys\x1b[0m" in text.replace("\x1b[1;2;33m", "\x1b[1;33m")
+    assert "\x1b[36mnotes/keys.md" in text and "\x1b[32m, lines 1-3" in text
