@@ -165,7 +165,10 @@ def _table_lines(text: str) -> set[int]:
 
 
 def _kind(line: str) -> str:
-    if not line.strip() or any(mark.match(line) for mark in _NO_TEXT):
+    first = line.lstrip()[:1]
+    if first.isalnum() and first not in "ie":  # most lines; of MDX: import, export
+        return "item" if ITEM.match(line) else "paragraph"
+    if not first or any(mark.match(line) for mark in _NO_TEXT):
         return "blank"
     if HEADING.match(line):
         return "heading"
