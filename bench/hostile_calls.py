@@ -32,7 +32,7 @@ from hostile import STRINGS, bad_filter, noise
 
 VERSIONS = ("2025-06-18", "2025-11-25", "2026-07-28")
 MODERN = VERSIONS[-1]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0  # of a busy machine
 SERVE = [sys.executable, "-m", "rag_platform.cli.main", "serve"]
 CLIENT = {"name": "hostile", "version": "1"}
 _LEAKS = re.compile(r"Traceback|site-packages|internal_error|/home/|/tmp/|/dev/shm/")
@@ -135,35 +135,41 @@ def over_stdio() -> Iterator[Exchange]:
 
 @contextmanager
 def over_http(version: str) -> Iterator[Exchange]:
-    """Messages to `rag serve --http`, in a session where the version has sessions."""
+    """Messages to `rag serve --http`."""
     command = [*SERVE, "--http", "--port", "0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        url = process.stderr.readline().split()[-1]
-        headers = {
-            "Accept": "application/json, text/event-stream",
-            "Content-Type": "application/json",
-        }
-        with httpx.Client(headers=headers, timeout=PATIENCE_SECONDS) as client:
-
-            def exchange(message: dict[str, Any]) -> Any:
-                named = {"MCP-Protocol-Version": version}
-                if version == MODERN:
-                    named["Mcp-Method"] = message["method"]
-                    if "name" in message.get("params", {}):
-                        named["Mcp-Name"] = message["params"]["name"]
-                answer = client.post(url, content=json.dumps(message), headers=named)
-                if session := answer.headers.get("mcp-session-id"):
-                    client.headers["mcp-session-id"] = session
-                body = answer.text
-                if "event-stream" in answer.headers.get("content-type", ""):
-                    body = next(x[6:] for x in body.splitlines() if x.startswith('data: {"'))
-                return json.loads(body) if body else None
-
-            try:
+        try:
+            with posting(process.stderr.readline().split()[-1], version) as exchange:
                 yield exchange
-            finally:
-                process.terminate()
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def posting(url: str, version: str) -> Iterator[Exchange]:
+    """Messages to a server over HTTP, in a session where the version has sessions."""
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+    with httpx.Client(headers=headers, timeout=PATIENCE_SECONDS) as client:
+
+        def exchange(message: dict[str, Any]) -> Any:
+            named = {"MCP-Protocol-Version": version}
+            if version == MODERN:
+                named["Mcp-Method"] = message["method"]
+                if "name" in message.get("params", {}):
+                    named["Mcp-Name"] = message["params"]["name"]
+            answer = client.post(url, content=json.dumps(message), headers=named)
+            if session := answer.headers.get("mcp-session-id"):
+                client.headers["mcp-session-id"] = session
+            body = answer.text
+            if "event-stream" in answer.headers.get("content-type", ""):
+                body = next(x[6:] for x in body.splitlines() if x.startswith('data: {"'))
+            return json.loads(body) if body else None
+
+        yield exchange
 
 
 def open_conversation(exchange: Exchange, version: str) -> Callable[[str, dict[str, Any]], Any]:

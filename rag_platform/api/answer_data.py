@@ -19,7 +19,7 @@ _PASSAGE_KEYS = (
     *("edited_from", "namespace"),
 )
 # tokens of what stands around an answer: trace_id, warnings, braces, the cursor
-ENVELOPE_TOKENS = 200
+ENVELOPE_TOKENS = 280
 _BRIEF_RESULTS = 5  # that a client gets in brief: what the answer cites, then the best
 
 
@@ -47,7 +47,8 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
             part["source_uri"] = citation["source_uri"]
         if row["chunk_id"] in cited:
             part["cited"] = True
-        part |= {k: v for k, v in row.items() if k in ("asset_uris", "found_by") and v}
+        kept = ("asset_uris",) if brief else ("asset_uris", "found_by")
+        part |= {k: v for k, v in row.items() if k in kept and v}
         results.append(part)
     found: Any = {
         key: value
@@ -58,7 +59,8 @@ def answer_data(data: QueryData, detail: str = "full") -> AnswerData:
         found.pop("release_id", None)
     found["results"] = results
     if brief:
-        found.pop("effective_mode", None)
+        for key in ("effective_mode", "release_id"):  # the text has them
+            found.pop(key, None)
     else:
         found["documents"] = documents
     answered: AnswerData = found

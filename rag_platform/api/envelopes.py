@@ -247,10 +247,10 @@ def fit_query(
         return _query_data(result, numbered, levels[level], count, notes, linked), notes
 
     def fits(level: int, count: int) -> bool:
-        data = build(level, count)[0]
+        data, notes = build(level, count)
         if not linked:
             return estimate_tokens(canonical_json(data)) <= max_tokens
-        text = estimate_tokens(data["markdown"])
+        text = estimate_tokens(data["markdown"]) + estimate_tokens(canonical_json(notes))
         return (
             text + estimate_tokens(canonical_json(answer_data(data, detail))) + ENVELOPE_TOKENS
             <= max_tokens

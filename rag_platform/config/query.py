@@ -7,7 +7,7 @@ Each may name a language model of its own; where its `llm` is absent the strateg
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -114,7 +114,7 @@ class RetrievalConfig(Section):
     mmr_lambda: float = Field(default=1.0, ge=0, le=1)
     # of the parts of a joined embedder, for a question in a language of no text: similarities count
     # by their squares; none: as in the vectors
-    foreign_weights: tuple[Annotated[float, Field(gt=0)], ...] = ()
+    foreign_weights: tuple[float, ...] = ()
     # of the scores' range is what a document gains that the question names; 0: off
     named_documents: float = Field(default=0.5, ge=0, le=2)
     # the best hits of the fusion, by whose vectors the dense leg is asked again; 0: not

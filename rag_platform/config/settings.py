@@ -240,10 +240,10 @@ class Strategy(Section):
     @model_validator(mode="after")
     def _weighs_each_part(self) -> Strategy:
         weights, parts = self.retrieval.foreign_weights, self.embedding.options.get("parts") or ()
-        if weights and len(weights) != len(parts):
+        if weights and (len(weights) != len(parts) or min(weights) <= 0):
             raise ValueError(
-                f"retrieval.foreign_weights has {len(weights)} weights and the embedder"
-                f" {len(parts)} parts; give one for each part, or none"
+                f"retrieval.foreign_weights is {list(weights)} and the embedder has {len(parts)}"
+                " parts; give one number above 0 for each part, or none"
             )
         return self
 

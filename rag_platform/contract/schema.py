@@ -135,7 +135,7 @@ class AnswerData(TypedDict):
     state: str
     confidence: float
     effective_mode: NotRequired[str]  # not in brief
-    release_id: NotRequired[str]
+    release_id: NotRequired[str]  # not in brief
     releases: NotRequired[dict[str, str]]
     applied_filters: NotRequired[dict[str, Any]]
     matched_count: NotRequired[int]

@@ -54,9 +54,9 @@ from rag_platform.storage.store import Store
 SWITCH_SECONDS = 0.001
 
 INSTRUCTIONS = """The user's own document library. For questions about the user's documents, \
-projects, manuals or notes call {query} first and answer from its passages, citing them as [n]; a \
-citation's doc_id and chunk_id lead to the exact source. {list} shows what is there, {read} reads \
-a document."""
+projects, manuals or notes call {query} first and answer from its passages, citing them as [n]; \
+their chunk:// links lead to the exact source. {list} shows what is there, {read} reads a \
+document."""
 
 
 class LibraryServer(MCPServer[Any]):

@@ -213,7 +213,7 @@ def test_a_run_from_the_ui_is_a_job_too(
     assert (job.kind, job.state, job.args["run_id"]) == ("ingest", "partly", result.run_id)
     states = {item.source_uri: item.state for item in shelf.ledger.job_items(job.job_id)}
     assert states == {"default/a.md": "done", "default/b.md": "failed"}
-    assert job.result["documents"] == 1 and job.ended_at and "1 documents failed" in job.reason
+    assert job.result["documents"] == 1 and job.ended_at and "1 document failed" in job.reason
     with elsewhere(shelf.store.writer("default", "ingest job_4711")):
         assert not run(instance, keys[0], keys[0]).success
     assert "being written by ingest job_4711" in shelf.ledger.jobs("default")[0].reason

@@ -392,7 +392,7 @@ def test_a_job_tells_its_documents_and_its_figures(desk: Any) -> None:
         (job,) = ledger.jobs("default")
         assert (job.job_id, job.kind, job.state) == (told["job_id"], "ingest", "partly")
         assert job.reason.startswith(
-            "1 documents failed, and trying again changes nothing: mend or replace the file"
+            "1 document failed, and trying again changes nothing: mend or replace the file"
         )
         assert (
             job.pid == os.getpid()

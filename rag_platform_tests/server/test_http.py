@@ -5,8 +5,10 @@ client misbehaves.
 from __future__ import annotations
 
 import gzip
+import importlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -34,7 +36,7 @@ from rag_platform.server.http_app import build_app
 from rag_platform.server.http_guards import Rate
 from rag_platform.server.tokens import Tokens
 from rag_platform.storage.store import Store
-from rag_platform_tests.conftest import Shelf, write_config
+from rag_platform_tests.conftest import REPOSITORY, Shelf, write_config
 
 pytestmark = pytest.mark.integration
 HELLO = {
@@ -260,6 +262,23 @@ def test_the_access_log_has_no_words_of_questions(open_server: Running) -> None:
         Draft202012Validator(schema).validate(line)
 
 
+def test_hostile_arguments_come_to_results_or_clear_errors(
+    open_server: Running, held: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A few of the calls of bench/hostile_calls.py, over both transports."""
+    monkeypatch.syspath_prepend(REPOSITORY / "bench")
+    calls = importlib.import_module("hostile_calls")
+    for version in calls.VERSIONS:
+        with calls.posting(open_server.url, version) as exchange:
+            found = calls.call_all(exchange, version, 15, random.Random(version))
+        assert not [verdict for verdict in found if verdict.startswith("FAILED")], found
+    monkeypatch.setenv("RAG_HOME", str(held.settings.home))
+    monkeypatch.setenv("RAG_CONFIG", str(held.settings.strategies_dir.parent))
+    with calls.over_stdio() as exchange:
+        found = calls.call_all(exchange, calls.VERSIONS[0], 15, random.Random(1))
+    assert not [verdict for verdict in found if verdict.startswith("FAILED")], found
+
+
 # --- tokens ---------------------------------------------------------------------------------------
 
 
@@ -322,7 +341,7 @@ def test_a_token_of_one_library_sees_no_other(guarded: tuple[Running, dict[str, 
         assert refused["error"]["message"].endswith("known: hr")
         both = await call("query", query="Which port?", collections=["hr", "ports"])
         assert both["error"]["code"] == "unknown_namespace"
-        listed = await call("list_documents", collection="ports")
+        listed = await call("list_documents", collections="ports")
         assert listed["error"]["code"] == "unknown_namespace"
         told = await call("status")
         assert [row["namespace"] for row in told["data"]["namespaces"]] == ["hr"]

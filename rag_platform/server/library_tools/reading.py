@@ -145,8 +145,6 @@ def get_document(call: Call, arguments: GetDocumentArguments) -> Answer:
     )
     warnings = data.pop("warnings", [])
     structure: dict[str, Any] = {**data}
-    if cursor := data.get("next_cursor"):
-        warnings = [*warnings, f"next_cursor `{cursor}`"]
     if arguments.include_summary:
         summary = summaries.summarize_document(
             call.library,
@@ -158,6 +156,8 @@ def get_document(call: Call, arguments: GetDocumentArguments) -> Answer:
         structure["summary"] = summary["markdown"]
         warnings += summary.get("warnings", [])
         data["markdown"] = f"**Summary**\n\n{summary['markdown']}\n\n---\n\n{data['markdown']}"
+    if cursor := data.get("next_cursor"):
+        data["markdown"] += f"\n\nMore: cursor `{cursor}`"
     return Answer(data, "", warnings, structure)
 
 
