@@ -39,8 +39,8 @@ _SCRIPT = re.compile(
 )
 _HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
 _HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
-_LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
-_ATOM = re.compile(rf"{CODE_SPAN}|{_LINK.pattern}|{TAG}")
+LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
+_ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below one that it makes a heading, or the term that it explains
 _UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,})[ \t]*$")
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
