@@ -24,7 +24,7 @@ from rag_platform.answering.groundedness import (
     says_something,
     support,
 )
-from rag_platform.contract.markdown_views import hit_text
+from rag_platform.contract.markdown_views import format_section, hit_text
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans
 from rag_platform.text.passages import units
@@ -422,7 +422,8 @@ def list_passages(
     if shown:
         lines.append("")
     for n, (hit, sentence) in shown:
-        section = f" ({hit.section_path})" if hit.section_path else ""
+        path = format_section(hit.section_path)
+        section = f" ({path})" if path else ""
         title = hit.doc_title or hit.filename
         snippet = escape_marks(_snippet(sentence or hit_text(hit), SNIPPET_CHARS))
         lines.append(f"- **{title}**{section}: {snippet} [{n}]")

@@ -7,11 +7,14 @@ answered by quotes; where nothing answers it, by a plain statement and the close
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from rag_platform.answering import citations, states
 from rag_platform.answering.constants import MAX_REFUSAL_CONFIDENCE
-from rag_platform.answering.extractive import Extractive, find_sentence
+from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.errors import CancelledError
 from rag_platform.ir import Citation, Hit, Json, State
@@ -19,7 +22,8 @@ from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Deadline
 from rag_platform.protocols import Answerer
-from rag_platform.registry import traits_of
+from rag_platform.query import analysis
+from rag_platform.registry import traits, traits_of
 from rag_platform.retrieval.namespace_search import Found
 
 
@@ -103,6 +107,11 @@ def _ask_answerer(
             if not composer.context:
                 return Answer(confidence=composer.sure), False
             built = q.library.models.answerer(composer.first.strategy)
+            answerer = built.instance
+            if isinstance(answerer, Extractive):
+                answerer = dataclasses.replace(
+                    answerer, nearness=_measure_nearness(q, composer.first)
+                )
             span.provider.update(built.span)
             if limits.MODEL in q.shed and built.traits.uses_llm:
                 q.flags["load_shed"] = [*q.flags.get("load_shed", ()), limits.MODEL]
@@ -112,12 +121,33 @@ def _ask_answerer(
                 )
                 return Answer(), True
             on_text = relay if q.on_text is not None else None
-            return composer.run(built.instance, "stage.generate", deadline, on_text), False
+            return composer.run(answerer, "stage.generate", deadline, on_text), False
     finally:
         relay.ended = True
     deadline.check()
     q.flags["fallback_mode"] = "structured_response"
     return Answer(), True
+
+
+def _measure_nearness(q: Question, found: Found) -> Nearness | None:
+    """How near texts are to the question and its phrasings, by the embedder that searched for them;
+    None where none did, where it is on another machine, and under load.
+    """
+    config = found.strategy.embedding
+    searched = found.mode in ("dense", "hybrid")
+    if not searched or q.shed or traits("embedder", config.provider).remote:
+        return None
+    query = found.query
+    phrasings = [analysis.reword(query, text, found.strategy.query) for text in query.rewrites]
+    models = q.library.models
+
+    def measure(texts: Sequence[str]) -> list[float]:
+        asked = [item.dense_text for item in (query, *phrasings)]
+        vectors, _ = models.query_vectors(config, asked)
+        near = models.embed(config, texts) @ np.stack(vectors).T
+        return [float(row.max()) for row in near]
+
+    return measure
 
 
 @dataclass(frozen=True, slots=True)

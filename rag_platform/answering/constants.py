@@ -40,6 +40,10 @@ MAX_QUOTE_CHARS: Final = 500
 KEEP_RATIO: Final = 0.5
 # best units whose coverage decides whether there is an answer; chosen by hand
 COMPARED_UNITS: Final = 3
+# first parts that are compared by their meaning, where words tell nothing; chosen by hand
+COMPARED_BY_MEANING: Final = 16
+# characters of each of them that are read; chosen by hand
+COMPARED_CHARS: Final = 300
 # worth of a word that is only in the heading, the header row or the sentence before; chosen by hand
 CONTEXT_WEIGHT: Final = 0.4
 # worth of a word that is only in the section path or the title; chosen by hand

@@ -17,7 +17,7 @@ from types import MappingProxyType
 
 from rag_platform.answering.constants import MIN_CUT_SHARE, MIN_OVERLAP_CHARS
 from rag_platform.config.query import ContextConfig
-from rag_platform.contract.markdown_views import format_edited, format_place
+from rag_platform.contract.markdown_views import format_edited, format_place, format_section
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Hit
 from rag_platform.observability import faults
@@ -415,7 +415,7 @@ def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int 
         text = f"{text}\n{fence}"
     fields = {
         "source": hit.source_uri,
-        "section": hit.section_path,
+        "section": format_section(hit.section_path),
         "place": format_place(hit.page_range, hit.line_range, hit.locator),
         "note": format_edited(hit.edited_from),
     }

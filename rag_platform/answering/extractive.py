@@ -36,20 +36,24 @@ from rag_platform.text.term_overlap import (
 from rag_platform.text.terms import terms
 from rag_platform.traits import Traits
 
+Nearness = Callable[[Sequence[str]], Sequence[float]]
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
 @dataclass(frozen=True)
 class Extractive:
     """Quotes the units of the evidence that contain most words of the question and of its search
-    phrasings; empty where none contains any.
+    phrasings; where the evidence is in another script and has none of them, those nearest in
+    meaning.
     """
 
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
     keep_ratio: float = constants.KEEP_RATIO
+    # the cosine of texts and the question or its nearest phrasing; None: by words alone
+    nearness: Nearness | None = None
 
     def answer(
         self,
@@ -62,6 +66,8 @@ class Extractive:
         the question.
         """
         scored = score_parts(query, evidence, self.keep_ratio)
+        if not scored and self.nearness is not None and _is_foreign(query, evidence):
+            scored = _score_meaning(evidence, self.nearness)
         if not scored:
             return Written("")
         best = max(item.coverage for item in scored[: constants.COMPARED_UNITS])
@@ -94,6 +100,12 @@ def find_sentence(query: QueryIR, hit: Hit) -> str:
     scored = score_parts(query, [hit], 1.0)
     best = next((item for item in scored if item.part.kind in ("sentence", "item")), None)
     return hit.chunk_text[best.start : best.end] if best is not None else ""
+
+
+def _is_foreign(query: QueryIR, evidence: Sequence[Hit]) -> bool:
+    """True where the evidence is in another script, so that words tell nothing."""
+    wide = is_wide(question_text(query))
+    return bool(evidence) and all(is_wide(hit.chunk_text) != wide for hit in evidence)
 
 
 def _asked(query: QueryIR) -> str:
@@ -174,6 +186,21 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
         score = _weigh_form(item, text, asks, question_terms(question).terms)
         scored.append(dataclasses.replace(item, score=score))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
+
+
+def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:
+    """The first parts of the evidence by their meaning alone, best first."""
+    parts = [
+        (n, part, hit.chunk_text[part.start : part.end][: constants.COMPARED_CHARS])
+        for n, hit in enumerate(evidence)
+        for part in find_parts(hit.chunk_text).parts
+    ][: constants.COMPARED_BY_MEANING]
+    near = nearness([text for _, _, text in parts]) if parts else ()
+    scored = [
+        Scored(cosine / (1 + constants.PLACE_PENALTY * n), 0.0, n, part)
+        for (n, part, _), cosine in zip(parts, near, strict=True)
+    ]
+    return sorted(scored, key=lambda item: (-item.score, item.hit, item.start))
 
 
 def _weigh_form(item: Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from rag_platform.answering.citations import escape_marks
 from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS
 from rag_platform.text.markdown_blocks import HEADING, cells
-from rag_platform.text.passages import Unit, units
+from rag_platform.text.passages import LINK, Unit, units
 
 _INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
@@ -67,14 +67,15 @@ def find_parts(text: str) -> Layout:
         if _introduces(text, read[at]):
             last = _end_of_introduced(text, read, at)
             if read[last].kind == "item" and last > at:
-                if read[last].end - read[at].start <= MAX_LIST_CHARS:
+                short = read[last].end - read[at].start <= MAX_LIST_CHARS
+                if short and not all(_only_links(text, it) for it in read[at + 1 : last + 1]):
                     parts.append(_join(read, at, last, "list"))
                 last = at
             # without what it introduces, only one that names code says anything
             if last == at and "`" not in text[read[at].start : read[at].end]:
                 at += 1
                 continue
-        if not _is_cut(text, read[at]):
+        if not _is_cut(text, read[at]) and not _only_links(text, read[at]):
             part = _join(read, at, last, read[last].kind)
             owners[at : last + 1] = [part] * (last + 1 - at)
             parts.append(part)
@@ -119,6 +120,12 @@ def _join(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
 def _adjoin(text: str, one: Unit, other: Unit) -> bool:
     """True where no heading stands between two units."""
     return _HEADING_LINE.search(text, one.end, other.start) is None
+
+
+def _only_links(text: str, unit: Unit) -> bool:
+    """True for an item of a navigation or of a list of what else to read."""
+    said = text[unit.start : unit.end]
+    return "](" in said and not any(map(str.isalnum, LINK.sub("", said)))
 
 
 def _is_cut(text: str, unit: Unit) -> bool:

@@ -18,6 +18,7 @@ from rag_platform.contract.markdown_views import (
     chunk_uri,
     format_edited,
     format_place,
+    format_section,
     hit_text,
     snippet,
 )
@@ -373,7 +374,8 @@ def citation_part(
 def source_line(citation: Citation) -> str:
     """`file, heading, page or lines`, and whether the text was edited, for a list of sources."""
     place = format_place(citation.page_range, citation.line_range, citation.locator)
-    parts = [citation.source_uri, citation.section_path, place, format_edited(citation.edited_from)]
+    section = format_section(citation.section_path)
+    parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
     return ", ".join(filter(None, parts))
 
 

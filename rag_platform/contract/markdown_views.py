@@ -18,6 +18,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.ir import Hit
 from rag_platform.observability import faults
+from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.plurals import pluralise
 
 _FIELD_CHARS = 500  # of a document's tags and metadata
@@ -34,6 +35,11 @@ def format_place(
             first, last = bounds
             return f"{name} {first}" if first == last else f"{name}s {first}-{last}"
     return locator
+
+
+def format_section(section_path: str) -> str:
+    """The headings above a text, for people; nothing before the first heading."""
+    return "" if section_path == PREAMBLE else section_path
 
 
 def format_edited(edited_from: Sequence[str]) -> str:
@@ -114,10 +120,12 @@ def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
     lines = [document_heading(part), ""]
     for row in rows:
         if "text" in row:
-            lines += [f"[{row['section_path']}]", "", row["text"].strip("\n"), ""]
+            section = format_section(row["section_path"])
+            lines += [*([f"[{section}]", ""] if section else []), row["text"].strip("\n"), ""]
         else:
             lines.append(
-                f"{'  ' * max(0, row['level'] - 1)}- {row['title'] or row['section_path']}"
+                f"{'  ' * max(0, row['level'] - 1)}-"
+                f" {row['title'] or format_section(row['section_path']) or '(beginning)'}"
                 f" ({pluralise(row['chunks'], 'chunk')})"
             )
     return "\n".join(lines).rstrip()
@@ -128,7 +136,11 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
     lines = [document_heading(part), ""]
     for row in rows:
         place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
-        parts = [row["section_path"], place, format_edited(row.get("edited_from", ()))]
+        parts = [
+            format_section(row["section_path"]),
+            place,
+            format_edited(row.get("edited_from", ())),
+        ]
         where = ", ".join(filter(None, parts))
         lines += [f"`{row['chunk_id']}` {where}", "", row["text"], ""]
     return "\n".join(lines).rstrip()
@@ -145,7 +157,9 @@ def passage_markdown(data: ChunkData) -> str:
     for row in data["chunks"]:
         place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
         mark = "→ " if row["chunk_id"] == data["chunk_id"] else ""
-        where = ", ".join(filter(None, [data["source_uri"], row["section_path"], place]))
+        where = ", ".join(
+            filter(None, [data["source_uri"], format_section(row["section_path"]), place])
+        )
         edited = format_edited(row.get("edited_from", ()))
         lines += [f"{mark}[{where}]({chunk_uri(row['chunk_id'])}) {edited}".rstrip(), ""]
         lines += [row["text"] or ", ".join(f"asset://{it}" for it in row["asset_ids"]), ""]

@@ -208,16 +208,22 @@ class Models:
         known = {text: self.vectors.get((space, text)) for text in dict.fromkeys(texts)}
         missing = [text for text, vector in known.items() if vector is None]
         if missing:
-            built = self.provider("embedder", config)
-            embedder: Embedder = built.instance
-            with self.limit_calls(
-                "embedder", built, ProviderConfig(provider=config.provider, options=config.options)
-            ):
-                made = embedder.embed(missing, query=True)
+            made = self.embed(config, missing, query=True)
             for text, vector in zip(missing, made, strict=True):
                 known[text] = vector
                 self.vectors.put((space, text), vector)
         return [vector for text in texts if (vector := known[text]) is not None], not missing
+
+    def embed(
+        self, config: EmbeddingConfig, texts: Sequence[str], *, query: bool = False
+    ) -> Vectors:
+        """Unit vectors [n, dim] of texts, made anew. Raises what the embedder raises."""
+        built = self.provider("embedder", config)
+        embedder: Embedder = built.instance
+        with self.limit_calls(
+            "embedder", built, ProviderConfig(provider=config.provider, options=config.options)
+        ):
+            return embedder.embed(texts, query=query)
 
     def _keep(
         self,

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rag_platform.text.cut_points import TAG
 from rag_platform.text.markdown_blocks import (
     CODE_SPAN,
     DELIMITER,
@@ -20,21 +21,29 @@ from rag_platform.text.markdown_blocks import (
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")
-# `> [!NOTE]` above a quoted block says how it is shown
-_ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?\s*$")
+# `> [!NOTE]`, with or without a title, above a quoted block says how it is shown
+_ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
-# what opens or closes an admonition box (`:::tip`, `!!! note`, `??? tip`, `/// note | Title`), or
-# what a documentation tool replaces (`{* file.py *}`, `{% include %}`)
-_DIRECTIVE = re.compile(r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|\{[*!%#].*[*!%#]\}\s*$)")
+# what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
+# `/// note | Title`, `.. note::`), or what a documentation tool replaces (`{* file.py *}`,
+# `{% include %}`, `{/* comment */}`, `[[toc]]`)
+_DIRECTIVE = re.compile(
+    r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\"|\.\.\s[\w-]+::"
+    r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
+    re.IGNORECASE,
+)
 # of MDX: JavaScript between the paragraphs
 _SCRIPT = re.compile(
     r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$|export\s+(?:const|default|function)\b"
 )
 _HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
 _HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
-_LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
-_ATOM = re.compile(rf"{CODE_SPAN}|{_LINK.pattern}")
+LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
+_ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
+# the line below one that it makes a heading, or the term that it explains
+_UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,})[ \t]*$")
+_EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 _NO_TEXT = (_RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 MAX_CODE_LINES = 15
 
@@ -59,7 +68,7 @@ def units(text: str) -> list[Unit]:
     for kind, start, end in _blocks(text):
         block = text[start:end]
         if kind == "heading":
-            heading, intro = heading_text(block), ""
+            heading, intro = heading_text(block.partition("\n")[0]), ""
         elif kind == "table":
             found += _rows(text, start, end, f"{heading} {intro}".strip())
         elif kind == "code":
@@ -74,6 +83,8 @@ def units(text: str) -> list[Unit]:
                     f"{heading} {intro}".strip(),
                 )
             ]
+        elif kind == "term":
+            found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
         else:
             said = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
             found += said
@@ -83,8 +94,8 @@ def units(text: str) -> list[Unit]:
 
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Spans of the sentences of `text[start:end]` without surrounding white space; code and links
-    within a line end none.
+    """Spans of the sentences of `text[start:end]` without surrounding white space; code, links and
+    tags within a line end none.
     """
     atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
     for _, stop in sentences(text, start, end):
@@ -95,11 +106,22 @@ def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]
 
 
 def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
-    """(kind, start, end) of runs of lines: heading, table, code, item, paragraph."""
+    """(kind, start, end) of runs of lines: heading, table, code, item, term with its explanation,
+    paragraph.
+    """
     kind, start, end = "", 0, 0
     for line_kind, begins, line_start, line_end in _read_lines(text):
-        # a wrapped line belongs to the list item above it
-        wrapped = line_kind == "paragraph" and kind == "item"
+        line = text[line_start:line_end]
+        if kind == "paragraph" and "\n" not in text[start:end]:
+            if _UNDERLINE.match(line):
+                yield "heading", start, line_end
+                kind = ""
+                continue
+            kind = "term" if _EXPLAINS.match(line) else kind
+        # a wrapped line belongs to the list item or explanation above it
+        wrapped = line_kind == "paragraph" and (
+            kind == "item" or (kind == "term" and line[:1] in " \t:")
+        )
         if kind and (begins or (line_kind != kind and not wrapped)):
             yield kind, start, end
             kind = ""
@@ -143,7 +165,10 @@ def _table_lines(text: str) -> set[int]:
 
 
 def _kind(line: str) -> str:
-    if not line.strip() or any(mark.match(line) for mark in _NO_TEXT):
+    first = line.lstrip()[:1]
+    if first.isalnum() and first not in "ie":  # most lines; of MDX: import, export
+        return "item" if ITEM.match(line) else "paragraph"
+    if not first or any(mark.match(line) for mark in _NO_TEXT):
         return "blank"
     if HEADING.match(line):
         return "heading"

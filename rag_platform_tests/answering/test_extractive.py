@@ -321,3 +321,19 @@ def test_plain_words_when_there_is_no_answer() -> None:
     assert chinese.startswith("没有段落明确回答这个问题。最接近的段落如下，未必是答案：")
     assert chinese.endswith(": The limit is 5. \\[2\\] [1]")  # of the passage, no mark of ours
     assert list_passages("nothing", "zh", []) == ("资料库中没有与该问题匹配的内容。", ())
+
+
+def test_where_words_tell_nothing_the_meaning_decides() -> None:
+    """The evidence is in another script: the nearest parts are quoted, if it can be told."""
+    near = {
+        "Larger files are refused with code 413.": 0.8,
+        "The maximum upload size is 50 MB.": 0.2,
+    }
+    by_meaning = Extractive(nearness=lambda texts: [near[text] for text in texts], max_quotes=1)
+    question = asked("文件太大会怎样？")
+    assert Extractive().answer(question, [UPLOADS]).text == ""
+    assert (
+        by_meaning.answer(question, [UPLOADS]).text == "Larger files are refused with code 413. [1]"
+    )
+    # in the same script a missing word says that it is not there
+    assert by_meaning.answer(asked("Who painted the Mona Lisa?"), [UPLOADS]).text == ""

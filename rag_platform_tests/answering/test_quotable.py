@@ -21,6 +21,8 @@ def parts(text: str) -> list[tuple[str, str]]:
         ("{* ../src/app.py hl[3] *}\n\n::: app.upload\n\nIt is new.", 1),
         ("(https://example.org/guide)的细节。\n\n请看日志。", 1),
         ("guide](https://example.org) first.\n\nIt is new.", 1),
+        ("See also:\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n", 0),
+        ("[Home](a.md) | [Pipes](b.md)\n\nIt is new.", 1),
         ("Settings are:", 0),  # what they are is in another chunk
     ],
 )

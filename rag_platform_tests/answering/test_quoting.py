@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rag_platform.answering.citations import list_passages
 from rag_platform.answering.context_builder import FORMATS, overlap, render_passages
+from rag_platform.api.envelopes import source_line
 from rag_platform.ir import Hit
 
 HEADS = {"markdown": r"^\[\d+\] ", "plain": r"^\[\d+\] ", "xml": r"<passage n="}
@@ -130,3 +132,12 @@ def test_the_longest_overlap_counts() -> None:
     assert overlap(hit(f"Begin. {twice}", index=1), hit(f"{twice} Then drive.", index=2)) == len(
         twice
     )
+
+
+def test_what_stands_before_the_first_heading_is_shown_without_one() -> None:
+    before = hit("50 MB.", section="__preamble__")
+    assert render_passages([before]) == "[1] docs/guide.md, pages 3-4\n> 50 MB."
+    listed, (citation,) = list_passages("no_answer", "en", [(before, "50 MB.")])
+    assert listed.endswith("- **Guide**: 50 MB. [1]")
+    assert source_line(citation) == "docs/guide.md, pages 3-4"
+    assert citation.section_path == "__preamble__"  # as it is stored

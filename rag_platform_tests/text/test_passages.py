@@ -130,3 +130,56 @@ def test_units_are_ordered_slices_that_never_overlap(text: str) -> None:
         assert end <= unit.start < unit.end <= len(text)
         assert text[unit.start : unit.end].strip()
         end = unit.end
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "::: warning Careful\nNever change it here. It breaks.\n:::",
+        "::::: tip\n::: warning\nNever change it here. It breaks.\n:::\n:::::",
+        '!!! note "Careful"\n    Never change it here. It breaks.',
+        '??? note "Careful"\n    Never change it here. It breaks.',
+        '=== "Python"\n    Never change it here. It breaks.',
+        "/// warning | Careful\n\nNever change it here. It breaks.\n\n///",
+        "> [!WARNING] Careful\n> Never change it here. It breaks.",
+        ".. warning::\n   Never change it here. It breaks.",
+    ],
+)
+def test_the_marks_of_a_box_are_no_part_of_its_sentences(text: str) -> None:
+    assert quotes(text) == [
+        ("sentence", "Never change it here."),
+        ("sentence", "It breaks."),
+    ]
+
+
+def test_comments_imports_and_includes_are_no_units() -> None:
+    text = (
+        "<!-- old:\nThe limit was 5 MB. -->\nThe limit is 50 MB.\n\n"
+        "import Tabs from '@theme/Tabs';\nexport const limit = 7\n\n"
+        "{* ../src/limit.py hl[3] *}\n{% include 'limit.md' %}\n{/* a limit */}\n[[toc]]\n"
+    )
+    assert quotes(text) == [("sentence", "The limit is 50 MB.")]
+
+
+def test_nothing_inside_of_code_a_link_or_a_tag_ends_a_sentence() -> None:
+    text = (
+        "Call `println! x` or `a ? b : c` first. Then see [What? Why? How](https://x.io/a) for"
+        ' more. An <abbr title="Not fixed. It moves.">address</abbr> is needed.'
+    )
+    assert quotes(text) == [
+        ("sentence", "Call `println! x` or `a ? b : c` first."),
+        ("sentence", "Then see [What? Why? How](https://x.io/a) for more."),
+        ("sentence", 'An <abbr title="Not fixed. It moves.">address</abbr> is needed.'),
+    ]
+
+
+def test_a_definition_is_one_unit_and_an_underlined_line_a_heading() -> None:
+    text = (
+        "Limits\n------\n\nworker\n:   A process. It answers questions.\n\n"
+        "queue\n: Where they wait."
+    )
+    assert quotes(text) == [
+        ("sentence", "worker\n:   A process. It answers questions."),
+        ("sentence", "queue\n: Where they wait."),
+    ]
+    assert {unit.context for unit in units(text)} == {"Limits"}

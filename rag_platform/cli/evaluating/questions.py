@@ -9,6 +9,7 @@ import click
 
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.contract.markdown_views import format_section
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 
@@ -80,5 +81,8 @@ def gaps(context: Context, namespace: str | None, days: int) -> Json:
         often = "once" if gap.times == 1 else f"{gap.times} times"
         lines += ["", f"## {gap.questions[0]}{state}", f"asked {often}; trace {gap.trace_ids[0]}"]
         lines += [f"- also: {text}" for text in gap.questions[1:]]
-        lines += [f"- near: {item['source_uri']} {item['section_path']}" for item in gap.nearest]
+        lines += [
+            f"- near: {item['source_uri']} {format_section(item['section_path'])}".rstrip()
+            for item in gap.nearest
+        ]
     return envelopes.envelope({"markdown": "\n".join(lines), "gaps": to_json(found)}, "")

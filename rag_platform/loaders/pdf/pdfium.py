@@ -63,7 +63,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property

@@ -211,3 +211,23 @@ def test_slides_of_one_form_are_kept_each(tmp_path, profile):
     ] == said
     assert facts.summary.title == said[0]
     assert [block.page for block in facts.blocks] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("given", "title"),
+    [
+        ("0000909832-21-000014", "Annual report"),
+        ("f10k2021_final.htm", "Annual report"),
+        ("a20230415doc", "Annual report"),
+        ("Report of the year 2021", "Report of the year 2021"),
+        ("GPT-4", "GPT-4"),
+    ],
+)
+def test_a_publishers_number_is_no_title(tmp_path: Path, given: str, title: str):
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 90), "Annual report", fontsize=24)
+        page.insert_text((72, 140), "We sold more of everything than in the year before.")
+        document.set_metadata({"title": given})
+        document.save(path := tmp_path / "report.pdf")
+    assert PdfLoader().load(path, "report.pdf").summary.title == title
