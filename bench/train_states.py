@@ -5,7 +5,8 @@
     python bench/train_states.py question.jsonl searches.jsonl
 
 A logistic regression with a ridge penalty over standardised signals, by Newton's method; what
-it learns is whether the evidence is among the first three hits. The thresholds are quantiles of
+it learns is whether the evidence is among the first three hits. The penalty is the one of PENALTIES
+with the least log loss in cross-validation. The thresholds are quantiles of
 the probabilities that five-fold cross-validation gives: so many of the unanswerable questions stay
 below `answered`, so few of the answerable ones below `closest`. Only the tuned half is read.
 """
@@ -24,8 +25,8 @@ import yaml
 from rag_platform.ir import Json
 
 TARGET = Path(answers.REPOSITORY / "rag_platform" / "answering" / "states.yaml")
-PENALTY = 5.0
-FOLDS, SEED = 5, 7
+PENALTIES = (0.3, 1.0, 2.0, 5.0, 10.0)
+FOLDS, SEEDS = 5, range(10)
 KEPT_BACK = 0.9  # unanswerable questions that are not to be told `answered`
 MOST_NOTHING = 0.3  # the probability above which a question is never told `nothing_found`
 LEFT_OUT = {"question": 0.04, "searches": 0.01}  # answerable ones that may be told `nothing_found`
@@ -37,16 +38,16 @@ HEAD = """\
 Array = Any
 
 
-def fit(values: Array, found: Array) -> Array:
+def fit(values: Array, found: Array, penalty: float) -> Array:
     """The intercept and the weights."""
     rows = np.c_[np.ones(len(values)), values]
     weights = np.zeros(rows.shape[1])
-    penalty = np.eye(len(weights)) * PENALTY
-    penalty[0, 0] = 0
+    ridge = np.eye(len(weights)) * penalty
+    ridge[0, 0] = 0
     for _ in range(50):
         p = 1 / (1 + np.exp(-rows @ weights))
-        slope = rows.T @ (p - found) + penalty @ weights
-        weights -= np.linalg.solve((rows.T * (p * (1 - p))) @ rows + penalty, slope)
+        slope = rows.T @ (p - found) + ridge @ weights
+        weights -= np.linalg.solve((rows.T * (p * (1 - p))) @ rows + ridge, slope)
     return weights
 
 
@@ -64,25 +65,38 @@ def standardise(
     )
 
 
-def train(results: list[Json], rows: list[Json], left_out: float) -> Json:
-    """The model of one way to ask."""
+def cross_validate(values: Array, found: Array, penalty: float) -> Array:
+    """[seeds, questions] of probabilities that models without the question's fold give it."""
+    sure = np.zeros((len(SEEDS), len(found)))
+    for row, seed in zip(sure, SEEDS, strict=True):
+        order = np.random.default_rng(seed).permutation(len(found))
+        for fold in range(FOLDS):
+            inside = order[fold::FOLDS]
+            others = np.setdiff1d(order, inside)
+            weights = fit(values[others], found[others], penalty)
+            row[inside] = 1 / (1 + np.exp(-weights[0] - values[inside] @ weights[1:]))
+    return sure
+
+
+def log_loss(sure: Array, found: Array) -> float:
+    """The mean negative logarithm of the probability given to what was so."""
+    return float(-np.log(np.where(found > 0, sure, 1 - sure)).mean())
+
+
+def train(results: list[Json], rows: list[Json], left_out: float) -> tuple[Json, float]:
+    """The model of one way to ask, and its penalty."""
     names = list(results[0]["signals"])
     values, means, deviations = standardise([row["signals"] for row in results], names)
     found = np.array([float((row["rank"] or 99) <= answers.FOUND_IN) for row in rows])
     answerable = np.array([row["answerable"] for row in rows])
-    order = np.random.default_rng(SEED).permutation(len(rows))
-    sure = np.zeros(len(rows))
-    for fold in range(FOLDS):
-        inside = order[fold::FOLDS]
-        others = np.setdiff1d(order, inside)
-        weights = fit(values[others], found[others])
-        sure[inside] = 1 / (1 + np.exp(-weights[0] - values[inside] @ weights[1:]))
-    weights = fit(values, found)
+    crossed = {penalty: cross_validate(values, found, penalty) for penalty in PENALTIES}
+    penalty = min(PENALTIES, key=lambda item: log_loss(crossed[item], found))
+    sure, weights = crossed[penalty].mean(axis=0), fit(values, found, penalty)
 
     def short(pairs: dict[str, float]) -> dict[str, float]:
         return {name: round(value, 4) for name, value in pairs.items()}
 
-    return {
+    model = {
         "intercept": round(float(weights[0]), 4),
         "means": short(means),
         "deviations": short(deviations),
@@ -90,6 +104,7 @@ def train(results: list[Json], rows: list[Json], left_out: float) -> Json:
         "answered": round(float(np.quantile(sure[~answerable], KEPT_BACK)), 3),
         "closest": round(min(MOST_NOTHING, float(np.quantile(sure[answerable], left_out))), 3),
     }
+    return model, penalty
 
 
 def main() -> None:
@@ -106,17 +121,18 @@ def main() -> None:
     known = {}
     for part in answers.load_questions(folder, judge, "tuned"):
         known.update(part)
-    models = {}
+    models, penalties = {}, {}
     for name in ("question", "searches"):
         results = answers.read_lines(getattr(given, name))
         if other := [row["id"] for row in results if row["id"] not in known]:
             parser.error(f"{other[0]} is no question of the tuned half; run with --half tuned")
         rows = answers.judge_results(judge, known, results)
-        models[name] = train(results, rows, LEFT_OUT[name])
+        models[name], penalties[name] = train(results, rows, LEFT_OUT[name])
     data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl")))
     trained_on = {
         "questions": len(results),
         "half": "tuned",
+        "penalty": penalties,
         "sha256": hashlib.sha256(data).hexdigest(),
     }
     text = yaml.safe_dump({"trained_on": trained_on, "models": models}, sort_keys=False)
