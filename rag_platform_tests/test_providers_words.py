@@ -233,7 +233,9 @@ def test_lexical_cuts_chinese_as_its_option_says(tmp_path: Path, name: str) -> N
     assert found("pairs", "市长") == ["c1"]  # across the words
     assert found("words", "市长") == []
     assert found("pairs", "大桥") == found("words", "大桥") == ["c1"]
-    with pytest.raises(ConfigError, match="chinese must be one of pairs, words, not 'letters'"):
+    with pytest.raises(
+        ConfigError, match="chinese is 'letters': input should be 'pairs' or 'words'"
+    ):
         build("lexical_index", name, {"chinese": "letters"})
 
 

@@ -48,7 +48,7 @@ def test_a_folder_of_which_nothing_could_be_taken_is_nothing_done(desk: Any) -> 
 )
 def test_what_is_no_file_is_told_as_what_it_is(desk: Any, given: str, words: str) -> None:
     told = desk.call("ingest", given)
-    assert told.exit_code == 1 and words in told.data["failures"][0]["reason"]
+    assert told.exit_code == 2 and words in told.error["message"]
 
 
 def test_a_retry_is_promised_only_where_it_may_help() -> None:
@@ -58,7 +58,7 @@ def test_a_retry_is_promised_only_where_it_may_help() -> None:
     passing = jobs.describe_failures([item("timeout")], "job_1")
     lasting = jobs.describe_failures([item("encrypted"), item("empty_file")], "job_1")
     both = jobs.describe_failures([item("timeout"), item("encrypted")], "job_1")
-    assert passing == "1 documents failed; `rag jobs retry job_1` tries them again"
+    assert passing == "1 document failed; `rag jobs retry job_1` tries them again"
     assert (
         "jobs retry" not in lasting
         and "2 documents failed, and trying again changes nothing: mend or replace the file"

@@ -137,11 +137,10 @@ def _measure_nearness(q: Question, found: Found) -> Nearness | None:
     searched = found.mode in ("dense", "hybrid")
     if not searched or q.shed or traits("embedder", config.provider).remote:
         return None
-    query = found.query
-    phrasings = [analysis.reword(query, text, found.strategy.query) for text in query.rewrites]
-    models = q.library.models
+    query, models = found.query, q.library.models
 
     def measure(texts: Sequence[str]) -> list[float]:
+        phrasings = [analysis.reword(query, text, found.strategy.query) for text in query.rewrites]
         asked = [item.dense_text for item in (query, *phrasings)]
         vectors, _ = models.query_vectors(config, asked)
         near = models.embed(config, texts) @ np.stack(vectors).T

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +100,8 @@ def ingest(
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()
-    _require_there(item for item in inputs if item != "-" and not is_url(item))
+    if not any(item == "-" or is_url(item) for item in inputs):
+        _require_there(inputs)
     new = namespace or (context.settings.default_namespace if inputs else None)
     name = context.namespace(new)
     check_namespace(name)
@@ -130,14 +131,19 @@ def ingest(
     return envelope
 
 
-def _require_there(paths: Iterable[str]) -> None:
-    """Raise InputError for a path that does not exist, naming a near one beside it."""
-    for given in paths:
-        path = Path(given)
-        if not os.path.lexists(path):
-            beside = path.parent.iterdir() if path.parent.is_dir() else ()
-            near = did_you_mean(path.name, [other.name for other in beside])
-            raise InputError(f"no file or folder at {given}{near}", code="missing_path")
+def _require_there(paths: Sequence[str]) -> None:
+    """Raise InputError where none of the paths exists, naming a near one beside the first; where
+    some do, the others are failures of the job.
+    """
+    from rag_platform.intake.discovery import why_missing
+
+    if not paths or any(os.path.lexists(given) for given in paths):
+        return
+    path = Path(paths[0])
+    code, reason = why_missing(paths[0])
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    near = did_you_mean(path.name, [other.name for other in beside])
+    raise InputError(f"{reason}{near}", code=code)
 
 
 @click.command()

@@ -167,7 +167,7 @@ class _Finder:
             self._taken.add(uri)
             self.finds.add(Found(path, source, uri, True))
         else:
-            self.finds.refuse(Path(given).name, *_not_found(str(given)))
+            self.finds.refuse(Path(given).name, *why_missing(str(given)))
 
     def _rootless_source(self, name: str, file: str) -> Source:
         """The source of what belongs to no folder and no list of URLs. Raises InputError when
@@ -248,7 +248,7 @@ class _Finder:
         return next((name for name in names if name not in self._taken), names[-1])
 
 
-def _not_found(given: str) -> tuple[str, str]:
+def why_missing(given: str) -> tuple[str, str]:
     """Code and reason for what is neither a file nor a folder; a path has lost one of the slashes
     of an address.
     """

@@ -417,8 +417,8 @@ def test_a_job_tells_its_documents_and_its_figures(desk: Any) -> None:
         row["job_id"] for row in desk.call("jobs", "list", "--state", "partly").data["jobs"]
     ] == [job.job_id]
     assert desk.call("jobs", "list", "--state", "running").data["jobs"] == []
-    assert desk.call("jobs", "list", "--namespace", "other").data["jobs"] == []
-    assert len(desk.call("jobs", "list", "--namespace", "other", "--all").data["jobs"]) == 1
+    assert desk.call("jobs", "list", "--namespace", "other").error["code"] == "unknown_namespace"
+    assert len(desk.call("jobs", "list", "--all").data["jobs"]) == 1
 
 
 @pytest.mark.integration

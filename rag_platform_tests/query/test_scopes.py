@@ -10,6 +10,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.query.filters import Scope
+from rag_platform.retrieval.namespaces import choose_namespace
 
 
 @pytest.mark.parametrize(
@@ -46,13 +47,12 @@ def test_scope_and_filters_both_hold(
     assert scope.filters(asked) == expected and asked == given
 
 
-def test_one_namespace_is_asked() -> None:
-    assert (
-        Scope().namespace("default") == "default"
-        and Scope(("hr", "hr")).namespace("default") == "hr"
-    )
+def test_one_namespace_is_asked(read_only_shelf: Any) -> None:
+    library: Any = read_only_shelf.library()
+    assert choose_namespace(library) == "default"
+    assert choose_namespace(library, ("hr", "hr")) == "hr"
     with pytest.raises(InputError, match="2 collections were named") as raised:
-        Scope(("hr", "ops")).namespace("default")
+        choose_namespace(library, ("hr", "ops"))
     assert raised.value.code == "too_many_collections"
 
 
