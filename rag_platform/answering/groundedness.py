@@ -1,8 +1,9 @@
 """Groundedness without a model: whether cited passages support a sentence, judged by its words,
 numbers and identifiers.
 
-A sentence is supported when all its numbers and identifiers and at least half of its words, by
-weight, are in the passages. Where the languages differ, only numbers and identifiers count.
+A sentence is supported when all its numbers and identifiers and at least half of its other words
+are in the passages: naming the right product bears nothing out that is said of it. Where the
+languages differ, only numbers and identifiers count.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from dataclasses import dataclass
 from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, SPAN_EXCESS_SCALE
 from rag_platform.ir import Hit
 from rag_platform.text.passages import units
-from rag_platform.text.scripts import is_wide
+from rag_platform.text.scripts import has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.terms import kind_weight, meaning
 
+_JOINT = re.compile(r"[^0-9a-z]+")
 _NUMBER = re.compile(r"\d+(?:,\d{3})*(?:\.\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
 class Support:
-    """The share of a sentence's words in the passages, and the numbers and names they lack."""
+    """The share of a sentence's plain words in the passages, and the numbers and names they
+    lack.
+    """
 
     share: float
     numbers: tuple[str, ...] = ()
@@ -93,8 +97,8 @@ def support_by(sentence: str, body: str, headings: str = "") -> Support:
     """How far a text and its headings support the sentence."""
     have = meaning(body) | meaning(headings)
     words = meaning(sentence)
-    total = sum(map(kind_weight, words))
-    share = sum(kind_weight(term) for term in words if term in have) / total if total else 1.0
+    plain = _plain_words(words)
+    share = len(plain & have) / len(plain) if plain else 1.0
     known = _numbers(body) | _numbers(headings)
     lower = f"{body}\n{headings}".lower()
     return Support(
@@ -146,8 +150,15 @@ def _numbers(text: str) -> set[str]:
     return {match.replace(",", "").rstrip(".") for match in _NUMBER.findall(text)}
 
 
+def _plain_words(words: set[str]) -> set[str]:
+    """Those that are no number, no identifier and no part of one."""
+    parts = {part for term in words if is_identifier(term) for part in _JOINT.split(term)}
+    return {term for term in words - parts if not is_identifier(term) and not _NUMBER.search(term)}
+
+
 def _is_name(term: str) -> bool:
-    """True for an identifier, but not for words joined by a slash (`and/or`)."""
-    return is_identifier(term) and not (
-        "/" in term and all(part.isalpha() for part in term.split("/") if part)
-    )
+    """True for an identifier, but not for words joined by a slash (`and/or`), nor for one with the
+    Chinese character beside it.
+    """
+    joined = "/" in term and all(part.isalpha() for part in term.split("/") if part)
+    return is_identifier(term) and not joined and not has_han(term)

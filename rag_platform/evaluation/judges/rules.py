@@ -31,7 +31,7 @@ class RulesJudge:
     identifier is missing.
     """
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def profile(self) -> Json:
         """The provider and its version."""

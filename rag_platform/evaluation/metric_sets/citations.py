@@ -20,7 +20,7 @@ class Citations:
     carry one; `citation.recall` the share of `expected_citations` that were cited.
     """
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     needs_proof: ClassVar[bool] = True
 
     def compute(
