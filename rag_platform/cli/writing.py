@@ -100,8 +100,7 @@ def ingest(
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()
-    if not any(item == "-" or is_url(item) for item in inputs):
-        _require_there(inputs)
+    _require_there([item for item in inputs if item != "-" and not is_url(item)])
     new = namespace or (context.settings.default_namespace if inputs else None)
     name = context.namespace(new)
     check_namespace(name)
@@ -132,18 +131,16 @@ def ingest(
 
 
 def _require_there(paths: Sequence[str]) -> None:
-    """Raise InputError where none of the paths exists, naming a near one beside the first; where
-    some do, the others are failures of the job.
-    """
+    """Raise InputError for the first path that does not exist, naming a near one beside it."""
     from rag_platform.intake.discovery import why_missing
 
-    if not paths or any(os.path.lexists(given) for given in paths):
-        return
-    path = Path(paths[0])
-    code, reason = why_missing(paths[0])
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
-    near = did_you_mean(path.name, [other.name for other in beside])
-    raise InputError(f"{reason}{near}", code=code)
+    given = next((given for given in paths if not os.path.lexists(given)), None)
+    if given is not None:
+        path = Path(given)
+        code, reason = why_missing(given)
+        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        near = did_you_mean(path.name, [other.name for other in beside])
+        raise InputError(f"{reason}{near}", code=code)
 
 
 @click.command()

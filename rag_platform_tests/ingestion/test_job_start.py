@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rag_platform.ingestion.job_start import _inputs, _undone, ingest_data
+from rag_platform.ingestion.job_start import _inputs, _undone, ingest_data, start_ingest
+from rag_platform.intake.receiving import ReceiveOptions
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.schema import Job, JobItem, Source
 from rag_platform.workspace import DataRoot
@@ -134,13 +135,14 @@ def test_only_what_failed_is_tried_again(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
     missing = desk.folder / "late.md"
     with desk.ledger() as ledger:
-        first = desk.call("ingest", desk.docs, missing, "--tag", "night")
-        assert (first.exit_code, first.data["failed"], first.data["failures"][0]["code"]) == (
-            3,
-            1,
-            "missing_path",
-        )
-        job = ledger.job(first.data["job_id"])
+        root = DataRoot(settings=desk.settings, store=desk.store, ledger=ledger)
+        workspace = root.workspace("default")
+        options = ReceiveOptions(tags=("night",))
+        started = start_ingest([desk.docs, missing], "default", workspace, options)
+        started.process.wait(120)
+        job = ledger.job(started.job.job_id)
+        first = ingest_data(job, root, 0.0)
+        assert (first["failed"], first["failures"][0]["code"]) == (1, "missing_path")
         assert job.state == "partly" and job.args["places"] == {"late.md": str(missing)}
 
         missing.write_text("# Late\n\nIt came later.\n", encoding="utf-8")

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -388,7 +389,17 @@ def test_with_one_leg_its_order_is_the_source(
 
 
 @pytest.mark.parametrize(
-    "reranker", ["{provider: llm}", "{provider: cross_encoder, options: {model: /nowhere}}"]
+    "reranker",
+    [
+        "{provider: llm}",
+        pytest.param(
+            "{provider: cross_encoder, options: {model: /nowhere}}",
+            marks=pytest.mark.skipif(
+                find_spec("sentence_transformers") is None,
+                reason="without the extra `models` the strategy is refused when it is loaded",
+            ),
+        ),
+    ],
 )
 def test_a_reranker_that_cannot_be_had_is_a_fallback(
     publish: Any, vary: Any, library: Library, store: Store, reranker: str
