@@ -16,7 +16,14 @@ from functools import cache
 from typing import ClassVar
 
 from rag_platform.answering import constants
-from rag_platform.answering.quotable import Part, extend, find_parts, joins, render_rows, render_run
+from rag_platform.answering.quotable import (
+    Part,
+    extend,
+    joins,
+    read_layout,
+    render_rows,
+    render_run,
+)
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
@@ -144,7 +151,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     question, asks = _asked(query), _Asks.of(question_text(query))
     words = question_words(question)
     said = cache(question_terms(question).find_in)
-    read = [find_parts(hit.chunk_text).parts for hit in evidence]
+    read = [read_layout(hit.chunk_text).parts for hit in evidence]
     held = [
         [said(hit.chunk_text[slice(*part.asked)]) for part in parts]
         for hit, parts in zip(evidence, read, strict=True)
@@ -193,7 +200,7 @@ def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:
     parts = [
         (n, part, hit.chunk_text[part.start : part.end][: constants.COMPARED_CHARS])
         for n, hit in enumerate(evidence)
-        for part in find_parts(hit.chunk_text).parts
+        for part in read_layout(hit.chunk_text).parts
     ][: constants.COMPARED_BY_MEANING]
     near = nearness([text for _, _, text in parts]) if parts else ()
     scored = [

@@ -56,7 +56,7 @@ class Layout:
 
 
 @lru_cache(maxsize=512)
-def find_parts(text: str) -> Layout:
+def read_layout(text: str) -> Layout:
     """The parts of a chunk in order. A list with its introduction is a part besides its items."""
     read = tuple(units(text))
     parts: list[Part] = []
@@ -142,7 +142,7 @@ def extend(text: str, part: Part) -> range:
     """The units that a person would read with a part: with one that refers to the sentence before
     it that sentence, and with code the sentence after it.
     """
-    layout = find_parts(text)
+    layout = read_layout(text)
     first, last = part.first, part.last
     while part.kind in ("sentence", "code") and first:
         before = _neighbour(text, layout, first, first - 1)
@@ -180,7 +180,7 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: range)
         return one.kind == other.kind and one.header == other.header
     if any(number in known for number in new):
         return True
-    read = find_parts(text).units
+    read = read_layout(text).units
     before, after = new[0] - 1, new[-1] + 1
     return (before in known and _adjoin(text, read[before], read[new[0]])) or (
         after in known and _adjoin(text, read[new[-1]], read[after])
@@ -192,7 +192,7 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: range)
 
 def render_run(text: str, chosen: Collection[int], mark: str) -> str:
     """Units of a chunk as they stand in it, without what stands between them, and the mark."""
-    read = find_parts(text).units
+    read = read_layout(text).units
     runs = list(_group(sorted(chosen)))
     blocks = [_render_units(text, [read[i] for i in run]) for run in runs]
     last = read[runs[-1][-1]]
@@ -226,7 +226,7 @@ def _render_units(text: str, run: Sequence[Unit]) -> str:
 
 def render_rows(text: str, chosen: Collection[int], mark: str) -> str:
     """Rows of one table under its header, and the mark."""
-    read = find_parts(text).units
+    read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
     lines = [escape_marks(text[row.start : row.end]) for row in rows]
     if header := rows[0].header:

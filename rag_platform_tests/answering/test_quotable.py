@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.answering.quotable import extend, find_parts, joins, render_run
+from rag_platform.answering.quotable import extend, joins, read_layout, render_run
 
 
 def parts(text: str) -> list[tuple[str, str]]:
-    return [(part.kind, text[part.start : part.end]) for part in find_parts(text).parts]
+    return [(part.kind, text[part.start : part.end]) for part in read_layout(text).parts]
 
 
 @pytest.mark.parametrize(
@@ -64,13 +64,13 @@ def test_a_long_list_is_quoted_by_item() -> None:
 def test_a_sentence_that_refers_back_comes_with_the_one_before_it(
     text: str, number: int, quote: str
 ) -> None:
-    run = extend(text, find_parts(text).parts[number])
+    run = extend(text, read_layout(text).parts[number])
     assert render_run(text, run, "[1]").startswith(quote)
 
 
 def test_units_that_follow_each_other_are_one_quote() -> None:
     text = "One is here. Two is there.\n\nThree is gone.\n\n# Four\n\nFive is back."
-    one, two, three, five = find_parts(text).parts
+    one, two, three, five = read_layout(text).parts
     assert joins(text, one, {0}, two, range(1, 2))
     assert not joins(text, one, {0}, three, range(2, 3))
     assert not joins(text, three, {2}, five, range(3, 4))
@@ -79,5 +79,5 @@ def test_units_that_follow_each_other_are_one_quote() -> None:
 
 def test_what_stands_between_units_is_left_out() -> None:
     text = "Run this:\n\n<div>\n\n```sh\nls\n```\n\n</div>\n"
-    (part,) = find_parts(text).parts
+    (part,) = read_layout(text).parts
     assert render_run(text, extend(text, part), "[1]") == "Run this:\n\n```sh\nls\n```\n\n[1]"

@@ -7,31 +7,15 @@ import sqlite3
 import time
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from click.testing import CliRunner
 
-from rag_platform.cli.main import main
 from rag_platform.ingestion.job_start import start_rebuild
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
+from rag_platform_tests.cli.conftest import rag
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
-
-
-@pytest.fixture
-def published(shelf: Shelf, tmp_path: Path) -> Shelf:
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    (folder / "ports.md").write_text(PORTS, encoding="utf-8")
-    shelf.ingest(folder)
-    return shelf
-
-
-def rag(*arguments: str) -> tuple[int, Any]:
-    found = CliRunner().invoke(main, [*arguments, "--json"])
-    return found.exit_code, json.loads(found.stdout)
 
 
 def test_a_dataset_is_run_listed_shown_and_compared(published: Shelf, tmp_path: Path) -> None:

@@ -12,22 +12,8 @@ from click.testing import CliRunner
 from rag_platform.cli.main import main
 from rag_platform.evaluation.monitoring.gaps import group_alike
 from rag_platform_tests.chat_server import Reply, chat_server, said
-from rag_platform_tests.conftest import PORTS, Desk, Shelf
-
-
-@pytest.fixture
-def published(shelf: Shelf, tmp_path: Path) -> Shelf:
-    folder = tmp_path / "docs"
-    folder.mkdir()
-    (folder / "ports.md").write_text(PORTS, encoding="utf-8")
-    shelf.ingest(folder)
-    return shelf
-
-
-def rag(*arguments: str) -> tuple[int, Any]:
-    found = CliRunner().invoke(main, [*arguments, "--json"])
-    return found.exit_code, json.loads(found.stdout)
-
+from rag_platform_tests.cli.conftest import rag
+from rag_platform_tests.conftest import Desk, Shelf
 
 ASKED = (
     "Which port does the gateway listen on?",
