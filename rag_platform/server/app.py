@@ -92,7 +92,7 @@ class LibraryServer(MCPServer[Any]):
         """Answer what the SDK leaves out: pages of resources, and subscriptions of clients before
         2026-07-28, which are told that the server announces changes.
         """
-        self._library = library
+        self.library = library
         requests = ResourceRequests(library, self.listeners, self.list_resources)
         low = self._lowlevel_server
         low.add_request_handler("resources/list", PaginatedRequestParams, requests.list)
@@ -117,7 +117,7 @@ class LibraryServer(MCPServer[Any]):
         scheme, _, name = str(uri).partition("://")
         if scheme != "asset":
             return await super().read_resource(uri, context)
-        found = await anyio.to_thread.run_sync(read_picture, self._library, name)
+        found = await anyio.to_thread.run_sync(read_picture, self.library, name)
         return [ReadResourceContents(content=found.content, mime_type=found.mime)]
 
     async def list_tools(self) -> list[Definition]:
