@@ -1,7 +1,8 @@
 """What people read in another language than English: one catalogue for pages and command line.
 
 English is the source: a message is looked up by its English text, with its places in braces, and
-stays English where the catalogue lacks it.
+stays English where the catalogue lacks it. The files under `defaults/messages/<language>` together
+are the catalogue of a language.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def catalogue(language: str) -> dict[str, str]:
     """English messages to those of the language; empty for English."""
     if language == "en":
         return {}
-    found: dict[str, str] = orjson.loads((SHIPPED / "messages" / f"{language}.json").read_bytes())
+    found: dict[str, str] = {}
+    for file in sorted((SHIPPED / "messages" / language).glob("*.json")):
+        found |= orjson.loads(file.read_bytes())
     return found
 
 
