@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.envelopes import fit_query
+from rag_platform.api.query_data import fit_query
 from rag_platform.ir import QueryRequest
 from rag_platform.web.rendering import render
 from rag_platform.web.site import PageNamespace, SiteOf
