@@ -11,7 +11,8 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.observability.trace_reader import list_traces, show
+from rag_platform.observability.trace_reader import show
+from rag_platform.observability.trace_store.queries import TraceFilter, list_traces
 
 GUIDE = (
     "# Limits\n"
@@ -41,7 +42,7 @@ def traces_of(desk: Any, kind: str) -> list[dict[str, Any]]:
     """Whole traces of a type, newest first."""
     return [
         show(desk.store.logs_dir, row["trace_id"])
-        for row in list_traces(desk.store.logs_dir, 100, kind)
+        for row in list_traces(desk.store.logs_dir, TraceFilter(kinds=[kind]), limit=100)[0]
     ]
 
 

@@ -88,6 +88,7 @@ def search(s: SearchContext) -> Found:
         return Found(s.lease, s.strategy, query, plan, top_k, None, s, *given)
     key = _cache_key(s, query, mode, top_k)
     remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
+    s.trace.set(cache_hit=remembered is not None)
     if remembered is None:
         inner = s.fork()
         query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
@@ -98,7 +99,6 @@ def search(s: SearchContext) -> Found:
             own = Fallbacks(flags=inner.flags, warnings=inner.warnings)
             s.library.retrievals.put(key, (ranked, own))
     else:
-        s.trace.set(cache_hit=True)
         ranked, fallbacks = remembered
         s.include(fallbacks)
     return Found(s.lease, s.strategy, query, plan, top_k, key, s, *ranked)
