@@ -3,8 +3,8 @@
     python bench/traces.py [--spans 1000000] [--home FOLDER] [--limit-ms 300]
 
 Asks a few real questions of the samples, copies the lines of their traces with other ids and times
-until there are so many spans, compacts the logs, and times the pages that are looked at. Fails where
-fewer spans lie in the store than asked for, or a page took longer than the limit.
+until there are so many spans, compacts the logs, and times the pages that are looked at. Fails
+where fewer spans lie in the store than asked for, or a page took longer than the limit.
 """
 
 from __future__ import annotations

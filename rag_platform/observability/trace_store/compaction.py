@@ -23,6 +23,7 @@ from rag_platform.observability.trace_store.parts import (
     new_part,
     part_tables,
     read_manifest,
+    remove_unnamed,
     replace_parts,
     traces_dir,
     write_manifest,
@@ -109,6 +110,7 @@ def compact(logs_dir: Path, *, wait: float = 30.0) -> int:
             write_manifest(folder, replace(manifest, marks=marks))
         while group := _to_merge(manifest):
             manifest = _merge(folder, manifest, group)
+        remove_unnamed(folder, manifest)
     return taken
 
 
@@ -218,6 +220,7 @@ def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) 
         logs = _drop_logs(logs_dir, manifest, f"{today - timedelta(days=keep.log_days):%Y-%m-%d}")
         if manifest != before:
             write_manifest(folder, manifest)
+        remove_unnamed(folder, manifest)
     rows = [sum(sum(part.rows.values()) for part in it.parts) for it in (before, manifest)]
     return {"rows": rows[0] - rows[1], "bytes": before.bytes - manifest.bytes, "logs": logs}
 

@@ -13,6 +13,7 @@ from rag_platform.observability.trace_store.parts import (
     new_part,
     read_lines,
     read_manifest,
+    remove_unnamed,
     replace_parts,
     traces_dir,
     write_manifest,
@@ -29,7 +30,10 @@ def erase(logs_dir: Path, names: redaction.Names) -> int:
     folder = traces_dir(logs_dir)
     # nothing is compacted between erasing the one and the other
     with changing(folder, "erasing a deleted document"):
-        return redaction.erase(logs_dir, names, also=_parts(folder))
+        erased = redaction.erase(logs_dir, names, also=_parts(folder))
+        # former parts hold the words still
+        remove_unnamed(folder, read_manifest(folder), seconds=0)
+        return erased
 
 
 def quoting(logs_dir: Path, names: redaction.Names) -> int:

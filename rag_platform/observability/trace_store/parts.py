@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,6 +30,8 @@ from rag_platform.storage.store import read_json, write_json
 SCHEMA_VERSION = 1
 # Rows of a row group: lines are read back a few at a time, and a group is unpacked whole.
 _GROUP_ROWS = 20_000
+# A reader that began before a part was merged reads on in it.
+_READING_SECONDS = 60.0
 _LOCK_SECONDS = 30.0  # for erasing and gc; a reader does not wait
 
 
@@ -83,7 +86,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Make a manifest count, and remove the parts that it does not name."""
+    """Make a manifest count."""
     parts = [
         {name: getattr(part, name) for name in ("name", "rows", "bytes", "first", "last")}
         for part in manifest.parts
@@ -97,9 +100,16 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
             "open": dict(manifest.open),
         },
     )
+
+
+def remove_unnamed(folder: Path, manifest: Manifest, seconds: float = _READING_SECONDS) -> None:
+    """Remove the parts that a manifest does not name, and what crashes left; by default only what
+    nobody can still be reading.
+    """
     named = {part.name for part in manifest.parts}
+    before = time.time() - seconds
     for path in folder.iterdir():
-        if path.is_dir() and path.name not in named:
+        if path.is_dir() and path.name not in named and path.stat().st_mtime <= before:
             shutil.rmtree(path, ignore_errors=True)
 
 
