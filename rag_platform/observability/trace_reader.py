@@ -19,7 +19,7 @@ from rag_platform.observability.trace_store.tables import find_lines
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
 _ENVELOPE_KEYS = tuple(
     "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
-    " links client attrs aggregates error".split()
+    " links client providers attrs aggregates error".split()
 )
 _BAR = 32
 

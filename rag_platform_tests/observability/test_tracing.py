@@ -71,7 +71,7 @@ def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
     assert event["event_id"].startswith("evt_")
     assert span["provider"] == {
         "provider_type": "fusion",
-        "provider_id": "rrf",
+        "provider_id": "fusion.rrf",
         "provider_version": "1",
         "profile_id": "p",
     }

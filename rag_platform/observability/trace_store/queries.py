@@ -284,7 +284,10 @@ def _joined(where: TraceFilter) -> str:
     """The condition that keeps the rows of the traces meant."""
     if where == TraceFilter():
         return ""
-    return " SEMI JOIN chosen USING (trace_id)"
+    limits = " SEMI JOIN chosen USING (trace_id)"
+    if where.since is not None:  # blocks of earlier rows are skipped
+        limits += f" WHERE ts >= TIMESTAMP '{_naive(where.since).isoformat()}'"
+    return limits
 
 
 def _round(row: Mapping[str, Any]) -> Json:
