@@ -94,6 +94,7 @@ class EventPart(TypedDict):
 class TraceEnvelope(TypedDict):
     """A whole trace, as `trace_envelope.v1.json` says."""
 
+    schema_version: int
     trace_id: str
     trace_type: str
     status: str
@@ -105,6 +106,7 @@ class TraceEnvelope(TypedDict):
     runtime: dict[str, Any]
     links: dict[str, Any]
     client: NotRequired[dict[str, str]]
+    providers: NotRequired[dict[str, dict[str, str]]]  # by module
     attrs: dict[str, Any]
     aggregates: dict[str, Any]
     error: NotRequired[TraceError]

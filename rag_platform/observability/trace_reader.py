@@ -22,6 +22,7 @@ _ENVELOPE_KEYS = tuple(
     " links client providers attrs aggregates error".split()
 )
 _BAR = 32
+ENVELOPE_VERSION = 1  # of defaults/schemas/trace_envelope.v1.json
 
 
 def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
@@ -234,6 +235,7 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
             "attrs": {},
             "aggregates": _aggregates(spans),
         }
+    envelope = {"schema_version": ENVELOPE_VERSION, **envelope}
     envelope["spans"] = _as_tree(spans)
     envelope["events"] = sorted(events, key=lambda item: item["ts_ms"])
     if evaluated := [item["eval"] for item in lines if item["line"] == "trace.eval"]:
