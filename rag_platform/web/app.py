@@ -37,9 +37,10 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, preferences
+from rag_platform.web.pages import ask, explaining, preferences
+from rag_platform.web.pages import sources as source_pages
 from rag_platform.web.rendering import STATIC, render
-from rag_platform.web.routes import system
+from rag_platform.web.routes import asking, sources, system
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -53,8 +54,15 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
-_ROUTES = (system,)
-_PAGES = (ask, preferences)
+_STATUSES = {
+    "insufficient_scope": 403,
+    "overloaded": 503,
+    "deadline": 504,
+    "filter_failed": 400,
+    "cancelled": 499,  # nobody reads it
+}
+_ROUTES = (system, asking, sources)
+_PAGES = (ask, source_pages, explaining, preferences)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
@@ -207,4 +215,4 @@ def _status(error: Exception) -> int:
     if isinstance(error, BusyError):
         return 409
     code = error.code if isinstance(error, RagError) else ""
-    return {"insufficient_scope": 403, "overloaded": 503, "filter_failed": 400}.get(code, 500)
+    return _STATUSES.get(code, 500)
