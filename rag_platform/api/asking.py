@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from rag_platform.answering.citations import strip_marks
 from rag_platform.answering.engine import answer
-from rag_platform.api.envelopes import fit_query, public
+from rag_platform.api.query_data import fit_query, public
 from rag_platform.api.release_choice import find_release
 from rag_platform.contract.source_shapes import AskedData, ComparedData, RankedRow
 from rag_platform.errors import InputError, ProviderError

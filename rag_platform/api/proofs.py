@@ -18,8 +18,9 @@ from rag_platform.answering.citations import (
 )
 from rag_platform.answering.engine import answer as ask
 from rag_platform.answering.groundedness import support
-from rag_platform.api.envelopes import source_line, without_paths
+from rag_platform.api.envelopes import without_paths
 from rag_platform.api.places import holding
+from rag_platform.api.query_data import source_line
 from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
 from rag_platform.contract.source_shapes import Comparison, ProvedData
 from rag_platform.errors import InputError
