@@ -18,8 +18,8 @@ from typing import Any
 
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_job
 from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger.document_list import DocumentList
 from rag_platform.ledger.schema import (
-    Database,
     Draft,
     Job,
     JobItem,
@@ -85,7 +85,7 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
-class Ledger(Database):
+class Ledger(DocumentList):
     """The ledger database; one connection a thread, safe to share."""
 
     def __init__(self, path: Path) -> None:
