@@ -37,8 +37,9 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, preferences
+from rag_platform.web.pages import ask, evaluation, preferences
 from rag_platform.web.rendering import STATIC, render
+from rag_platform.web.routes import evaluation as evaluation_routes
 from rag_platform.web.routes import system
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
@@ -53,8 +54,8 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
-_ROUTES = (system,)
-_PAGES = (ask, preferences)
+_ROUTES = (system, evaluation_routes)
+_PAGES = (ask, evaluation, preferences)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
