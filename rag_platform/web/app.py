@@ -37,10 +37,16 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, explaining, preferences
+from rag_platform.web.pages import ask as ask_pages
+from rag_platform.web.pages import evaluation as evaluation_pages
+from rag_platform.web.pages import explaining as explaining_pages
+from rag_platform.web.pages import preferences as preference_pages
 from rag_platform.web.pages import sources as source_pages
 from rag_platform.web.rendering import STATIC, render
-from rag_platform.web.routes import asking, sources, system
+from rag_platform.web.routes import asking as asking_routes
+from rag_platform.web.routes import evaluation as evaluation_routes
+from rag_platform.web.routes import sources as source_routes
+from rag_platform.web.routes import system as system_routes
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -61,8 +67,19 @@ _STATUSES = {
     "filter_failed": 400,
     "cancelled": 499,  # nobody reads it
 }
-_ROUTES = (system, asking, sources)
-_PAGES = (ask, source_pages, explaining, preferences)
+_ROUTES = (
+    system_routes,
+    asking_routes,
+    source_routes,
+    evaluation_routes,
+)
+_PAGES = (
+    ask_pages,
+    source_pages,
+    explaining_pages,
+    evaluation_pages,
+    preference_pages,
+)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:

@@ -30,7 +30,7 @@ LANGUAGE_COOKIE, THEME_COOKIE = "rag_lang", "rag_theme"
 THEMES = ("auto", "light", "dark")
 _MARK = re.compile(r"\[(\d{1,3})\]")
 # (path, English name) of the pages, in the order of the menu
-PAGES = (("/", "Ask"),)
+PAGES = (("/", "Ask"), ("/evaluation", "Evaluation"))
 
 
 def language_of(request: Request) -> str:
