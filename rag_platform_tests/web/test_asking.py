@@ -25,7 +25,7 @@ from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
-from rag_platform.web.rendering import markdown, pieces
+from rag_platform.web.rendering import excerpt, markdown, pieces
 from rag_platform.web.site import Site
 from rag_platform.web.waiting import follow
 from rag_platform_tests.conftest import TINY, Shelf, write_config
@@ -246,6 +246,18 @@ def test_text_is_cut_at_its_spans() -> None:
         ("d", False),
         ("ef", True),
     ]
+
+
+def test_a_long_passage_is_cut_between_sentences_around_what_is_cited() -> None:
+    sentences = [f"Sentence {number} is about belts." for number in range(60)]
+    text = " ".join(sentences)
+    start = text.index(sentences[30])
+    shown = excerpt(text, [[start, start + len(sentences[30])]])
+    assert shown[0] == ("… ", False) and shown[-1] == (" …", False)
+    assert (sentences[30], True) in shown
+    assert shown[1][0].startswith("Sentence 2") and shown[-2][0].endswith("belts.")
+    assert 500 < sum(len(piece) for piece, _ in shown) < 900
+    assert excerpt("Short. Text.", []) == [("Short. Text.", False)]
 
 
 def test_nothing_of_a_hostile_document_runs(browser: TestClient) -> None:
