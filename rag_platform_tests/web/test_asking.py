@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import json
 import re
+import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pymupdf
 import pytest
+import uvicorn
 from openpyxl import Workbook
 from PIL import Image
 from starlette.testclient import TestClient
@@ -28,6 +33,7 @@ from rag_platform.web.app import create_app
 from rag_platform.web.rendering import excerpt, markdown, pieces
 from rag_platform.web.site import Site
 from rag_platform.web.waiting import follow
+from rag_platform_tests.chat_server import chat_server, streamed
 from rag_platform_tests.conftest import TINY, Shelf, write_config
 
 QUICK = TINY.replace(
@@ -103,6 +109,22 @@ def browse(shelf: Shelf) -> TestClient:
     """A browser before the pages of a library."""
     app = create_app(Site(shelf.settings))
     return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@contextmanager
+def listening(site: Site) -> Iterator[str]:
+    """The address of a server of the pages, in a thread."""
+    config = uvicorn.Config(
+        create_app(site), port=0, log_config=None, loop="asyncio", ws="none", timeout_keep_alive=1
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.02)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
 
 
 @pytest.fixture
@@ -191,6 +213,67 @@ def test_the_stream_ends_with_the_answer_or_the_error(browser: TestClient) -> No
     failed = read_events(browser, "/api/ask/stream", q="belt", namespace="elsewhere")
     assert [event for event, _ in failed] == ["error", "end"]
     assert json.loads(failed[0][1])["code"] == "unknown_namespace"
+
+
+def let_a_model_answer(config_folder: Path, url: str) -> None:
+    """Make the test's strategy answer by a language model at that address."""
+    tiny = config_folder / "strategies" / "tiny.yaml"
+    model = f"{{model: m, base_url: '{url}', api_key_env: '', retries: 0}}"
+    more = "answerer: {provider: llm}\nquery: {rewrite: {enabled: false}}\n"
+    tiny.write_text(
+        f"{tiny.read_text(encoding='utf-8')}{more}llm: {{provider: openai, options: {model}}}\n",
+        encoding="utf-8",
+    )
+
+
+@pytest.fixture
+def ports(shelf: Shelf, tmp_path: Path) -> Shelf:
+    """A library of one sentence."""
+    (tmp_path / "ports.md").write_text(
+        "# Ports\n\nThe gateway listens on port 8080.\n", encoding="utf-8"
+    )
+    shelf.ingest(tmp_path / "ports.md")
+    return shelf
+
+
+def test_what_a_model_writes_is_sent_part_by_part(ports: Shelf, config_folder: Path) -> None:
+    parts = ["The gateway listens on port 8080 [1].", " It is <b>the</b> gateway."]
+    with chat_server(lambda body, number: streamed(parts)) as server, browse(ports) as client:
+        let_a_model_answer(config_folder, server.url)
+        events = read_events(client, "/api/ask/stream", q="gateway port")
+        shown = read_events(client, "/ask/stream", q="gateway port", mode="sparse")
+    said = [json.loads(data)["text"] for event, data in events if event == "text"]
+    assert said == parts
+    assert json.loads(dict(events)["answer"])["usage"]["calls"] == 1
+    drafts = "".join(data for event, data in shown if event == "text")
+    assert "&lt;b&gt;the" in drafts and "<b>" not in drafts
+
+
+@pytest.mark.parametrize("path", ["/api/ask", "/api/ask/stream", "/ask/stream"])
+def test_a_question_whose_asker_goes_away_ends(
+    ports: Shelf, config_folder: Path, path: str
+) -> None:
+    over, asked = threading.Event(), threading.Event()
+
+    def hang(body: Any, number: int) -> Any:
+        asked.set()
+        over.wait(30)
+        return streamed(["late"])
+
+    with chat_server(hang) as server:
+        let_a_model_answer(config_folder, server.url)
+        site = Site(ports.settings)
+        with listening(site) as url:
+            host, _, port = url.removeprefix("http://").partition(":")
+            connection = http.client.HTTPConnection(host, int(port))
+            connection.request("GET", f"{path}?q=gateway+port")
+            assert asked.wait(30)
+            assert site.library.load.running
+            connection.close()
+            while site.library.load.running:  # ends by itself only after 30 s
+                time.sleep(0.01)
+            assert not over.is_set()
+            over.set()
 
 
 def test_work_that_nobody_follows_any_more_is_told_so() -> None:

@@ -5,17 +5,13 @@ this order. Skips where playwright or Chromium is not installed.
 from __future__ import annotations
 
 import shutil
-import threading
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import uvicorn
 
-from rag_platform.web.app import create_app
 from rag_platform.web.site import Site
-from rag_platform_tests.web.test_asking import make_shelf
+from rag_platform_tests.web.test_asking import listening, make_shelf
 
 CHROMIUM = next((path for n in ("chromium", "chromium-browser") if (path := shutil.which(n))), "")
 WORDS = {
@@ -28,17 +24,8 @@ WORDS = {
 def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of the pages of a library."""
     shelves = make_shelf(tmp_path_factory.mktemp("walk") / "hall")
-    config = uvicorn.Config(
-        create_app(Site(next(shelves).settings)), port=0, log_config=None, loop="asyncio", ws="none"
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        time.sleep(0.02)
-    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
+    with listening(Site(next(shelves).settings)) as url:
+        yield url
     next(shelves, None)
 
 
