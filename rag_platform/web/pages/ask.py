@@ -106,7 +106,7 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
                 yield sse("answer", render_text(request, "asking/answer.html", **values))
             elif kind == "failed":
                 error = failure(value)["error"]
-                yield sse("answer", render_text(request, "asking/failed.html", error=error))
+                yield sse("answer", render_text(request, "error_part.html", error=error))
             else:
                 waited += value
                 still = translate("Still at work after {n} s.", language, n=round(waited))
