@@ -74,16 +74,10 @@ class QuestionAddress(Options):
 
     def question(self) -> Question:
         """The question. Raises InputError `invalid_filter` for filters that are no JSON object."""
-        found: Any = {}
-        if self.filters.strip():
-            try:
-                found = json.loads(self.filters)
-            except (ValueError, RecursionError) as error:
-                raise InputError(
-                    f"filters {self.filters[:80]!r} are no JSON ({error}); write"
-                    ' {"lang": "en"}, for example',
-                    code="invalid_filter",
-                ) from error
+        try:
+            found = json.loads(self.filters.strip() or "{}")
+        except (ValueError, RecursionError):
+            found = None
         if not isinstance(found, dict):
             raise InputError(
                 f'filters {self.filters[:80]!r} are no JSON object; write {{"lang": "en"}}, for'
@@ -137,6 +131,8 @@ def compare(
     rows = rank_both(rankings[0], rankings[1])
     places = {row["chunk_id"]: row["citation"] for a in answers for row in a["results"]}
     for row in rows:
+        if "namespace" in places[row["chunk_id"]]:
+            row["namespace"] = places[row["chunk_id"]]["namespace"]
         row["source_uri"] = places[row["chunk_id"]]["source_uri"]
         row["section_path"] = places[row["chunk_id"]]["section_path"]
     texts = [strip_marks(answer["answer_markdown"]) for answer in answers]

@@ -49,10 +49,12 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
     named, notes = _read_rows(library, attrs, namespace, ids)
     rows: list[OrderRow] = []
     for number, chunk_id in enumerate(ids, 1):
+        space, known = named.get(chunk_id, (namespace, None))
         row: OrderRow = {
             "chunk_id": chunk_id,
-            "source_uri": named[chunk_id].source_uri if chunk_id in named else "",
-            "section_path": named[chunk_id].chunk.section_path if chunk_id in named else "",
+            "namespace": space,
+            "source_uri": known.source_uri if known else "",
+            "section_path": known.chunk.section_path if known else "",
             "legs": {leg: found[chunk_id] for leg, found in places.items() if chunk_id in found},
         }
         if number <= len(final):
@@ -113,17 +115,17 @@ def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) 
 
 def _read_rows(
     library: Library, attrs: Json, namespace: str, chunk_ids: Sequence[str]
-) -> tuple[dict[str, ChunkRow], list[str]]:
-    """(the rows of the chunks that can still be shown, what is to be said of the others)."""
+) -> tuple[dict[str, tuple[str, ChunkRow]], list[str]]:
+    """(library and row of the chunks that can still be shown, what is to be said of the others)."""
     releases = attrs.get("releases") or {namespace: attrs.get("release_id")}
-    found: dict[str, ChunkRow] = {}
+    found: dict[str, tuple[str, ChunkRow]] = {}
     notes: list[str] = []
     for name, release_id in releases.items():
         try:
             with library.lease(name, release_id) as lease:
                 hidden = library.hidden_chunks(lease)
                 rows = lease.release.catalog.rows(chunk_ids)
-                found |= {key: row for key, row in rows.items() if key not in hidden}
+                found |= {key: (name, row) for key, row in rows.items() if key not in hidden}
         except RagError as error:
             notes.append(error.message)
     return found, notes

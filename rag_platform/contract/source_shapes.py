@@ -156,6 +156,7 @@ class OrderRow(TypedDict):
     """How one hit came to its place; a stage that did not have it is missing."""
 
     chunk_id: str
+    namespace: str
     rank: NotRequired[int]  # in the answer
     source_uri: str
     section_path: str
@@ -180,6 +181,7 @@ class RankedRow(TypedDict):
     chunk_id: str
     before: int | None
     after: int | None
+    namespace: NotRequired[str]
     source_uri: NotRequired[str]
     section_path: NotRequired[str]
 
