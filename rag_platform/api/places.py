@@ -245,8 +245,9 @@ class _Place:
             for link in self.catalog.media(self.chunk.doc_id)
             if link.page == number and link.asset_id in self.chunk.asset_ids and link.bbox
         ]
-        if not self.chunk.chunk_text:
-            cited = pictures
+        if not self.chunk.chunk_text:  # its picture, or the page where that is the picture
+            own = number == self.chunk.page_start
+            cited = pictures or ([(0.0, 0.0, found.width, found.height)] if own else [])
         return {
             "page": number,
             "width": round(found.width, 2),

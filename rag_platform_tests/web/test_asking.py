@@ -492,17 +492,21 @@ def test_a_changed_file_is_not_proved_and_a_deleted_one_is_gone(own_hall: Shelf)
 def test_a_passage_of_an_older_release_says_that_it_changed(own_hall: Shelf) -> None:
     docs = own_hall.settings.home.parent / "docs"
     with browse(own_hall) as client:
-        chunk_id, _ = first_source(client, "quokka", "The quokka opens")
-        (docs / "quokka.md").write_text("# Wombat\n\nThe wombat sleeps.\n", encoding="utf-8")
+        chunk_id, _ = first_source(client, "hatch", "hatch")
+        with pymupdf.open() as document:
+            document.new_page().insert_text((72, 90), "There are no hatches any more.")
+            document.save(docs / "belts.pdf")
         own_hall.ingest(docs)
         source = client.get(f"/api/chunks/{chunk_id}").json()
         assert source["state"] == "changed"
         assert [version["state"] for version in source["history"]] == ["live", "ready"]
         proof = client.get(f"/api/chunks/{chunk_id}/proof").json()
         assert (proof["proved"], proof["state"]) == (False, "changed")
-        assert (
-            "the published one no longer holds it" in client.get(f"/source/default/{chunk_id}").text
-        )
+        page = client.get(f"/source/default/{chunk_id}").text
+        assert "the published one no longer holds it" in page
+        picture = re.search(r'<image href="([^"]+)"', page)
+        assert picture is not None
+        assert client.get(picture[1].replace("&amp;", "&")).status_code == 200
 
 
 # --- how it came about --------------------------------------------------------------------------

@@ -45,7 +45,8 @@ def show(
         "before": at(sheet["page"] - 1) if sheet and sheet["page"] > 1 else "",
         "after": at(sheet["page"] + 1) if sheet and sheet["page"] < place["page_count"] else "",
         "own_page": at(None) if page is not None else "",
-        "release": release,
+        # of an older release, the published one shows no page
+        "release": source["release_id"] if source["state"] == "changed" else None,
     }
     template = "asking/source_view.html" if is_fragment(request) else "asking/source.html"
     return render(request, template, **values)
