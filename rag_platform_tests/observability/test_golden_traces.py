@@ -67,7 +67,7 @@ def mask(value: Any, key: str = "") -> Any:
     """The value without what differs from run to run; numbers that are not whole keep their type
     alone.
     """
-    if value and (key in _MASKED or key.endswith(_ENDINGS)):
+    if (value or key == "git_sha") and (key in _MASKED or key.endswith(_ENDINGS)):
         return {name: "*" for name in sorted(value)} if isinstance(value, dict) else "*"
     if isinstance(value, dict):
         return {name: mask(item, name) for name, item in sorted(value.items())}
