@@ -30,6 +30,7 @@ from rag_platform.access import SCOPES
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.settings import Settings
 from rag_platform.errors import ConfigError
+from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
 from rag_platform.server.access_tokens import Verifier
 from rag_platform.server.app import SWITCH_SECONDS, LibraryServer, build_server
@@ -161,6 +162,7 @@ def serve_http(settings: Settings) -> None:
         signal.signal(number, lambda *_: sys.exit(0))
     sys.setswitchinterval(SWITCH_SECONDS)
     setup_logging(Store(settings.home).logs_dir)
+    otlp.setup(settings.observability.otlp)
     server = build_server(settings, preload=True)
     app = build_app(server, settings)
     protocol = type("Protocol", (PatientProtocol,), {"seconds": http.request_seconds})
