@@ -121,6 +121,24 @@ def serve(
 
 
 @main.command()
+@click.option("--host", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), help="By default 8766; 0: any free one.")
+@click.option("--open", "open_browser", is_flag=True, help="Show the pages in your browser.")
+def ui(host: str | None, port: int | None, open_browser: bool) -> None:
+    """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
+    try:
+        settings = load_settings()
+        from rag_platform.web.serving import UI_PORT, serve_pages
+
+        given = {"host": host, "port": UI_PORT if port is None else port}
+        settings = with_http(settings, {k: v for k, v in given.items() if v is not None})
+        serve_pages(settings, on_ready=click.launch if open_browser else None)
+    except RagError as error:
+        click.echo(f"error [{error.code}]: {error.message}", err=True)
+        sys.exit(envelopes.NOTHING_DONE)
+
+
+@main.command()
 @answers(own_trace=True)
 def doctor(context: Context) -> Json:
     """Check packages, weights, data root and config."""
