@@ -19,6 +19,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PROJECTS_OWN = {"rag_platform", "rag_platform_tests"}
 NOT_IMPORTED = {
+    "python-multipart": "reads the forms of pages, under starlette",
     "dagster-webserver": "started as a process of its own by `dagster dev`",
     "langchain-community": "imported by ragas, which works with versions below 0.4 alone",
     "instructor": "imported by ragas; older ones want an openai before 3",

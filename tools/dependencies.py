@@ -25,9 +25,10 @@ _NOTICES_HEAD = """\
 # Third-party notices
 
 The code of this repository is under the Apache License 2.0 (LICENSE). It stands on the packages \
-below, each under its own licence; none of
-their code is in this repository. Written by `make lock` from the metadata of the installed \
-packages.
+below, each under its own licence; of
+their code only the scripts and styles in `rag_platform/web/static/vendor` (htmx, uPlot, Pico CSS) \
+are in this repository, each with its licence beside it. Written by `make lock` from the metadata \
+of the installed packages.
 
 **PyMuPDF is under the GNU Affero General Public License 3.0, or a commercial licence of \
 Artifex.** It is a core dependency and reads PDFs

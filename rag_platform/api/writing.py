@@ -86,7 +86,7 @@ def ingest(settings: Settings, given: Input, namespace: str, options: ReceiveOpt
     check_namespace(namespace)
     with _opened(settings) as root:
         started = start_ingest([given], namespace, root.workspace(namespace), options)
-        _watch(started.job, started.process, settings)
+        watch(started.job, started.process, settings)
         return job_data(started.job.job_id, root)
 
 
@@ -166,7 +166,7 @@ def delete(
             )
         started = start_delete(namespace, doc_id, version_id, **parts)
         gone = partial(on_done, started.document) if version_id is None else None
-        _watch(started.job, started.process, settings, gone)
+        watch(started.job, started.process, settings, gone)
         data["job"] = job_data(started.job.job_id, root)
         data["markdown"] = (
             f"{started.document.source_uri} is hidden from every reader. {data['job']['markdown']}"
@@ -215,7 +215,7 @@ def cancel_job(settings: Settings, job_id: str) -> JobData:
         return job_data(job_id, root)
 
 
-def _watch(
+def watch(
     job: Job,
     process: subprocess.Popen[bytes] | None,
     settings: Settings,

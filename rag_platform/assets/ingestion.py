@@ -131,6 +131,7 @@ def _ingest(
             hooks=Hooks(
                 events.on_outcome, events.on_failure, events.on_embedded, _progress(ledger, job)
             ),
+            decisions={item.version_id: item.decision for item in ledger.job_items(job.job_id)},
         )
         events.end()
         result = add_totals(ledger.job(job.job_id).result, totals)

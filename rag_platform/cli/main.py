@@ -23,6 +23,7 @@ from rag_platform.cli import (
     releases,
     start,
     tokens,
+    traces,
     writing,
 )
 from rag_platform.cli.evaluating import prompts, questions, runs, strategies
@@ -65,7 +66,7 @@ for command in (
     reading.query,
     reading.verify,
     reading.status,
-    reading.trace,
+    traces.trace,
     mcp.mcp,
     tokens.token,
     runs.evaluation,
@@ -74,7 +75,7 @@ for command in (
     prompts.prompts,
 ):
     main.add_command(command)
-reading.trace.add_command(runs.replay_trace)
+traces.trace.add_command(runs.replay_trace)
 for command in (
     strategies.promote,
     strategies.canaries,
@@ -114,6 +115,24 @@ def serve(
 
         given = {"host": host, "port": port}
         serve_http(with_http(settings, {k: v for k, v in given.items() if v is not None}))
+    except RagError as error:
+        click.echo(f"error [{error.code}]: {error.message}", err=True)
+        sys.exit(envelopes.NOTHING_DONE)
+
+
+@main.command()
+@click.option("--host", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), help="By default 8766; 0: any free one.")
+@click.option("--open", "open_browser", is_flag=True, help="Show the pages in your browser.")
+def ui(host: str | None, port: int | None, open_browser: bool) -> None:
+    """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
+    try:
+        settings = load_settings()
+        from rag_platform.web.serving import UI_PORT, serve_pages
+
+        given = {"host": host, "port": UI_PORT if port is None else port}
+        settings = with_http(settings, {k: v for k, v in given.items() if v is not None})
+        serve_pages(settings, on_ready=click.launch if open_browser else None)
     except RagError as error:
         click.echo(f"error [{error.code}]: {error.message}", err=True)
         sys.exit(envelopes.NOTHING_DONE)

@@ -8,7 +8,7 @@ from rag_platform.access import SCOPES
 from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
-from rag_platform.server.tokens import Token, Tokens
+from rag_platform.web.tokens import Token, Tokens
 
 
 @click.group()

@@ -28,6 +28,7 @@ from rag_platform.config.ingestion import (
     MediaTextConfig,
     ViewConfig,
 )
+from rag_platform.config.observability import ObservabilitySettings
 from rag_platform.config.query import (
     AnswererConfig,
     ContextConfig,
@@ -197,6 +198,7 @@ class Settings(Section):
     load: LoadSettings = LoadSettings()
     canaries: CanarySettings = CanarySettings()
     drift: DriftSettings = DriftSettings()
+    observability: ObservabilitySettings = ObservabilitySettings()
     # the language model by which `rag eval run --judge llm` scores answers
     judge: ProviderConfig = ProviderConfig(provider="none")
     # who answers for the assets in Dagster: an e-mail address or `team:NAME` each

@@ -37,6 +37,7 @@ class Request:
     drafted: Mapping[str, Sequence[Json]]
     stages: Sequence[str]
     hooks: Hooks
+    decisions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def profiles(self) -> dict[str, str]:

@@ -20,8 +20,8 @@ from rag_platform import access
 from rag_platform.api.envelopes import failure
 from rag_platform.errors import RagError
 from rag_platform.observability import tracing
-from rag_platform.server.http_guards import note
 from rag_platform.text.encoding import encodable_json
+from rag_platform.web.guards import note
 
 _STRUCTURED_SINCE = "2025-06-18"  # the first protocol with structured content in results
 _MAX_NAME = 80

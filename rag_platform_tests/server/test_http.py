@@ -33,9 +33,9 @@ from rag_platform.errors import ConfigError
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.server.app import build_server
 from rag_platform.server.http_app import build_app
-from rag_platform.server.http_guards import Rate
-from rag_platform.server.tokens import Tokens
 from rag_platform.storage.store import Store
+from rag_platform.web.guards import Rate
+from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import REPOSITORY, Shelf, write_config
 
 pytestmark = pytest.mark.integration

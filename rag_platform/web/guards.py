@@ -13,13 +13,12 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import anyio
-from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
-from mcp.server.auth.provider import AccessToken
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.requests import cookie_parser
+from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_platform.access import Caller
@@ -27,9 +26,15 @@ from rag_platform.config.http import HttpSettings
 from rag_platform.observability import logs, tracing
 
 HEALTH_PATH = "/health"
-METADATA_PREFIX = "/.well-known/"
+MCP_PATH = "/mcp"
+LOGIN_PATH = "/login"
+STATIC_PATH = "/static"
+TOKEN_COOKIE = "rag_token"
+# answered without a token: there is nothing of the library in them
+_OPEN_PATHS = (HEALTH_PATH, LOGIN_PATH, f"{STATIC_PATH}/", "/.well-known/")
 _NOTE = "rag_platform.access_note"  # key of the scope: what inner parts add to the line of the log
 _MAX_RATES = 10_000
+_READING = ("GET", "HEAD", "OPTIONS")
 
 # Raises InvalidToken; None where no token was sent and none is needed.
 Verify = Callable[[str | None], Awaitable[Caller | None]]
@@ -45,6 +50,11 @@ def refusal(status: int, error: str, description: str, **headers: str) -> JSONRe
     return JSONResponse(
         body, status, {key.replace("_", "-"): text for key, text in headers.items()}
     )
+
+
+def mcp_url(http: HttpSettings) -> str:
+    """The address of the protocol's endpoint, as clients and authorization servers name it."""
+    return f"{http.public_url or f'http://{http.host}:{http.port}'}{MCP_PATH}"
 
 
 def is_loopback(host: str) -> bool:
@@ -163,6 +173,32 @@ class KnownHosts:
         return parts.scheme in ("http", "https") and is_loopback(_without_port(parts.netloc))
 
 
+class SameOrigin:
+    """Refuses changes that a page of another origin asks for, be it of this machine too."""
+
+    def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
+        self._app = app
+        self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on with a request that reads, or comes from a page of this server."""
+        changes = scope["type"] == "http" and scope["method"] not in _READING
+        if changes and scope["path"] != MCP_PATH:
+            headers = Headers(scope=scope)
+            origin = headers.get("origin", "").lower()
+            own = urlsplit(origin).netloc == headers.get("host", "").lower()
+            if origin and not own and origin not in self._origins:
+                answer = refusal(
+                    403,
+                    "unknown_origin",
+                    f"pages of {origin[:100]!r} may change nothing here; name it in"
+                    " server.http.allowed_origins",
+                )
+                await answer(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
 def _without_port(host: str) -> str:
     """The host of `host:port`; an IPv6 address without its brackets."""
     if host.startswith("["):
@@ -255,7 +291,7 @@ class Rate:
 
 class RequireToken:
     """Refuses requests without a valid token where one is needed, and those of a token that come
-    too fast. The SDK ties sessions to the user that is set here.
+    too fast. Browsers send the token as a cookie; their page asks for it where it is missing.
     """
 
     def __init__(
@@ -270,28 +306,31 @@ class RequireToken:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Go on as the caller whose token it is."""
         path = scope.get("path", "")
-        if scope["type"] != "http" or path == HEALTH_PATH or path.startswith(METADATA_PREFIX):
+        if scope["type"] != "http" or path.startswith(_OPEN_PATHS):
             await self._app(scope, receive, send)
             return
-        kind, _, sent = Headers(scope=scope).get("authorization", "").partition(" ")
+        headers = Headers(scope=scope)
+        kind, _, sent = headers.get("authorization", "").partition(" ")
         secret = sent.strip() if kind.lower() == "bearer" else None
+        if secret is None and path != MCP_PATH:
+            secret = cookie_parser(headers.get("cookie", "")).get(TOKEN_COOKIE)
         try:
             caller = await self._verify(secret)
         except InvalidToken as error:
             answer = self._refuse(scope, str(error), sent=bool(secret))
+            if "text/html" in headers.get("accept", ""):
+                answer = RedirectResponse(f"{LOGIN_PATH}?next={quote(path)}", 303)
             await answer(scope, receive, send)
             return
         if caller is not None:
             if wait := self._rates.wait_seconds(caller.token_id):
                 await _too_many(wait)(scope, receive, send)
                 return
-            token = AccessToken(token="", client_id=caller.token_id, scopes=[caller.scope])
-            scope["user"] = AuthenticatedUser(token)
             scope["caller"] = caller
             note(scope, token_id=caller.token_id)
         await self._app(scope, receive, send)
 
-    def _refuse(self, scope: Scope, why: str, *, sent: bool) -> JSONResponse:
+    def _refuse(self, scope: Scope, why: str, *, sent: bool) -> Response:
         client = scope.get("client")
         if wait := self._refusals.wait_seconds(client[0] if client else ""):
             return _too_many(wait)

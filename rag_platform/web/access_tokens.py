@@ -9,8 +9,8 @@ import anyio.to_thread
 
 from rag_platform.access import SCOPES, Caller
 from rag_platform.config.http import OAuthSettings
-from rag_platform.server.http_guards import InvalidToken
-from rag_platform.server.tokens import Tokens
+from rag_platform.web.guards import InvalidToken
+from rag_platform.web.tokens import Tokens
 
 # signed with a key pair: with a shared secret the server's public key could be taken for one
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "EdDSA"]

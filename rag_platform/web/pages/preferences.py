@@ -1,0 +1,70 @@
+"""The reader's language, theme and token, which the browser keeps as cookies."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from fastapi import APIRouter, Form, Request
+from starlette.responses import RedirectResponse, Response
+
+from rag_platform.messages import LANGUAGES
+from rag_platform.web.guards import LOGIN_PATH, TOKEN_COOKIE
+from rag_platform.web.rendering import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, render
+from rag_platform.web.site import SiteOf
+from rag_platform.web.tokens import Tokens
+
+router = APIRouter()
+_YEAR = 365 * 24 * 3600
+_Text = Annotated[str, Form(max_length=500)]
+
+
+@router.post("/preferences")
+def prefer(next: _Text = "/", language: _Text = "", theme: _Text = "") -> Response:
+    """Keep a language or a theme, and show the page again."""
+    answer = RedirectResponse(_local(next), 303)
+    for cookie, value, known in (
+        (LANGUAGE_COOKIE, language, LANGUAGES),
+        (THEME_COOKIE, theme, THEMES),
+    ):
+        if value in known:
+            answer.set_cookie(cookie, value, max_age=_YEAR, httponly=True, samesite="lax")
+    return answer
+
+
+@router.get(LOGIN_PATH)
+def ask_for_token(request: Request, next: str = "/") -> Response:
+    """The form that asks for a token."""
+    return render(request, "login.html", next=_local(next))
+
+
+@router.post(LOGIN_PATH)
+def log_in(request: Request, site: SiteOf, token: _Text, next: _Text = "/") -> Response:
+    """Keep a valid token for this browser."""
+    if Tokens(site.store).find(token.strip()) is None:
+        return render(request, "login.html", 401, next=_local(next), refused=True)
+    answer = RedirectResponse(_local(next), 303)
+    public = site.settings.server.http.public_url
+    answer.set_cookie(
+        TOKEN_COOKIE,
+        token.strip(),
+        httponly=True,
+        samesite="strict",
+        secure=public.startswith("https"),
+    )
+    return answer
+
+
+@router.post("/logout")
+def log_out(request: Request) -> Response:
+    """Forget the token."""
+    answer = RedirectResponse(LOGIN_PATH, 303)
+    answer.delete_cookie(TOKEN_COOKIE, samesite="strict")
+    return answer
+
+
+def _local(address: str) -> str:
+    """The address, if it is one of this server."""
+    parts = urlsplit(address.replace("\\", "/"))
+    inside = not parts.scheme and not parts.netloc and address.startswith("/")
+    return address if inside else "/"

@@ -1,0 +1,22 @@
+// What pages do beside htmx: a key that focuses the question, forms that apply on change.
+"use strict";
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const wanted = [...document.querySelectorAll("[data-focus-key]")].find(
+    (element) => element.dataset.focusKey === event.key,
+  );
+  if (wanted) {
+    event.preventDefault();
+    wanted.focus();
+    wanted.select?.();
+  } else if (event.key === "/") {
+    event.preventDefault();
+    location.href = "/";
+  }
+});
+
+document.addEventListener("change", (event) => {
+  event.target.closest("form[data-submit-on-change]")?.requestSubmit();
+});

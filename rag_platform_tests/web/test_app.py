@@ -1,0 +1,195 @@
+"""The application of pages and `/api`: what it answers, whom, and what it sends along."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.testclient import TestClient
+
+import rag_platform
+from rag_platform.config.settings import Settings, with_http
+from rag_platform.errors import ConfigError
+from rag_platform.messages import catalogue, choose_language, translate
+from rag_platform.registry import PROVIDERS
+from rag_platform.storage.store import Store
+from rag_platform.web.app import create_app
+from rag_platform.web.rendering import PAGES, STATIC, markdown
+from rag_platform.web.site import Site
+from rag_platform.web.tokens import Tokens
+from rag_platform_tests.conftest import Shelf
+
+PACKAGE = Path(rag_platform.__file__).parent
+TEMPLATES = sorted((PACKAGE / "web" / "templates").rglob("*.html"))
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def browser(read_only_shelf: Shelf) -> Iterator[TestClient]:
+    """A client of the pages of a library that tests only read."""
+    app = create_app(Site(read_only_shelf.settings))
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        yield client
+
+
+def guarded(settings: Settings) -> TestClient:
+    """A client that is not told about failures otherwise than a browser is."""
+    app = create_app(Site(settings))
+    return TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False)
+
+
+@pytest.mark.parametrize("path", [path for path, _ in PAGES])
+def test_every_page_answers_in_both_languages(browser: TestClient, path: str) -> None:
+    english = browser.get(path, headers={**HTML, "Accept-Language": "en"})
+    chinese = browser.get(path, headers={**HTML, "Accept-Language": "zh-CN,zh;q=0.9,en;q=0.8"})
+    assert english.status_code == chinese.status_code == 200
+    assert '<html lang="en"' in english.text
+    assert '<html lang="zh"' in chinese.text
+    assert "跳到正文" in chinese.text
+    assert "跳到正文" not in english.text
+
+
+def test_every_answer_keeps_foreign_scripts_out(browser: TestClient) -> None:
+    for path in ("/", "/api/status", "/nothing-here", "/static/app.css"):
+        headers = browser.get(path).headers
+        policy = dict(
+            part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+        )
+        assert policy["default-src"] == "'none'"
+        assert policy["script-src"] == "'self'"
+        assert policy["frame-ancestors"] == "'none'"
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_no_template_holds_a_script_a_style_or_a_foreign_address() -> None:
+    risky = r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son\w+=|\|\s*safe"
+    for template in TEMPLATES:
+        text = template.read_text(encoding="utf-8")
+        assert not re.search(risky, text), template
+        assert not re.search(r"""(?:src|href)=["'](?:https?:)?//""", text), template
+
+
+def test_no_template_or_script_names_a_provider() -> None:
+    kinds = ("embedder", "lexical_index", "dense_index", "fusion", "llm", "reranker", "chunker")
+    words = {"none", "token", "features", "http", "llm", "recursive", "joined"}  # of English too
+    names = {name for kind in kinds for name in PROVIDERS[kind]} - words
+    for file in [*TEMPLATES, STATIC / "app.js", STATIC / "app.css"]:
+        assert not names & set(re.findall(r"\w+", file.read_text(encoding="utf-8"))), file
+
+
+def test_every_message_of_the_pages_has_its_chinese() -> None:
+    known = catalogue("zh")
+    wanted = {name for _, name in PAGES}
+    for template in TEMPLATES:
+        text = template.read_text(encoding="utf-8")
+        wanted |= {found[2] for found in re.finditer(r"""_\((["'])(.+?)\1\s*[,)]""", text)}
+    assert wanted - set(known) == set()
+
+
+def test_messages_fill_their_places_and_fall_back_to_english() -> None:
+    assert translate("Ask", "zh") == "提问"
+    assert translate("no such message {n}", "zh", n=3) == "no such message 3"
+    assert choose_language("fr-FR, zh;q=0.8, en;q=0.5") == "zh"
+    assert choose_language("zh_CN.UTF-8") == "zh"
+    assert choose_language("fr, de;q=x") == "en"
+
+
+def test_vendored_files_are_those_that_are_named() -> None:
+    folder = STATIC / "vendor"
+    listed = json.loads((folder / "vendored.json").read_text(encoding="utf-8"))
+    for entry in listed:
+        digest = hashlib.sha256((folder / entry["file"]).read_bytes()).hexdigest()
+        assert digest == entry["sha256"], entry["file"]
+        assert (folder / entry["license_file"]).is_file()
+    named = {entry["file"] for entry in listed} | {entry["license_file"] for entry in listed}
+    assert {path.name for path in folder.iterdir()} == named | {"vendored.json"}
+
+
+def test_nothing_in_markdown_runs_or_is_fetched() -> None:
+    shown = markdown(
+        "<script>alert(1)</script> [a](javascript:alert(1)) [b](data:text/html,x)"
+        " ![c](http://example.com/pixel.png) [d](https://example.com)"
+    )
+    assert "<script" not in shown
+    assert "<img" not in shown
+    assert 'href="javascript' not in shown
+    assert 'href="data' not in shown
+    assert '<a href="https://example.com">d</a>' in shown
+
+
+def test_a_choice_of_language_and_theme_is_kept(browser: TestClient) -> None:
+    answer = browser.post("/preferences", data={"next": "/?q=", "language": "zh", "theme": "dark"})
+    assert answer.url.path == "/"
+    assert '<html lang="zh" data-theme="dark"' in answer.text
+    assert "theme: " not in answer.text
+
+
+@pytest.mark.parametrize("target", ["https://example.com/", "//example.com", "/\\example.com", "x"])
+def test_a_form_leads_to_no_other_site(browser: TestClient, target: str) -> None:
+    answer = browser.post("/preferences", data={"next": target}, follow_redirects=False)
+    assert answer.headers["location"] == "/"
+
+
+def test_a_page_of_another_origin_changes_nothing(browser: TestClient) -> None:
+    foreign = browser.post(
+        "/preferences", data={"language": "zh"}, headers={"Origin": "http://localhost:9999"}
+    )
+    assert foreign.status_code == 403
+    assert foreign.json()["error"] == "unknown_origin"
+    own = browser.post(
+        "/preferences", data={"language": "zh"}, headers={"Origin": "http://127.0.0.1"}
+    )
+    assert own.status_code == 200
+
+
+def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient) -> None:
+    program = browser.get("/api/nothing")
+    assert program.status_code == 404
+    assert set(program.json()) == {"code", "message", "details"}
+    person = browser.get("/?namespace=nothing&q=x", headers=HTML)
+    assert person.status_code == 404
+    assert "nothing" in person.text
+    assert "unknown_namespace" in person.text
+
+
+def test_a_browser_logs_in_with_a_token(settings: Settings, store: Store) -> None:
+    _, secret = Tokens(store).create("reader")
+    with guarded(settings) as client:
+        assert client.get("/api/status").status_code == 401
+        asked = client.get("/?q=x", headers=HTML)
+        assert asked.url.path == "/login"
+        refused = client.post("/login", data={"token": "rag_wrong", "next": "/"})
+        assert refused.status_code == 401
+        client.post("/login", data={"token": secret, "next": "/"})
+        assert client.get("/api/status").status_code == 200
+        client.post("/logout")
+        assert client.get("/api/status").status_code == 401
+
+
+def test_the_cookie_is_no_token_for_assistants(settings: Settings, store: Store) -> None:
+    _, secret = Tokens(store).create("reader")
+    with guarded(settings) as client:
+        client.cookies.set("rag_token", secret)
+        assert client.post("/mcp", json={}).status_code == 401
+
+
+def test_other_machines_are_let_in_with_tokens_only(settings: Settings) -> None:
+    with pytest.raises(ConfigError, match="no token yet"):
+        create_app(Site(with_http(settings, {"host": "0.0.0.0"})))
+
+
+def test_the_schema_lists_every_route_under_api(browser: TestClient) -> None:
+    schema: httpx.Response = browser.get("/api/openapi.json")
+    assert "/api/status" in schema.json()["paths"]
+    assert all(path.startswith("/api/") for path in schema.json()["paths"])
+
+
+def test_an_empty_library_shows_its_pages(settings: Settings) -> None:
+    with guarded(settings) as client:
+        for path, _ in PAGES:
+            assert client.get(path, headers=HTML).status_code == 200, path
