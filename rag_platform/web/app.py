@@ -42,7 +42,7 @@ from rag_platform.web.pages import evaluation as evaluation_pages
 from rag_platform.web.pages import explaining as explaining_pages
 from rag_platform.web.pages import preferences as preference_pages
 from rag_platform.web.pages import sources as source_pages
-from rag_platform.web.rendering import STATIC, render
+from rag_platform.web.rendering import STATIC, is_fragment, render
 from rag_platform.web.routes import asking as asking_routes
 from rag_platform.web.routes import evaluation as evaluation_routes
 from rag_platform.web.routes import sources as source_routes
@@ -202,7 +202,8 @@ def _tell(request: Request, error: Exception) -> Response:
         faults.report(error, f"web {request.url.path}")
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
-    return render(request, "error.html", status, error=part)
+    template = "error_part.html" if is_fragment(request) else "error.html"
+    return render(request, template, status, error=part)
 
 
 def _describe(error: Exception) -> tuple[int, ErrorPart]:
