@@ -106,7 +106,8 @@ class DocumentRow(NamedTuple):
     updated_at: str
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """A document in a group of `count`; one with two tags has two places."""
 
     group: str

@@ -21,7 +21,14 @@ from rag_platform.api.envelopes import failure
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import ErrorPart
-from rag_platform.errors import BusyError, ConfigError, InputError, NotFoundError, RagError
+from rag_platform.errors import (
+    BusyError,
+    ConfigError,
+    InputError,
+    NotFoundError,
+    RagError,
+    ReleaseError,
+)
 from rag_platform.observability import faults, tracing
 from rag_platform.observability.tracing import build_info
 from rag_platform.storage.store import Store
@@ -37,9 +44,9 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, preferences
+from rag_platform.web.pages import ask, browsing, drafting, ingesting, preferences, releasing
 from rag_platform.web.rendering import STATIC, render
-from rag_platform.web.routes import system
+from rag_platform.web.routes import documents, drafts, jobs, releases, system
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -53,8 +60,8 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
-_ROUTES = (system,)
-_PAGES = (ask, preferences)
+_ROUTES = (system, documents, drafts, jobs, releases)
+_PAGES = (ask, browsing, drafting, ingesting, releasing, preferences)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
@@ -204,7 +211,7 @@ def _status(error: Exception) -> int:
         return 404
     if isinstance(error, InputError):
         return 400
-    if isinstance(error, BusyError):
+    if isinstance(error, BusyError | ReleaseError):
         return 409
     code = error.code if isinstance(error, RagError) else ""
     return {"insufficient_scope": 403, "overloaded": 503, "filter_failed": 400}.get(code, 500)

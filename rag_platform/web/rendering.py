@@ -25,7 +25,7 @@ STATIC = HERE / "static"
 LANGUAGE_COOKIE, THEME_COOKIE = "rag_lang", "rag_theme"
 THEMES = ("auto", "light", "dark")
 # (path, English name) of the pages, in the order of the menu
-PAGES = (("/", "Ask"),)
+PAGES = (("/", "Ask"), ("/browser", "Browse"), ("/ingestion", "Ingest"), ("/releases", "Releases"))
 
 
 def language_of(request: Request) -> str:
@@ -45,6 +45,12 @@ def theme_of(request: Request) -> str:
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
     """The page or fragment that the template makes of the values."""
     return _templates().TemplateResponse(request, template, values, status_code=status)
+
+
+def render_text(request: Request, template: str, **values: Any) -> str:
+    """The same as text, for a part that is sent as an event."""
+    shown = _templates().env.get_template(template)
+    return str(shown.render({"request": request, **_context(request), **values}))
 
 
 def is_fragment(request: Request) -> bool:
