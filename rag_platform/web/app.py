@@ -57,7 +57,7 @@ _POLICY = (
 _HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",
     "x-frame-options": "DENY",
 }
 _ROUTES = (system, documents, drafts, jobs, releases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Path, Query, Request
@@ -18,6 +19,8 @@ from rag_platform.web.site import MayAdminister, PageNamespace, PathNamespace, S
 router = APIRouter()
 _PREVIEW_CHARS = 20_000
 _CHUNKS = 20
+# shown as it stands: Markdown would take it for a heading
+_FRONT_MATTER = re.compile(r"\A---\n(.*?)\n---\n", re.DOTALL)
 
 
 class Filters(Wanted):
@@ -100,7 +103,8 @@ def show_text(
     data = read_document(
         site.library, namespace, doc_id, version_id=version_id, max_chars=_PREVIEW_CHARS
     )
-    return _part(request, "text", namespace, data=data["document"])
+    text = _FRONT_MATTER.sub(r"```yaml\n\1\n```\n", data["document"]["md_text"])
+    return _part(request, "text", namespace, data=data["document"], text=text)
 
 
 @router.get("/documents/{namespace}/{doc_id}/dropped")
