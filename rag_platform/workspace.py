@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.provider_snapshot import providers_snapshot
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.errors import unknown_namespace
 from rag_platform.ledger.ledger import Ledger
+from rag_platform.observability.tracing import Trace
 from rag_platform.storage.store import Store, keep_config
 
 
@@ -58,3 +60,7 @@ class Workspace(DataRoot):
         config_id = strategy_config_id(self.strategy)
         keep_config(self.store, config_id, self.strategy.model_dump(mode="json"))
         return config_id
+
+    def describe(self, trace: Trace) -> None:
+        """Tell a trace the strategy and what does the work of each of its modules."""
+        trace.describe(self.keep_config(), providers_snapshot(self.strategy))

@@ -11,7 +11,8 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
-from rag_platform.observability.trace_reader import list_traces, show
+from rag_platform.observability.trace_reader import show
+from rag_platform.observability.trace_store.queries import TraceFilter, list_traces
 
 GUIDE = (
     "# Limits\n"
@@ -41,7 +42,7 @@ def traces_of(desk: Any, kind: str) -> list[dict[str, Any]]:
     """Whole traces of a type, newest first."""
     return [
         show(desk.store.logs_dir, row["trace_id"])
-        for row in list_traces(desk.store.logs_dir, 100, kind)
+        for row in list_traces(desk.store.logs_dir, TraceFilter(kinds=[kind]), limit=100)[0]
     ]
 
 
@@ -49,12 +50,36 @@ def test_an_ingest_counts_what_it_did(filled: Any) -> None:
     counted = [
         trace["aggregates"]["counters"]
         for trace in traces_of(filled, "ingestion")
-        if trace["aggregates"]["counters"]
+        if "documents" in trace["aggregates"]["counters"]
     ]
     assert [
         (c["documents"], c["documents_failed"], c["chunks"], c["embeddings_computed"])
         for c in counted
     ] == [(1, 0, 2, 1), (1, 0, 2, 2)]
+    # by the names that every trace of an ingest has; of the second two chunks one was known
+    assert [
+        (c["sections_total"], c["chunks_total"], c["assets_total"], c["cache_hit"], c["cache_miss"])
+        for c in counted
+    ] == [(2, 2, 0, 1, 1), (2, 2, 0, 0, 2)]
+
+
+def test_the_traces_of_a_job_are_linked(filled: Any) -> None:
+    """Receiving begins the job, the ingest follows from it, and its release from that."""
+    traces = {trace["trace_id"]: trace for trace in traces_of(filled, "ingestion")}
+    releases = [t for t in traces.values() if "upserted_rows" in t["aggregates"]["counters"]]
+    assert len(releases) == 2
+    for release in releases:
+        ingest = traces[release["links"]["parent_trace_id"]]
+        receiving = traces[ingest["links"]["parent_trace_id"]]
+        assert receiving["links"]["parent_trace_id"] is None
+        assert receiving["client"]["door"] == "cli" and receiving["client"]["tool"] == "ingest"
+        jobs = {trace["links"]["job_id"] for trace in (release, ingest, receiving)}
+        assert len(jobs) == 1 and None not in jobs
+        (decision,) = (e["payload"] for e in receiving["events"])
+        assert decision["decision"] in ("new", "new_version")
+        dedup = next(span["attrs"] for span in ingest["spans"] if span["name"] == "stage.dedup")
+        assert dedup["dedup_decision"] == decision["decision"]
+        assert decision["version_id"].endswith(dedup["file_sha256"][:12])
 
 
 def test_publishing_stands_in_a_trace(filled: Any) -> None:
@@ -132,6 +157,7 @@ def test_a_threshold_leaves_out_what_scores_less(filled: Any) -> None:
 
 @pytest.mark.parametrize("kind", ["query", "ingestion", "command", "tool"])
 def test_every_type_of_trace_can_be_listed(kind: str, filled: Any) -> None:
+    filled.call("status")  # a command
     rows = filled.call("trace", "list", "--type", kind).data["traces"]
     assert {row["trace_type"] for row in rows} <= {kind}
     assert rows or kind == "tool"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Answer:
     unsupported: tuple[Json, ...] = ()  # sentence and reason
     prompt_profile_id: str = ""
     model_id: str = ""
+    llm_provider_id: str = ""
+    usage: Json = field(default_factory=dict)
     degraded: bool = False  # something was given up on the way
 
     @property
@@ -188,8 +190,14 @@ class _Composer:
             state=state,
             warnings=written.warnings,
             prompt_profile_id=written.prompt_profile_id,
-            model_id=written.completion.model if written.completion is not None else "",
         )
+        if (completion := written.completion) is not None:
+            made = dataclasses.replace(
+                made,
+                model_id=completion.model,
+                llm_provider_id=f"llm.{completion.provider}",
+                usage=completion.usage,
+            )
         text = written.text.strip()
         if text and checked.numbers and (state == "answered" or (state == "closest" and not reads)):
             unsupported = checked.unsupported if config.flag_unsupported else ()

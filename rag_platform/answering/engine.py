@@ -26,7 +26,7 @@ from rag_platform.answering import composition, context_builder, states
 from rag_platform.answering.composition import Answer
 from rag_platform.answering.constants import LOAD_SECONDS, MAX_FILTER_NESTING
 from rag_platform.answering.question_context import Leases, OnText, Question
-from rag_platform.config.settings import Strategy, canonical_json
+from rag_platform.config.settings import Strategy, canonical_json, fingerprint
 from rag_platform.errors import CancelledError, InputError, ProviderError, RagError
 from rag_platform.ir import Hit, Json, QueryRequest, QueryResult
 from rag_platform.observability import faults, tracing
@@ -198,9 +198,8 @@ def _search_one(q: Question, lease: Lease, strategy: Strategy, deadline: Deadlin
 
 
 def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
-    config_id = q.library.config_id(strategy)
     if not q.trace.header["strategy_config_id"]:
-        q.trace.header["strategy_config_id"] = config_id
+        q.library.describe(q.trace, strategy)
         q.trace.set(
             release_id=lease.release_id,
             request={name: getattr(q.request, name) for name in _REQUEST_FIELDS},
@@ -320,6 +319,7 @@ def _build_context(q: Question, found: list[Found], hits: list[Hit]) -> list[Hit
         "stage.context_build",
         provider_type="context",
         provider_id="budget",
+        profile_id=f"context-{fingerprint(config.model_dump(mode='json'), length=12)}",
         max_tokens=config.max_tokens,
     ) as span:
         chosen = None
@@ -390,7 +390,9 @@ def _generate(
             q.flags["unsupported"] = list(answer.unsupported)
         span.set(
             cache_hit=known is not None,
+            llm_provider_id=answer.llm_provider_id or "llm.none",
             model_id=answer.model_id,
+            usage=answer.usage,
             prompt_profile_id=answer.prompt_profile_id,
             answered=answer.answered,
             state=answer.state,

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -28,6 +29,7 @@ from rag_platform.assets.runs import end_orphans, is_built_anyway
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import BusyError, RagError, StorageError, disk_full
+from rag_platform.evaluation import run_requests
 from rag_platform.evaluation.promotion import restore_strategy
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import faults
@@ -279,6 +281,13 @@ def gc(work: Work) -> Outcome:
     return "done", "; ".join(found.left)
 
 
+def evaluate(work: Work) -> Outcome:
+    """Ask a dataset and keep what was found; no release waits for it."""
+    advance = partial(work.progress, "questions")
+    run_requests.run_job(work.job, work.root, advance)
+    return "done", ""
+
+
 KINDS: dict[str, Callable[[Work], Outcome]] = {
     "ingest": ingest,
     "rebuild": ingest,
@@ -288,6 +297,7 @@ KINDS: dict[str, Callable[[Work], Outcome]] = {
     "delete": delete,
     "gc": gc,
     "release": publish,
+    run_requests.JOB_KIND: evaluate,
 }
 
 

@@ -68,10 +68,11 @@ def run_of_job(
             "ingestion",
             logs_dir=store.logs_dir,
             namespace=namespace,
-            strategy_config_id=workspace.keep_config(),
             job_id=record.job.job_id,
+            parent_trace_id=record.job.trace_id or None,
         ) as trace,
     ):
+        workspace.describe(trace)
         record.trace_id = trace.trace_id
         yield record
 

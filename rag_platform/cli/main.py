@@ -23,6 +23,7 @@ from rag_platform.cli import (
     releases,
     start,
     tokens,
+    traces,
     writing,
 )
 from rag_platform.cli.evaluating import prompts, questions, runs, strategies
@@ -65,7 +66,7 @@ for command in (
     reading.query,
     reading.verify,
     reading.status,
-    reading.trace,
+    traces.trace,
     mcp.mcp,
     tokens.token,
     runs.evaluation,
@@ -74,7 +75,7 @@ for command in (
     prompts.prompts,
 ):
     main.add_command(command)
-reading.trace.add_command(runs.replay_trace)
+traces.trace.add_command(runs.replay_trace)
 for command in (
     strategies.promote,
     strategies.canaries,

@@ -119,16 +119,24 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
 
 def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs: Any) -> Json:
     trace_id = ""
+    client = tracing.Client(
+        "cli",
+        name="rag",
+        version=tracing.build_info()["app_version"],
+        client_level="L1" if context.json_output else "L0",
+        tool=function.__name__,
+    )
     try:
         require_posix()
-        if own_trace:
-            return function(context, *args, **kwargs)
-        with (
-            tracing.trace("command", logs_dir=context.store.logs_dir) as trace,
-            tracing.span(f"command.{function.__name__}"),
-        ):
-            trace_id = trace.trace_id
-            return {**function(context, *args, **kwargs), "trace_id": trace_id}
+        with tracing.for_client(client):
+            if own_trace:
+                return function(context, *args, **kwargs)
+            with (
+                tracing.trace("command", logs_dir=context.store.logs_dir) as trace,
+                tracing.span(f"command.{function.__name__}"),
+            ):
+                trace_id = trace.trace_id
+                return {**function(context, *args, **kwargs), "trace_id": trace_id}
     except RagError as error:
         return envelopes.failure(
             error, str(error.details.pop("trace_id", "")) or trace_id, local=True

@@ -104,6 +104,7 @@ def query(
 ) -> Json:
     """Ask a question, in quotes or without; the answer cites its sources."""
     from rag_platform.answering.engine import answer
+    from rag_platform.api.query_data import fit_query
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
@@ -128,7 +129,7 @@ def query(
     if live:
         click.echo("\n")
     detail = "full" if full or context.json_output else "brief"
-    data, warnings = envelopes.fit_query(
+    data, warnings = fit_query(
         result, detail=detail, max_tokens=context.settings.server.result_tokens
     )
     if detail == "brief":
@@ -215,46 +216,6 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
         error = RagError(data["markdown"], code="unproved_chunks")
         return {**envelopes.failure(error), "data": data}
     return envelopes.envelope(data)
-
-
-@click.group()
-def trace() -> None:
-    """What happened in a query or an ingest."""
-
-
-@trace.command("list")
-@click.option("--limit", type=click.IntRange(1, 1000), default=20)
-@click.option(
-    "--type",
-    "trace_type",
-    type=click.Choice(["query", "ingestion", "command", "tool"]),
-    help="Only traces of that type.",
-)
-@answers()
-def trace_list(context: Context, limit: int, trace_type: str | None) -> Json:
-    """Traces, newest first."""
-    from rag_platform.observability.trace_reader import list_traces
-
-    rows = list_traces(context.store.logs_dir, limit, trace_type)
-    lines = [
-        f"{r['trace_id']}  {r['started_at']}  {r['trace_type']:<9} {r['status']:<6}"
-        f" {r.get('latency_ms') or 0:.0f} ms"
-        for r in rows
-    ]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no traces", "traces": rows})
-
-
-@trace.command("show")
-@click.argument("trace_id")
-@answers(own_trace=True)
-def trace_show(context: Context, trace_id: str) -> Json:
-    """One trace as a waterfall; the first digits of its id suffice."""
-    from rag_platform.observability.trace_reader import show, waterfall
-
-    envelope = show(context.store.logs_dir, trace_id)
-    return envelopes.envelope(
-        {"markdown": waterfall(envelope), "trace": envelope}, str(envelope["trace_id"])
-    )
 
 
 @click.command()

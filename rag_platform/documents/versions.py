@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
+import re
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -26,6 +29,7 @@ from rag_platform.documents.descriptions import Descriptions, describe
 from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.kept_text import find_removed, measure, verdict, word_counts
 from rag_platform.documents.metadata import document_title
+from rag_platform.documents.stage_previews import preview_stage
 from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
 from rag_platform.intake import loading
@@ -58,6 +62,8 @@ OnProgress = Callable[[int, int], None]
 Failure = tuple[str, Exception]  # stage, what it raised
 Done = tuple[Path, str, Json, tuple[str, ...]]  # path, sha256, counts, warnings
 
+# Bounds of the histogram of chunk sizes, in tokens.
+_HISTOGRAM_TOKENS = (32, 64, 128, 256, 512, 1024)
 _LONG_SECONDS = 1.0  # what took longer is made safe at once, whatever comes after it
 
 
@@ -80,6 +86,7 @@ class VersionBuild:
     on_image: Callable[[str, int, int], None] | None = None
     deferred: bool = False
     base_url: str = ""  # where a URL led in the end
+    decision: str = "continue"  # of receiving: new, new_version or continue
     # the facts when another thread reads them ahead of this build
     reading: Future[Facts] | None = None
     # the `Built` of a child process that takes the version through all stages
@@ -179,8 +186,14 @@ def build_raw_document(work: VersionBuild) -> Done:
             code="raw_changed",
         )
     version = work.version
-    decision = {"doc_id": version.doc_id, "version_id": version.version_id, "decision": "continue"}
+    decision = {
+        "doc_id": version.doc_id,
+        "version_id": version.version_id,
+        "file_sha256": version.file_sha256,
+        "decision": work.decision,
+    }
     tracing.event("ingest.dedup_decision", decision)
+    tracing.describe(file_sha256=version.file_sha256, dedup_decision=work.decision)
     counts = {
         "bytes": version.size,
         "mime": version.mime,
@@ -224,6 +237,17 @@ def build_facts(work: VersionBuild) -> Done:
         "ingest.parse_summary",
         {"version_id": version.version_id, **counts, "warnings": list(summary.warnings)},
     )
+    tracing.describe(
+        loader_id=f"loader.{summary.loader_name}",
+        parse_profile_id=summary.parse_profile,
+        parse_summary={name: counts[name] for name in ("pages", "text_chars", "images", "blocks")},
+    )
+    tracing.ext(
+        f"loader.{summary.loader_name}",
+        engine=summary.parser_engine,
+        engine_version=summary.engine_version,
+        lossy=summary.lossy,
+    )
     return folder, summary.md_sha256, counts, summary.warnings
 
 
@@ -251,7 +275,7 @@ def read_in_child(version: Version) -> bool:
 
 def build_media(work: VersionBuild) -> Done:
     """Images as stored bytes or a reason, and what models read in them where wanted."""
-    path = work.path("media")
+    path, new = work.path("media"), set[str]()
     if fresh := work.force or not path.is_file():
         work.links = resolve(
             work.facts,
@@ -261,6 +285,7 @@ def build_media(work: VersionBuild) -> Done:
             _base(work),
             work.settings.limits,
             work.settings.fetching,
+            new.add,
         )
     texts_path, config = work.path("media_texts"), work.strategy.media_texts
     if image_reading.is_wanted(config) and (work.force or not texts_path.is_file()):
@@ -280,9 +305,14 @@ def build_media(work: VersionBuild) -> Done:
     payload = {
         "version_id": work.version.version_id,
         "asset_ids": sorted(found)[:50],
-        "failed": [link.origin_ref[:200] for link in failed][:50],
+        "failed": [
+            {"origin_ref": link.origin_ref[:200], "error_code": link.reason.partition(": ")[0]}
+            for link in failed[:50]
+        ],
     }
     tracing.event("ingest.assets_manifest", payload)
+    tracing.describe(assets_new=len(new), assets_reused=len(found - new))
+    tracing.count(assets_total=len(work.links), failed_assets=len(failed))
     warnings = tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
     if image_reading.is_wanted(config):
         counts |= image_reading.counts_of(work.media_texts)
@@ -329,17 +359,6 @@ def build_sections(work: VersionBuild) -> Done:
     path, edits_path = work.path("sections"), work.path("edits", "sections")
     config = work.strategy.sectioner
     if work.force or not path.is_file():
-        with tracing.span(
-            "stage.transform_pre",
-            provider_type="transformer",
-            provider_id="edits",
-            profile_id=text_norm_profile_id(work.strategy.cleaning),
-        ) as span:
-            work.normalised = normalise(work.facts, work.links, work.strategy.cleaning)
-            span.set(
-                edits=len(work.normalised.edits),
-                removed_chars=len(work.facts.text) - len(work.normalised.text),
-            )
         headings = headings_of(work.facts, work.normalised)
         sectioner = build("sectioner", config.provider, config.options)
         work.sections = list(
@@ -360,6 +379,8 @@ def build_sections(work: VersionBuild) -> Done:
         },
     }
     tracing.event("ingest.section_stats", counts)
+    tracing.describe(sectioner_id=f"sectioner.{config.provider}")
+    tracing.count(sections_total=len(work.sections))
     return path, sha256, counts, ()
 
 
@@ -391,7 +412,10 @@ def build_chunks(work: VersionBuild) -> Done:
         "beyond_window": beyond.chunks,
         **(kept := verdict(_measure_kept(work, fresh), work.settings.text_kept)),
     }
-    tracing.event("ingest.chunk_stats", counts)
+    histogram = size_histogram([chunk.token_count for chunk in rows])
+    tracing.event("ingest.chunk_stats", {**counts, "size_histogram": histogram})
+    tracing.describe(chunker_id=f"chunker.{work.strategy.chunker.provider}")
+    tracing.count(chunks_total=len(rows))
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
     if kept and kept["text_kept_state"] != "kept":
         warnings.append(f"text_kept: {kept['text_kept_details']}")
@@ -435,6 +459,14 @@ def build_views(work: VersionBuild) -> Done:
         "with_text": sum(bool(view.dense_text.strip()) for view in work.views),
         **(said.counts if config.describe.provider != "none" else {}),
     }
+    tracing.describe(
+        enrich_profile_id=work.profiles["views"],
+        metadata_fields_injected=sum(_count_fields(view) for view in work.views),
+        enriched_assets=sum(bool(text.ocr_text or text.caption) for text in work.media_texts),
+        ocr_success=sum(bool(text.ocr_text) for text in work.media_texts),
+        caption_success=sum(bool(text.caption) for text in work.media_texts),
+        llm_provider_id=f"llm.{config.describe.provider}",
+    )
     return (
         path,
         sha256,
@@ -456,6 +488,22 @@ def views_of(work: VersionBuild, chunks: Sequence[Chunk], said: Descriptions) ->
     )
 
 
+def _count_fields(view: View) -> int:
+    """How many fields a view has beside its texts."""
+    extra = (view.keyphrases, view.title, view.summary, view.tags, view.quality_score is not None)
+    return sum(map(bool, extra))
+
+
+def size_histogram(tokens: Sequence[int]) -> dict[str, int]:
+    """How many chunks have fewer tokens than each bound, and not than the one before."""
+    bounds = [*_HISTOGRAM_TOKENS, math.inf]
+    counts = [0] * len(bounds)
+    for count in tokens:
+        counts[bisect_right(bounds, count)] += 1
+    names = [*(f"<{bound}" for bound in _HISTOGRAM_TOKENS), f">={_HISTOGRAM_TOKENS[-1]}"]
+    return {name: count for name, count in zip(names, counts, strict=True) if count}
+
+
 STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
     # stage: (spans of the trace, provider type, function)
     "raw_document": ("stage.dedup", "store", build_raw_document),
@@ -463,7 +511,7 @@ STAGES: dict[str, tuple[str, str, Callable[[VersionBuild], Done]]] = {
     "media": ("stage.asset_normalize", "asset_normalizer", build_media),
     "sections": ("stage.sectioner", "sectioner", build_sections),
     "chunks": ("stage.chunker", "chunker", build_chunks),
-    "views": ("stage.transform_post", "views", build_views),
+    "views": ("stage.transform_post", "transformer", build_views),
 }
 
 
@@ -473,6 +521,8 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
     started = time.perf_counter()
     reused = not work.force and marker(stage, work).is_file()
     version_id = work.version.version_id
+    if stage == "sections":
+        _normalise(work)
     with (
         faults.about(version_id),
         tracing.span(
@@ -501,7 +551,40 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
         sha256,
         counts,
         tuple(warnings),
+        preview_stage(stage, work, fresh=not reused),
     )
+
+
+def _normalise(work: VersionBuild) -> None:
+    """Make the text that is cut, where sections are to be made of it."""
+    if not work.force and work.path("sections").is_file():
+        return
+    version_id, cleaning = work.version.version_id, work.strategy.cleaning
+    with (
+        faults.about(version_id),
+        tracing.span(
+            "stage.transform_pre",
+            provider_type="transformer",
+            provider_id="edits",
+            provider_version=STAGE_CODE_VERSIONS["sections"],
+            profile_id=text_norm_profile_id(cleaning),
+            version_id=version_id,
+        ) as span,
+    ):
+        facts, found = work.facts, normalise(work.facts, work.links, cleaning)
+        work.normalised = found
+        breaks = [match.start() for match in re.finditer("\n", facts.text)]
+        lines = {
+            line
+            for edit in found.edits
+            for line in range(bisect_left(breaks, edit.start), bisect_left(breaks, edit.end) + 1)
+        }
+        span.set(
+            edits=len(found.edits),
+            removed_chars=sum(edit.end - edit.start for edit in found.edits),
+            normalized_lines=len(lines),
+            deduped_headers=sum(edit.rule.startswith("repeated_") for edit in found.edits),
+        )
 
 
 def build_stages(
@@ -539,8 +622,10 @@ def _provider(stage: str, work: VersionBuild) -> dict[str, str]:
         "loader": work.version.loader,
         "sectioner": work.strategy.sectioner.provider,
         "chunker": work.strategy.chunker.provider,
+        "transformer": "views",
     }
     name = names.get(kind, "sha256")
     # the store and the images have one way of working, versioned with their stage
-    version = provider_version(kind, name) if kind in names else STAGE_CODE_VERSIONS[stage]
+    known = kind in names and kind != "transformer"
+    version = provider_version(kind, name) if known else STAGE_CODE_VERSIONS[stage]
     return {"provider_type": kind, "provider_id": name, "provider_version": version}

@@ -87,6 +87,35 @@ class EvalRun:
     providers: Json = field(default_factory=dict)  # kind: {id, version}
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseFilter:
+    """Which case results of a run are wanted, and in which order."""
+
+    missed: bool = False  # the question failed, or a metric is below one half
+    words: str = ""  # in the question, or the case_id
+    tag: str = ""
+    sort: str = ""  # a metric, the worst first; `latency_ms`, the slowest first; else the dataset's
+
+
+# beside `reporting.reports.missed_cases`, which reads a whole run
+_MISSED = "(error <> '' OR EXISTS (SELECT 1 FROM json_each(metrics) AS m WHERE m.value < 0.5))"
+
+
+def _order(sort: str) -> tuple[str, list[str]]:
+    """What to order by, and the values of its places."""
+    if not sort:
+        return "position", []
+    if sort == "latency_ms":
+        return "json_extract(artifacts, '$.latency_ms.total') DESC, position", []
+    value = "(SELECT m.value FROM json_each(metrics) AS m WHERE m.key = ?)"
+    return f"{value} IS NULL, {value}, position", [sort, sort]
+
+
+def _escape(words: str) -> str:
+    """The words as LIKE takes them literally."""
+    return words.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
 _JSON = {
     "metric_set_ids",
     "aggregates",
@@ -153,10 +182,15 @@ class ResultStore:
         limit: int = 50,
         since: str = "",
         before: str = "",
+        strategy: str = "",
     ) -> list[EvalRun]:
         """Runs, newest first: at most `limit` of those that started from `since` to `before`."""
         where, values = ["started_at >= ?", "started_at < ?"], [since, before or "9999"]
-        for name, value in (("dataset_id", dataset_id), ("namespace", namespace)):
+        for name, value in (
+            ("dataset_id", dataset_id),
+            ("namespace", namespace),
+            ("strategy", strategy),
+        ):
             if value:
                 where.append(f"{name} = ?")
                 values.append(value)
@@ -179,6 +213,43 @@ class ResultStore:
                 found: CaseResult = _restore(CaseResult, _CASE_COLUMNS, row)
                 position = found.position
                 yield found
+
+    def case(self, run_id: str, case_id: str) -> CaseResult:
+        """One case result. Raises NotFoundError `unknown_case`."""
+        rows = self._read(
+            f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE run_id = ? AND"
+            " case_id = ?",
+            (run_id, case_id),
+        )
+        if not rows:
+            raise NotFoundError(f"run {run_id} has no case {case_id[:80]!r}", code="unknown_case")
+        found: CaseResult = _restore(CaseResult, _CASE_COLUMNS, rows[0])
+        return found
+
+    def find_cases(
+        self, run_id: str, wanted: CaseFilter, *, limit: int, skip: int = 0
+    ) -> tuple[list[CaseResult], int]:
+        """(at most `limit` case results that are wanted, after so many; how many there are)."""
+        where, values = ["run_id = ?"], [run_id]
+        if wanted.missed:
+            where.append(_MISSED)
+        if wanted.words:
+            where.append("(query LIKE ? ESCAPE '\\' OR case_id = ?)")
+            values += [f"%{_escape(wanted.words)}%", wanted.words]
+        if wanted.tag:
+            where.append("EXISTS (SELECT 1 FROM json_each(tags) AS tag WHERE tag.value = ?)")
+            values.append(wanted.tag)
+        order, ordered_by = _order(wanted.sort)
+        condition = " AND ".join(where)
+        ((count,),) = self._read(
+            f"SELECT COUNT(*) FROM eval_case_results WHERE {condition}", values
+        )
+        rows = self._read(
+            f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE {condition}"
+            f" ORDER BY {order} LIMIT ? OFFSET ?",
+            (*values, *ordered_by, limit, skip),
+        )
+        return [_restore(CaseResult, _CASE_COLUMNS, row) for row in rows], count
 
     def known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
         """Earlier results by key, failed ones apart."""

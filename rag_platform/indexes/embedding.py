@@ -80,9 +80,10 @@ class EmbeddingReport:
             "error_type": ", ".join(
                 f"{code} {count}" for code, count in sorted(self.error_types.items())
             ),
-            "throughput": round(self.texts_per_second, 3),
-            "p50_ms": round(1000 * self.batch_seconds_p50, 3),
-            "p95_ms": round(1000 * self.batch_seconds_p95, 3),
+            "cache_hit_rate": round(self.hits / max(self.hits + self.misses, 1), 4),
+            "throughput_chunks_per_sec": round(self.texts_per_second, 3),
+            "latency_ms_p50": round(1000 * self.batch_seconds_p50, 3),
+            "latency_ms_p95": round(1000 * self.batch_seconds_p95, 3),
             "estimated_tokens": self.estimated_tokens,
             "estimated_cost": self.estimated_cost,
             "processes": self.processes,

@@ -37,19 +37,23 @@ def ingest_versions(
     drafted: Mapping[str, Sequence[Json]] | None = None,
     stages: Sequence[str] = INGESTION_STAGES,
     hooks: Hooks = Hooks(),  # noqa: B008 (frozen)
+    decisions: Mapping[str, str] | None = None,
 ) -> IngestionTotals:
     """Take versions through `stages`, a prefix of the seven; those that pass all are live
     afterwards, failed ones have their reason in the ledger.
 
     `forced` are version_ids whose stages run again on equal bytes; `drafted` maps version_ids to
-    the operations of a draft that is being published, other versions keep the published ones.
+    the operations of a draft that is being published, other versions keep the published ones;
+    `decisions` maps them to what receiving decided, for the trace.
     Failures that may pass are tried again, settings.jobs.max_attempts times in all; only the last
     is reported. Raises StorageError when the disk is full, ProviderError when the embedder stays
     away.
     """
     totals = IngestionTotals()
     waiting, policy = list(versions), workspace.settings.jobs
-    request = Request(versions, workspace, set(forced), drafted or {}, stages, hooks)
+    request = Request(
+        versions, workspace, set(forced), drafted or {}, stages, hooks, decisions or {}
+    )
     for attempt in range(1, policy.max_attempts + 1):
         last = attempt == policy.max_attempts
         current = _Round(waiting, request, totals, last=last)

@@ -16,6 +16,8 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun
 from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
+from rag_platform.registry import provider_version
+from rag_platform.releases.manifest import embedder_info
 
 BATCH_TEXTS = 512
 FIRST_BATCH = 64  # small, so that the embedder's processes load while the next documents are read
@@ -107,6 +109,11 @@ class BatchEmbedder:
             "stage.embedding",
             provider_type="embedder",
             provider_id=strategy.embedding.provider if strategy.builds_dense else "none",
+            provider_version=(
+                provider_version("embedder", strategy.embedding.provider)
+                if strategy.builds_dense
+                else ""
+            ),
             profile_id=self._request.profiles["embeddings"],
         ) as span:
             report = EmbeddingReport()
@@ -121,7 +128,14 @@ class BatchEmbedder:
                     expected=expected,
                     on_progress=self._batch_progress(),
                 )
-            span.set(**report.figures())
+            info = embedder_info(strategy)
+            span.set(embedder_id=info.embedder_id if info else "none", **report.figures())
+            tracing.count(
+                cache_hit=report.hits,
+                cache_miss=report.misses,
+                embedding_failures=len(report.failed),
+                failed_chunks=len(report.failed),
+            )
             batch = {
                 "batches": report.calls,
                 "hit": report.hits,

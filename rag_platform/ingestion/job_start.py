@@ -28,7 +28,7 @@ from rag_platform.intake.receiving import (
     receive,
 )
 from rag_platform.ir import Json, Version
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, new_job_id
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs
@@ -70,7 +70,8 @@ def start_ingest(
     ledger = workspace.ledger
     with _hold(namespace, "an ingest that receives files", workspace, wait):
         settle(namespace, workspace.store, ledger)
-        reception, trace_id = _receive(inputs, namespace, workspace, options)
+        job_id = new_job_id()
+        reception, trace_id = _receive(inputs, namespace, workspace, options, job_id)
         new = {item.version_id for item in reception.items if item.decision != "kept"}
         stale = _stale_items(namespace, workspace, new)
         version_ids = [
@@ -90,7 +91,7 @@ def start_ingest(
         # stale versions are listed too, or their failure would stop the release without a word
         listed = {item.source_uri for item in reception.items}
         items = [*reception.items, *(item for item in stale if item.source_uri not in listed)]
-        job = ledger.add_job("ingest", namespace, args, items)
+        job = ledger.add_job("ingest", namespace, args, items, job_id)
         ledger.update_job(job.job_id, trace_id=trace_id)
     if release:
         return _launch(job, workspace)
@@ -170,20 +171,35 @@ def _is_unreleased(namespace: str, root: DataRoot) -> bool:
 
 
 def _receive(
-    inputs: Sequence[Input], namespace: str, workspace: Workspace, options: ReceiveOptions
+    inputs: Sequence[Input],
+    namespace: str,
+    workspace: Workspace,
+    options: ReceiveOptions,
+    job_id: str,
 ) -> tuple[Reception, str]:
-    """What receiving decided, and the id of its trace."""
+    """What receiving decided, and the id of its trace, which is of the job to come."""
     with (
         tracing.trace(
             "ingestion",
             logs_dir=workspace.store.logs_dir,
             namespace=namespace,
-            strategy_config_id=workspace.keep_config(),
+            job_id=job_id,
         ) as trace,
         tracing.span("stage.dedup", provider_type="store", provider_id="sha256") as span,
     ):
+        workspace.describe(trace)
         reception = receive(inputs, namespace, workspace, options)
         span.set(**Counter(item.decision for item in reception.items))
+        for item in reception.items:
+            tracing.event(
+                "ingest.dedup_decision",
+                {
+                    "doc_id": item.doc_id,
+                    "version_id": item.version_id,
+                    "source_uri": item.source_uri,
+                    "decision": item.decision,
+                },
+            )
     return reception, trace.trace_id
 
 
@@ -291,9 +307,9 @@ def _retry(
     options = ReceiveOptions(
         given.get("source"), tuple(given.get("tags", ())), given.get("metadata", {})
     )
-    reception, trace_id = _NOTHING_RECEIVED, ""
+    reception, trace_id, new_id = _NOTHING_RECEIVED, "", new_job_id()
     if inputs:
-        reception, trace_id = _receive(inputs, namespace, workspace, options)
+        reception, trace_id = _receive(inputs, namespace, workspace, options, new_id)
     received = {item.source_uri for item in reception.items}
     items = [item for item in items if item.source_uri not in received]
     version_ids = [*(item.version_id for item in items), *reception.to_process]
@@ -310,7 +326,8 @@ def _retry(
         "retry_of": of.job_id if of else "all",
         **_refused_places(inputs, reception.items, options),
     }
-    job = ledger.add_job(of.kind if of else "ingest", namespace, args, [*reception.items, *items])
+    items = [*reception.items, *items]
+    job = ledger.add_job(of.kind if of else "ingest", namespace, args, items, new_id)
     ledger.update_job(job.job_id, trace_id=trace_id)
     return _launch(job, workspace)
 

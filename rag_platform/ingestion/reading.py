@@ -64,6 +64,7 @@ class Reader:
                     work.root,
                     work.force,
                     work.base_url,
+                    work.decision,
                     tracing.link(),
                 )
                 work.built = self._workers.submit(version_workers.build_apart, task)
@@ -117,6 +118,7 @@ class Reader:
             lambda doing, image, images: announce(f"{doing} image {image} of {images}"),
             deferred=True,
             base_url=document.origin if on_web else "",
+            decision=self._request.decisions.get(version.version_id, "continue"),
         )
         work.profiles = self._request.profiles
         live = document.live_version

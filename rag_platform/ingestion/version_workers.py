@@ -55,6 +55,7 @@ class Task:
     root: Path | None
     force: bool
     base_url: str
+    decision: str
     trace: tracing.Link | None
 
 
@@ -102,6 +103,7 @@ def build_apart(task: Task) -> Built:
         task.force,
         deferred=True,
         base_url=task.base_url,
+        decision=task.decision,
     )
     work.profiles = plan.profiles
     with tracing.join(task.trace) as joined:

@@ -85,6 +85,11 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
+def new_job_id() -> str:
+    """The id of a job to come, for what is done before it can be recorded."""
+    return "job_" + uuid.uuid4().hex[:16]
+
+
 class Ledger(DocumentList):
     """The ledger database; one connection a thread, safe to share."""
 
@@ -520,10 +525,17 @@ class Ledger(DocumentList):
 
     # --- jobs ------------------------------------------------------------------------------------
 
-    def add_job(self, kind: str, namespace: str, args: Json, items: Sequence[JobItem] = ()) -> Job:
-        """A new job in state `queued`."""
+    def add_job(
+        self,
+        kind: str,
+        namespace: str,
+        args: Json,
+        items: Sequence[JobItem] = (),
+        job_id: str | None = None,
+    ) -> Job:
+        """A new job in state `queued`, under the id that `new_job_id` gave, if any."""
         job = Job(
-            job_id="job_" + uuid.uuid4().hex[:16],
+            job_id=job_id or new_job_id(),
             kind=kind,
             namespace=namespace,
             args=args,

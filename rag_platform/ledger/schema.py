@@ -303,8 +303,8 @@ class Job:
     """One piece of writing work, run in a child process."""
 
     job_id: str
-    # ingest | rebuild | edit | live | delete | gc | draft; of Dagster's own runs: ingest | release
-    # | sync | evaluate
+    # ingest | rebuild | edit | live | delete | gc | draft | evaluate; of Dagster's own runs: ingest
+    # | release | sync | evaluate
     kind: str
     namespace: str
     state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled

@@ -12,7 +12,7 @@ import base64
 import binascii
 import hashlib
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urljoin
@@ -28,7 +28,7 @@ from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
 
-_PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
+PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
 BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
 
 
@@ -41,6 +41,7 @@ class Stored:
     width: int
     height: int
     size: int
+    new: bool = False  # it was not there before
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ def resolve(
     base: Base,
     limits: Limits | None = None,
     fetching: FetchLimits | None = None,
+    on_new: Callable[[str], None] = lambda asset_id: None,
 ) -> list[MediaLink]:
     """One link for each reference and each page without text; a missing image has a reason.
 
@@ -80,7 +82,9 @@ def resolve(
         for ref in refs:
             if (key := (ref.source_type, ref.origin_ref)) not in known:
                 try:
-                    known[key] = keep(finder.bytes_of(ref), store, config, limits)
+                    known[key] = stored = keep(finder.bytes_of(ref), store, config, limits)
+                    if stored.new:
+                        on_new(stored.asset_id)
                 except Missing as error:
                     known[key] = str(error)
     return [_link(ref, known[ref.source_type, ref.origin_ref]) for ref in refs]
@@ -88,7 +92,7 @@ def resolve(
 
 def page_images(facts: Facts) -> list[MediaRef]:
     """References to the drawn pages of a PDF without text: a scan is read page by page."""
-    if facts.summary.loader_name not in _PDF_ENGINES:
+    if facts.summary.loader_name not in PDF_ENGINES:
         return []
     first = len(facts.media)
     return [
@@ -125,7 +129,7 @@ def _extract(
     if not asked:
         return {}
     files = isolation.extract_images(
-        raw_path, list(asked), scratch, limits, engine=_PDF_ENGINES.get(loader, "pymupdf")
+        raw_path, list(asked), scratch, limits, engine=PDF_ENGINES.get(loader, "pymupdf")
     )
     return {asked[target]: found for target, found in files.items()}
 
@@ -194,7 +198,7 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
         "display": display or original,
     }
     write_json(meta_path, meta)
-    return Stored(asset_id, found.mime, found.width, found.height, len(data))
+    return Stored(asset_id, found.mime, found.width, found.height, len(data), new=True)
 
 
 def display_path(store: Store, asset_id: str) -> Path | None:

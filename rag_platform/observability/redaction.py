@@ -13,10 +13,10 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 ERASED = "[deleted]"
 # Keys whose values may quote a document, in any line.
@@ -60,20 +60,39 @@ class Names:
         )
 
 
-def quoting(logs_dir: Path, names: Names) -> int:
-    """How many lines of the logs name the document and have words under a key of free text."""
-    files = [_File(path) for path in _files(logs_dir)]
+class Lines(Protocol):
+    """Lines that may quote a document, wherever they are kept."""
+
+    @property
+    def structured(self) -> bool:
+        """True where each is JSON."""
+        ...
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """(where it is, line without its end)."""
+        ...
+
+    def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
+        """Put other lines, as long, where those were; returns their number."""
+        ...
+
+
+def quoting(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
+    """How many lines of the logs in a folder, and of others, name the document and have words under
+    a key of free text.
+    """
+    files: list[Lines] = [*_files(folder), *also]
     traces = _find_answers(files, names)
-    return sum(1 for file in files for _ in file.changes(names, traces))
+    return sum(1 for file in files for _ in _changes(file, names, traces))
 
 
-def erase(logs_dir: Path, names: Names) -> int:
+def erase(folder: Path, names: Names, also: Sequence[Lines] = ()) -> int:
     """Rewrite the lines that quote the document, and return their number. Safe beside others that
     append to the files.
     """
-    files = [_File(path) for path in _files(logs_dir)]
+    files: list[Lines] = [*_files(folder), *also]
     traces = _find_answers(files, names)
-    return sum(file.rewrite(list(file.changes(names, traces))) for file in files)
+    return sum(file.rewrite(list(_changes(file, names, traces))) for file in files)
 
 
 def without_words(value: Any, keys: Set[str] = TEXT_KEYS) -> Any:
@@ -92,10 +111,12 @@ def opaque(folder: Path) -> list[Path]:
     ]
 
 
-def _files(logs_dir: Path) -> list[Path]:
+def _files(folder: Path) -> list[_File]:
     """Traces, the program's log and what jobs printed, rotated ones too."""
     return [
-        path for path in _all(logs_dir) if not any(_head(path).startswith(mark) for mark in _OPAQUE)
+        _File(path)
+        for path in _all(folder)
+        if not any(_head(path).startswith(mark) for mark in _OPAQUE)
     ]
 
 
@@ -117,25 +138,19 @@ class _File:
 
     path: Path
 
+    @property
+    def structured(self) -> bool:
+        """True for a file of JSON lines."""
+        return ".jsonl" in self.path.name
+
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """(offset in the unpacked file, line without its end); the lines of a stack trace come as
         one.
         """
-        at, structured = 0, ".jsonl" in self.path.name
-        for block in _each_line(self._open()) if structured else _blocks(_each_line(self._open())):
+        at, lines = 0, _each_line(self._open())
+        for block in lines if self.structured else _blocks(lines):
             yield at, block.rstrip(b"\r\n")
             at += len(block)
-
-    def changes(self, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
-        """(offset, line without words) of each line that names the document or belongs to one of
-        the traces, and has words.
-        """
-        for at, line in self.lines():
-            trace = _TRACE.search(line) if traces else None
-            if names.stand_in(line) or (trace is not None and trace[1] in traces):
-                erased = _erase_line(line, self.path)
-                if erased != line:
-                    yield at, erased
 
     def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
         """Write the changed lines into the file; returns their number."""
@@ -221,7 +236,19 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
         yield block
 
 
-def _find_answers(files: Iterable[_File], names: Names) -> set[bytes]:
+def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
+    """(where it is, line without words) of each line that names the document or belongs to one of
+    the traces, and has words.
+    """
+    for at, line in file.lines():
+        trace = _TRACE.search(line) if traces else None
+        if names.stand_in(line) or (trace is not None and trace[1] in traces):
+            erased = _erase_line(line, structured=file.structured)
+            if erased != line:
+                yield at, erased
+
+
+def _find_answers(files: Iterable[Lines], names: Names) -> set[bytes]:
     """The traces of questions that were answered from the document."""
     found = set()
     for file in files:
@@ -234,9 +261,9 @@ def _find_answers(files: Iterable[_File], names: Names) -> set[bytes]:
 # --- one line -----------------------------------------------------------------------------------
 
 
-def _erase_line(line: bytes, path: Path) -> bytes:
+def _erase_line(line: bytes, *, structured: bool) -> bytes:
     """The line without words, as long as before."""
-    if ".jsonl" not in path.name:
+    if not structured:
         return (
             line
             if line.startswith(ERASED.encode())

@@ -1,9 +1,8 @@
-"""Reads traces: summaries, whole envelopes rebuilt from the JSON lines, and a waterfall as text."""
+"""Reads traces: envelopes rebuilt from their lines, what users asked, and a waterfall as text."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -13,55 +12,17 @@ from typing import Any
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.observability.redaction import ERASED
+from rag_platform.observability.trace_store.parts import read_manifest, traces_dir
+from rag_platform.observability.trace_store.queries import open_status
+from rag_platform.observability.trace_store.tables import find_lines
 
-_FILE_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
-_HEAD = re.compile(
-    rb'\{"schema_version":\d+,"line":"([a-z.]+)","trace_id":"(trc_[0-9a-f]{32})","trace_type":"([^"]*)","ts":"([^"]*)"'
-)
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
 _ENVELOPE_KEYS = tuple(
     "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
-    " links client attrs aggregates error".split()
+    " links client providers attrs aggregates error".split()
 )
 _BAR = 32
-
-
-def list_traces(logs_dir: Path, limit: int = 20, trace_type: str | None = None) -> list[Json]:
-    """At most `limit` summaries, newest first: trace_id, trace_type, status, started_at,
-    latency_ms, namespace, stages, error.
-
-    A trace without its last line is `running` while its process lives, else `unfinished`. An absent
-    folder has no traces.
-    """
-    found: dict[str, Json] = {}
-    day = ""
-    for path, date, pid in _files(logs_dir):
-        if (
-            day
-            and date != day
-            and sum(item["status"] not in ("running", "unfinished") for item in found.values())
-            >= limit
-        ):
-            break
-        day = date
-        for line in _lines(path):
-            head = _HEAD.match(line)
-            if head is None or (trace_type is not None and head[3].decode() != trace_type):
-                continue
-            trace_id = head[2].decode()
-            if head[1] == b"trace.end":
-                if (record := _parse(line)) is not None:
-                    found[trace_id] = _summary(record)
-            elif trace_id not in found:
-                started = {
-                    "trace_id": trace_id,
-                    "trace_type": head[3].decode(),
-                    "started_at": head[4].decode(),
-                }
-                found[trace_id] = _summary({**started, "status": _open_status(pid)})
-    return sorted(
-        found.values(), key=lambda item: (item["started_at"], item["trace_id"]), reverse=True
-    )[: max(limit, 0)]
+ENVELOPE_VERSION = 1  # of defaults/schemas/trace_envelope.v1.json
 
 
 def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Json], int]:
@@ -71,29 +32,16 @@ def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Jso
     Questions that differ in filters or mode are different ones.
     """
     found: dict[str, Json] = {}
-    wordless, day = 0, ""
-    for path, date, _ in _files(logs_dir):
-        if day and date != day and len(found) >= limit:
-            break
-        day = date
-        for line in _lines(path, b'"line":"trace.end"'):
-            record = _parse(line)
-            if (
-                record is None
-                or record.get("trace_type") != "query"
-                or record.get("namespace") != namespace
-            ):
-                continue
-            request = record.get("attrs", {}).get("request") or {}
-            if not request.get("text") or request["text"].startswith(ERASED):
-                wordless += 1
-            elif request.get("release_id") is None:
-                words = " ".join(request["text"].split()).lower()
-                key = json.dumps(
-                    [words, request.get("filters"), request.get("mode")], sort_keys=True
-                )
-                if key not in found or found[key]["asked_at"] < record["started_at"]:
-                    found[key] = {"asked_at": record["started_at"], **request}
+    wordless = 0
+    for record in _queries(logs_dir, namespace):
+        request = record.get("attrs", {}).get("request") or {}
+        if not request.get("text") or request["text"].startswith(ERASED):
+            wordless += 1
+        elif request.get("release_id") is None:
+            words = " ".join(request["text"].split()).lower()
+            key = json.dumps([words, request.get("filters"), request.get("mode")], sort_keys=True)
+            if key not in found or found[key]["asked_at"] < record["started_at"]:
+                found[key] = {"asked_at": record["started_at"], **request}
     newest = sorted(found.values(), key=lambda item: str(item["asked_at"]), reverse=True)
     return newest[: max(limit, 0)], wordless
 
@@ -103,17 +51,30 @@ def read_questions(logs_dir: Path, namespace: str | None, *, since: datetime) ->
     any), that began on the day of `since` or later; a question to a release by its id is an
     evaluation's.
     """
-    first_day = f"{since.astimezone(UTC):%Y-%m-%d}"
-    for path, date, _ in _files(logs_dir):
-        if date < first_day:
-            break
-        for line in _lines(path, b'"line":"trace.end"'):
-            head = _HEAD.match(line)
-            if head is None or head[3] != b"query" or (record := _parse(line)) is None:
-                continue
-            request = record.get("attrs", {}).get("request") or {}
-            if request.get("release_id") is None and namespace in (None, record.get("namespace")):
-                yield record
+    for record in _queries(logs_dir, namespace, since):
+        request = record.get("attrs", {}).get("request") or {}
+        if request.get("release_id") is None:
+            yield record
+
+
+def _queries(
+    logs_dir: Path, namespace: str | None, since: datetime | None = None
+) -> Iterator[Json]:
+    """The last lines of the traces of questions that began on the day of `since` or later."""
+    first = datetime.min if since is None else since.astimezone(UTC).replace(tzinfo=None)
+    first = first.replace(hour=0, minute=0, second=0, microsecond=0)
+    condition = "trace_type = 'query' AND started_at >= ?"
+    for line, _ in find_lines(
+        logs_dir, b'"line":"trace.end"', condition, [first], tables=["traces"]
+    ):
+        record = _parse(line)
+        if (
+            record is not None
+            and record.get("trace_type") == "query"
+            and namespace in (None, record.get("namespace"))
+            and str(record["started_at"]) >= f"{first:%Y-%m-%d}"
+        ):
+            yield record
 
 
 def list_outcomes(logs_dir: Path, namespace: str, *, since: datetime) -> list[Json]:
@@ -162,21 +123,18 @@ def show(logs_dir: Path, trace_id: str) -> Json:
             f"{trace_id!r} is no trace id; it looks like trc_ and 32 hex digits, of which the first"
             " few suffice"
         )
-    needle = f'"trace_id":"trc_{wanted[1]}'.encode()
     records: dict[str, list[Json]] = {}
     pids: dict[str, int] = {}
-    for path, _, pid in _files(logs_dir):
-        for line in _lines(path, needle):
-            if (record := _parse(line)) is not None and str(record.get("trace_id", "")).startswith(
-                f"trc_{wanted[1]}"
-            ):
-                records.setdefault(record["trace_id"], []).append(record)
+    prefix = f"trc_{wanted[1]}"
+    needle = f'"trace_id":"{prefix}'.encode()
+    for line, pid in find_lines(logs_dir, needle, "starts_with(trace_id, ?)", [prefix]):
+        record = _parse(line)
+        if record is not None and str(record.get("trace_id", "")).startswith(prefix):
+            records.setdefault(record["trace_id"], []).append(record)
+            if pid is not None:
                 pids[record["trace_id"]] = pid
     if not records:
-        raise NotFoundError(
-            f"no trace {trace_id!r} in {logs_dir}; `rag trace list` shows the known ones",
-            code="unknown_trace",
-        )
+        raise unknown_trace(trace_id)
     if len(records) > 1:
         raise InputError(
             f"{trace_id!r} matches {len(records)} traces: {', '.join(sorted(records)[:5])}; give"
@@ -184,7 +142,15 @@ def show(logs_dir: Path, trace_id: str) -> Json:
             code="ambiguous_trace",
         )
     ((full_id, lines),) = records.items()
-    return _envelope(full_id, lines, pids[full_id])
+    known = read_manifest(traces_dir(logs_dir)).open.get(full_id, {})
+    return _envelope(full_id, lines, pids.get(full_id) or known.get("pid", 0))
+
+
+def unknown_trace(trace_id: str) -> NotFoundError:
+    """The error of an id that no trace has."""
+    return NotFoundError(
+        f"no trace {trace_id[:80]!r}; `rag trace list` shows the known ones", code="unknown_trace"
+    )
 
 
 def waterfall(envelope: Json) -> str:
@@ -209,10 +175,7 @@ def waterfall(envelope: Json) -> str:
     ]
     if client := envelope.get("client"):
         lines.append("client " + "  ".join(f"{key}={text}" for key, text in client.items() if text))
-    depth = _depths(envelope["spans"])
-    width = max(
-        (len(item["name"]) + 2 * depth[item["span_id"]] for item in envelope["spans"]), default=0
-    )
+    width = max((len(item["name"]) + 2 * item["depth"] for item in envelope["spans"]), default=0)
     for item in envelope["spans"]:
         start, end = (round(item[key] / total * _BAR) for key in ("start_ms", "end_ms"))
         bar = " " * min(start, _BAR - 1) + "█" * max(1, end - start)
@@ -220,7 +183,7 @@ def waterfall(envelope: Json) -> str:
         error = (
             f"  {item['error']['code']}: {item['error']['message']}" if item.get("error") else ""
         )
-        name = "  " * depth[item["span_id"]] + item["name"]
+        name = "  " * item["depth"] + item["name"]
         lines.append(
             f"{name:<{width}} |{bar:<{_BAR}.{_BAR}}| {item['duration_ms']:>9.1f} ms "
             f" {provider}{error}".rstrip()
@@ -242,32 +205,6 @@ def waterfall(envelope: Json) -> str:
     return "\n".join(lines)
 
 
-def _files(logs_dir: Path) -> list[tuple[Path, str, int]]:
-    """(path, date, pid) of the log files, newest day first."""
-    if not logs_dir.is_dir():
-        return []
-    named = [
-        (path, match) for path in logs_dir.iterdir() if (match := _FILE_NAME.fullmatch(path.name))
-    ]
-    return sorted(
-        ((path, match[1], int(match[2])) for path, match in named),
-        key=lambda item: (item[1], item[0].name),
-        reverse=True,
-    )
-
-
-def _lines(path: Path, needle: bytes = b"") -> Iterator[bytes]:
-    """The complete lines that contain `needle`; a last line without its newline is still being
-    written.
-    """
-    data = path.read_bytes()
-    if needle not in data:
-        return
-    for line in data.split(b"\n")[:-1]:
-        if line and needle in line:
-            yield line
-
-
 def _parse(line: bytes) -> Json | None:
     """The object of a line; None for one torn by a full disk or a power cut."""
     try:
@@ -275,20 +212,6 @@ def _parse(line: bytes) -> Json | None:
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
-
-
-def _summary(record: Json) -> Json:
-    aggregates = record.get("aggregates", {})
-    return {
-        "trace_id": record["trace_id"],
-        "trace_type": record["trace_type"],
-        "status": record["status"],
-        "started_at": record["started_at"],
-        "latency_ms": aggregates.get("latency_ms"),
-        "namespace": record.get("namespace", ""),
-        "stages": aggregates.get("stage_latency_ms", {}),
-        "error": record.get("error"),
-    }
 
 
 def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
@@ -301,7 +224,7 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
         envelope = {
             "trace_id": trace_id,
             "trace_type": next((item["trace_type"] for item in lines if "trace_type" in item), ""),
-            "status": _open_status(pid),
+            "status": open_status(pid),
             "started_at": min(item["ts"] for item in lines),
             "ended_at": None,
             "strategy_config_id": "",
@@ -312,7 +235,8 @@ def _envelope(trace_id: str, lines: Sequence[Json], pid: int) -> Json:
             "attrs": {},
             "aggregates": _aggregates(spans),
         }
-    envelope["spans"] = sorted(spans, key=lambda item: (item["start_ms"], -item["end_ms"]))
+    envelope = {"schema_version": ENVELOPE_VERSION, **envelope}
+    envelope["spans"] = _as_tree(spans)
     envelope["events"] = sorted(events, key=lambda item: item["ts_ms"])
     if evaluated := [item["eval"] for item in lines if item["line"] == "trace.eval"]:
         envelope["eval"] = evaluated[-1]
@@ -350,26 +274,22 @@ def _aggregates(spans: Sequence[Json]) -> Json:
     }
 
 
-def _depths(spans: Sequence[Json]) -> dict[str, int]:
-    parents = {item["span_id"]: item["parent_span_id"] for item in spans}
-
-    def depth(span_id: str) -> int:
-        above = parents[span_id]
-        return 1 + depth(above) if above in parents else 0
-
-    return {span_id: depth(span_id) for span_id in parents}
+def _as_tree(spans: Sequence[Json]) -> list[Json]:
+    """The spans with their `depth`, each followed by those within it, by start."""
+    below: dict[str | None, list[Json]] = {}
+    known = {item["span_id"] for item in spans}
+    for item in sorted(spans, key=lambda item: (item["start_ms"], -item["end_ms"])):
+        parent = item["parent_span_id"]
+        below.setdefault(parent if parent in known else None, []).append(item)
+    ordered: list[Json] = []
+    waiting = [(item, 0) for item in reversed(below.get(None, []))]
+    while waiting:
+        item, depth = waiting.pop()
+        ordered.append({**item, "depth": depth})
+        waiting += [(inner, depth + 1) for inner in reversed(below.get(item["span_id"], []))]
+    return ordered
 
 
 def _short(payload: Any, limit: int = 110) -> str:
     text = json.dumps(payload, ensure_ascii=False)
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _open_status(pid: int) -> str:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return "unfinished"
-    except OSError:  # another user's process, or no such call here: it may be alive
-        return "running"
-    return "running"

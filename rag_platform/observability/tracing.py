@@ -21,7 +21,7 @@ import platform
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -70,7 +70,7 @@ class Client:
     L1 structured content too, L2 also resources).
     """
 
-    door: str  # stdio or http
+    door: str  # cli, stdio, http or web
     name: str = ""
     version: str = ""
     client_level: str = ""
@@ -120,12 +120,22 @@ class Trace:
         self._lock = threading.Lock()
         self._figures = Figures()
         self._attrs: dict[str, Any] = {}
+        self._counted: dict[str, set[str]] = {}
         self._lines: list[dict[str, Any]] | None = [] if trace_type in _GATHERED else None
 
     def set(self, **attrs: Any) -> None:
         """Record facts about the whole run, such as the release or replay keys."""
         with self._lock:
             self._attrs.update(attrs)
+
+    def describe(self, strategy_config_id: str, providers: Mapping[str, Mapping[str, str]]) -> None:
+        """Record the strategy, and what does the work of each of its modules."""
+        rest = {"version": build_info()["app_version"], "profile_id": strategy_config_id}
+        described = {
+            module: {key: text or rest[key] if key in rest else text for key, text in found.items()}
+            for module, found in providers.items()
+        }
+        self.header |= {"strategy_config_id": strategy_config_id, "providers": described}
 
     def merge(self, name: str, values: Mapping[str, Any]) -> None:
         """Add entries to a mapping among the facts."""
@@ -135,6 +145,14 @@ class Trace:
     def count(self, **counters: float) -> None:
         """Add to the counters of the aggregates."""
         self.add(Figures(counters=counters))
+
+    def count_distinct(self, name: str, items: Iterable[str]) -> None:
+        """Add to a counter how many of the items it has not counted yet."""
+        with self._lock:
+            seen = self._counted.setdefault(name, set())
+            before = len(seen)
+            seen.update(items)
+            self._figures.add(Figures(counters={name: len(seen) - before}))
 
     def stage_ms(self, name: str) -> float | None:
         """Milliseconds spent in the ended spans of that name, None where there was none."""
@@ -217,6 +235,10 @@ class Span:
         """Record facts about this stage; a later value wins."""
         self.attrs.update(attrs)
 
+    def ext(self, provider_id: str, **attrs: Any) -> None:
+        """Record facts that only this provider knows, under names of its own."""
+        self.attrs.update({f"ext.{provider_id}.{key}": value for key, value in attrs.items()})
+
     def fail(self, error: BaseException | str, code: str = "") -> None:
         """Mark the stage as failed although the work goes on, as a fallback does."""
         fields = {"code": code or "error", "message": str(error)[:_MAX_MESSAGE]}
@@ -240,7 +262,9 @@ class Span:
         end_ms = self._trace.elapsed_ms()
         duration = round(end_ms - self._start_ms, 3)
         # a stage without a provider of its own is ours, and goes by the whole strategy
-        if self.provider["provider_type"]:
+        if kind := self.provider["provider_type"]:
+            own = self.provider["provider_id"]
+            self.provider["provider_id"] = own if own.startswith(f"{kind}.") else f"{kind}.{own}"
             self.provider["provider_version"] = (
                 self.provider["provider_version"] or build_info()["app_version"]
             )
@@ -307,9 +331,10 @@ def trace(
     namespace: str = "",
     job_id: str | None = None,
     request_id: str | None = None,
+    parent_trace_id: str | None = None,
 ) -> Iterator[Trace]:
-    """A new trace, current inside the block; a trace already running becomes its
-    `links.parent_trace_id`.
+    """A new trace, current inside the block; a trace already running is its parent, unless one of
+    another process is named.
 
     An exception that leaves the block makes the status `error` and is raised on. `logs_dir=None`
     writes nothing.
@@ -324,7 +349,7 @@ def trace(
         "build": build_info(),
         "runtime": {**logs.log_config().fields, "host": platform.node(), "pid": os.getpid()},
         "links": {
-            "parent_trace_id": outer.trace_id if outer else None,
+            "parent_trace_id": parent_trace_id or (outer.trace_id if outer else None),
             "job_id": job_id,
             "request_id": request_id or _request.get(),
         },
@@ -427,6 +452,18 @@ def evaluate(logs_dir: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
             for trace_id, values in found.items()
         ),
     )
+
+
+def describe(**attrs: Any) -> None:
+    """Record facts about the current span."""
+    if (current := _current_span.get()) is not None:
+        current.set(**attrs)
+
+
+def ext(provider_id: str, **attrs: Any) -> None:
+    """Facts that only a provider knows, for the current span."""
+    if (current := _current_span.get()) is not None:
+        current.ext(provider_id, **attrs)
 
 
 def count(**counters: float) -> None:

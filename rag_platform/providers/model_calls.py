@@ -327,6 +327,7 @@ def record_call(provider: str, model: str, *, mode: str = "online", **more: Any)
         "retries": 0,
     }
     record |= more
+    started = time.perf_counter()
     try:
         yield record
     except BaseException as error:
@@ -334,6 +335,7 @@ def record_call(provider: str, model: str, *, mode: str = "online", **more: Any)
         record["error"] = tracing.error_fields(error)
         raise
     finally:
+        record["duration_ms"] = round(1000 * (time.perf_counter() - started), 3)
         tracing.event("model.call", record)
 
 

@@ -26,6 +26,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, Tombstone
 from rag_platform.observability import redaction, tracing
+from rag_platform.observability.trace_store import erasing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import Manifest
@@ -41,7 +42,7 @@ from rag_platform.storage.store import Store, read_json
 
 MODES = ("soft", "hard")
 _OUR_FOLDERS = frozenset(
-    "raw facts versions media cache releases deletions logs spool inbox dagster".split()
+    "raw facts versions media cache releases deletions logs traces spool inbox dagster".split()
 )
 # kinds of belongings, by the store that holds them
 _STORES = {
@@ -559,7 +560,7 @@ def prove(
         "media_texts": work.count_own("context_hashes", work.media_texts()),
         "descriptions": work.count_own("description_keys", work.descriptions()),
         "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
-        "logs": redaction.quoting(store.logs_dir, names),
+        "logs": erasing.quoting(store.logs_dir, names),
         "partitions": len(keys & set(ids)),
         "events": events,
         "drafts": words.pop("drafts"),

@@ -24,6 +24,8 @@ from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, now
 from rag_platform.observability import redaction, tracing
+from rag_platform.observability.trace_store import erasing
+from rag_platform.observability.trace_store.compaction import compact, drop_old
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention
@@ -133,6 +135,7 @@ def collect(
         ("cache", work.caches),
         ("rest", work.rest),
         ("deletions", work.deletions),
+        ("traces", work.traces),
     )
     for number, (name, step) in enumerate(steps):
         on_progress(name, number, len(steps))
@@ -405,6 +408,15 @@ class _Collection:
                 if folder != str(area) and not os.listdir(folder):
                     os.rmdir(folder)
 
+    def traces(self) -> None:
+        """Take the logs into the trace store, and drop what is older or larger than is kept."""
+        if self.plan or self.scope:
+            return
+        compact(self.store.logs_dir)
+        dropped = drop_old(self.store.logs_dir, self.settings.observability.traces)
+        self.result.add("traces", dropped["rows"], dropped["bytes"])
+        self.result.add("log_files", dropped["logs"])
+
     def deletions(self) -> None:
         """Finish hard deletions: no word of theirs stays in ledger, logs and event history.
 
@@ -427,7 +439,7 @@ class _Collection:
             [word for words, _ in names for word in words],
             frozenset().union(*(ids for _, ids in names)),
         )
-        self.result.add("logs", redaction.erase(self.store.logs_dir, whole))
+        self.result.add("logs", erasing.erase(self.store.logs_dir, whole))
         self.result.add("evaluations", erase_results(self.store.home, whole))
         self.result.left += [
             f"{path.relative_to(self.store.home)} is packed in a way that is not looked into:"

@@ -175,10 +175,7 @@ def build_candidate(
             processes=settings.embedding_processes,
         )
         span.set(release_id=release_id, parent=parent, **manifest.counts)
-        tracing.event(
-            "ingest.upsert_result",
-            {"delta": manifest.delta, "failed_checks": [check.name for check in manifest.failures]},
-        )
+        _trace_upsert(span, manifest, _find_unembedded(manifest, store))
     failed = [check for check in manifest.checks if not check.passed]
     ledger.put_release(
         Release(
@@ -194,6 +191,35 @@ def build_candidate(
         )
     )
     return manifest, list(manifest.checks)
+
+
+def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
+    """The versions with chunks that have no vector."""
+    if not manifest.counts.get("failed_embed"):
+        return []
+    path = store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
+    with closing(CatalogReader(path)) as catalog:
+        return sorted(catalog.versions_with("failed_embed"))
+
+
+def _trace_upsert(span: tracing.Span, manifest: Manifest, failed: Sequence[str]) -> None:
+    """Say how many rows were written, what was taken over from the release before apart; `failed`
+    are the versions with chunks that have no vector.
+    """
+    rows = int(manifest.delta["chunks_added"])
+    vectors = min(rows, int(manifest.counts["dense"]))
+    span.set(chroma_upserted=vectors, sqlite_rows_written=rows)
+    tracing.count(upserted_rows=rows)
+    tracing.event(
+        "ingest.upsert_result",
+        {
+            "vector_rows": vectors,
+            "meta_rows": rows,
+            "failed_ids": list(failed[:50]),
+            "delta": manifest.delta,
+            "failed_checks": [check.name for check in manifest.failures],
+        },
+    )
 
 
 def _stale_error(stale: Sequence[Version]) -> ReleaseError:

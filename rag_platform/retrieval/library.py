@@ -13,7 +13,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from rag_platform import access
 from rag_platform.caching import Cache
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.provider_snapshot import Provider, providers_snapshot
 from rag_platform.config.settings import (
     Settings,
     Strategy,
@@ -112,7 +113,7 @@ class Library:
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
         self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
         self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(KEPT_STRATEGIES)
-        self._config_ids: Cache[tuple[Strategy, str]] = Cache(KEPT_STRATEGIES)
+        self._config_ids: Cache[tuple[Strategy, str, dict[str, Provider]]] = Cache(KEPT_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
     # --- releases --------------------------------------------------------------------------------
@@ -355,12 +356,23 @@ class Library:
 
     def config_id(self, strategy: Strategy) -> str:
         """The strategy_config_id, hashed once for each strategy object."""
+        return self._identify(strategy)[1]
+
+    def describe(self, trace: tracing.Trace, strategy: Strategy) -> None:
+        """Tell a trace the strategy and what does the work of each of its modules."""
+        _, config_id, providers = self._identify(strategy)
+        trace.describe(config_id, providers)
+
+    def _identify(self, strategy: Strategy) -> tuple[Strategy, str, dict[str, Provider]]:
         found = self._config_ids.get(id(strategy))
         if found is None:
-            found = (strategy, strategy_config_id(strategy))
+            providers: dict[str, Provider] = {}
+            with suppress(ConfigError):  # a package is missing, as the stage that needs it says
+                providers = providers_snapshot(strategy)
+            found = (strategy, strategy_config_id(strategy), providers)
             keep_config(self.store, found[1], strategy.model_dump(mode="json"))
             self._config_ids.put(id(strategy), found)
-        return found[1]
+        return found
 
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
         """(unit vector [dim], whether it was remembered). Raises what the embedder raises."""

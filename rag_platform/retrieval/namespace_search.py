@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from rag_platform.config.settings import Strategy, canonical_json
+from rag_platform.config.settings import Strategy, canonical_json, fingerprint
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Candidate, Hit, QueryIR
@@ -88,6 +88,7 @@ def search(s: SearchContext) -> Found:
         return Found(s.lease, s.strategy, query, plan, top_k, None, s, *given)
     key = _cache_key(s, query, mode, top_k)
     remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
+    s.trace.set(cache_hit=remembered is not None)
     if remembered is None:
         inner = s.fork()
         query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
@@ -98,7 +99,6 @@ def search(s: SearchContext) -> Found:
             own = Fallbacks(flags=inner.flags, warnings=inner.warnings)
             s.library.retrievals.put(key, (ranked, own))
     else:
-        s.trace.set(cache_hit=True)
         ranked, fallbacks = remembered
         s.include(fallbacks)
     return Found(s.lease, s.strategy, query, plan, top_k, key, s, *ranked)
@@ -251,6 +251,7 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
         span.provider["profile_id"] = query.query_profile_id
         span.set(
             query_hash=query.query_hash,
+            rewritten_query_hash=_hash_rewritten(query),
             language=query.language,
             intent=query.intent,
             mode=mode,
@@ -265,6 +266,11 @@ def _prepare(s: SearchContext) -> tuple[QueryIR, FilterPlan, str, int]:
             "query.normalized", {"query_norm": folded[:200], "query_hash": query.query_hash}
         )
         return query, plan, mode, top_k
+
+
+def _hash_rewritten(query: QueryIR) -> str:
+    """The hash of what is searched for beside the question; empty where nothing is."""
+    return fingerprint(*query.rewrites) if query.rewrites else ""
 
 
 def _read_question(s: SearchContext, span: tracing.Span) -> QueryIR:
@@ -499,8 +505,10 @@ def _search_mentioned(
     return _drop_distant(found, s.strategy.retrieval.score_threshold)
 
 
-def _fuse(s: SearchContext, found: Retrieved) -> list[Candidate]:
-    """One order of all candidates; that of the only retriever when one ran."""
+def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Candidate]:
+    """One order of all candidates; that of the only retriever when one ran. The trace tells the
+    `phase` apart in which it is made: search, feedback.
+    """
     config, both = s.strategy.fusion, len(found.ran) == 2
     with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:
         # one order stands alone: the words' where the texts surely hold those of the question
@@ -523,15 +531,18 @@ def _fuse(s: SearchContext, found: Retrieved) -> list[Candidate]:
             fused = ranked
         span.set(
             fusion_id=config.provider,
+            phase=phase,
             fusion_applied=both,
             trust_in_words=found.trust,
             k_out=len(fused),
         )
-        tracing.event("fusion.ranked", {"ranked": retrievers.list_candidates(fused)})
+        listed = retrievers.list_candidates(fused)
+        tracing.event("fusion.ranked", {"phase": phase, "ranked": listed})
     if s.artifacts is not None:
         s.artifacts.dense, s.artifacts.sparse = found.dense, found.sparse
         s.artifacts.fused = fused
-    s.trace.count(candidates_dense=len(found.dense), candidates_sparse=len(found.sparse))
+    for leg, candidates in (("dense", found.dense), ("sparse", found.sparse)):
+        s.trace.count_distinct(f"candidates_{leg}", (item.chunk_id for item in candidates))
     if both:
         s.record("dense_topk_overlap_sparse", retrievers.measure_overlap(found.dense, found.sparse))
     return list(fused)
@@ -569,4 +580,4 @@ def _apply_feedback(
     ):
         again = retrievers.search_with_feedback(s, query, access, found, fused)
         found.dense = again or found.dense
-    return fused if attempt.error is not None else _fuse(s, found)
+    return fused if attempt.error is not None else _fuse(s, found, "feedback")

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
-from rag_platform.ir import Candidate, Hit, QueryIR
+from rag_platform.ir import Candidate, Hit, Json, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
 from rag_platform.query import filters
@@ -111,8 +111,7 @@ def rank(
         whole = favours or s.strategy.retrieval.mmr_lambda < 1
         step = len(candidates) if whole else max(config.top_n, top_k) if applies else top_k
         hits, rows = _read_hits(s, candidates, step, top_k, span)
-        before = [hit.chunk_id for hit in hits]
-        source = former
+        before, source = hits, former
         if built is not None and applies and hits:
             with s.attempt(
                 "rerank", f"reranking failed, the order of {former} stands (%s)", span=span
@@ -121,7 +120,7 @@ def rank(
                     hits, source = _rerank(s, built, query, hits), "rerank"
                     if s.artifacts is not None:
                         s.artifacts.reranked = hits
-                    span.set(movement=reranking.movement(before, [hit.chunk_id for hit in hits]))
+                    span.set(movement=reranking.movement(_ids(before), _ids(hits)))
         if favours:
             with s.attempt("filter", "the preferences failed and were left out (%s)", span=span):
                 hits = reranking.boost(
@@ -137,11 +136,20 @@ def rank(
             mmr_lambda=s.strategy.retrieval.mmr_lambda,
         )
         tracing.event(
-            "rerank.ranked", {"before": before[:top_k], "after": [hit.chunk_id for hit in hits]}
+            "rerank.ranked", {"before": _list_hits(before[:top_k]), "after": _list_hits(hits)}
         )
         with s.attempt("hydration", "what was read in pictures is not shown (%s)", span=span):
             return with_picture_texts(hits, s.lease.release.catalog)
         return hits
+
+
+def _ids(hits: Sequence[Hit]) -> list[str]:
+    return [hit.chunk_id for hit in hits]
+
+
+def _list_hits(hits: Sequence[Hit]) -> list[Json]:
+    """What the trace keeps of hits."""
+    return [{"chunk_id": hit.chunk_id, "score": round(hit.score, 6)} for hit in hits]
 
 
 def select_first(s: SearchContext, hits: list[Hit], top_k: int) -> list[Hit]:

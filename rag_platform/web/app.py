@@ -44,9 +44,24 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, browsing, drafting, ingesting, preferences, releasing
+from rag_platform.web.pages import ask as ask_pages
+from rag_platform.web.pages import browsing as browsing_pages
+from rag_platform.web.pages import drafting as drafting_pages
+from rag_platform.web.pages import evaluation as evaluation_pages
+from rag_platform.web.pages import explaining as explaining_pages
+from rag_platform.web.pages import ingesting as ingesting_pages
+from rag_platform.web.pages import preferences as preference_pages
+from rag_platform.web.pages import releasing as releasing_pages
+from rag_platform.web.pages import sources as source_pages
 from rag_platform.web.rendering import STATIC, render
-from rag_platform.web.routes import documents, drafts, jobs, releases, system
+from rag_platform.web.routes import asking as asking_routes
+from rag_platform.web.routes import documents as document_routes
+from rag_platform.web.routes import drafts as draft_routes
+from rag_platform.web.routes import evaluation as evaluation_routes
+from rag_platform.web.routes import jobs as job_routes
+from rag_platform.web.routes import releases as release_routes
+from rag_platform.web.routes import sources as source_routes
+from rag_platform.web.routes import system as system_routes
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -60,8 +75,34 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "x-frame-options": "DENY",
 }
-_ROUTES = (system, documents, drafts, jobs, releases)
-_PAGES = (ask, browsing, drafting, ingesting, releasing, preferences)
+_STATUSES = {
+    "insufficient_scope": 403,
+    "overloaded": 503,
+    "deadline": 504,
+    "filter_failed": 400,
+    "cancelled": 499,  # nobody reads it
+}
+_ROUTES = (
+    system_routes,
+    asking_routes,
+    source_routes,
+    document_routes,
+    draft_routes,
+    job_routes,
+    release_routes,
+    evaluation_routes,
+)
+_PAGES = (
+    ask_pages,
+    source_pages,
+    browsing_pages,
+    drafting_pages,
+    ingesting_pages,
+    releasing_pages,
+    explaining_pages,
+    evaluation_pages,
+    preference_pages,
+)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
@@ -214,4 +255,4 @@ def _status(error: Exception) -> int:
     if isinstance(error, BusyError | ReleaseError):
         return 409
     code = error.code if isinstance(error, RagError) else ""
-    return {"insufficient_scope": 403, "overloaded": 503, "filter_failed": 400}.get(code, 500)
+    return _STATUSES.get(code, 500)

@@ -188,7 +188,7 @@ def test_the_trace_has_every_stage_and_what_a_replay_needs(
     assert trace["aggregates"]["counters"]["citations_count"] == 1
     rerank = next(item for item in trace["spans"] if item["name"] == "stage.rerank")
     assert rerank["attrs"]["rerank_applied"] is False
-    assert rerank["provider"]["provider_id"] == "none"
+    assert rerank["provider"]["provider_id"] == "reranker.none"
 
 
 @pytest.mark.parametrize("mode", ["dense", "sparse", "hybrid"])

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from rag_platform.observability import faults, tracing
 from rag_platform.observability.redaction import Names, erase, opaque, quoting
-from rag_platform.observability.trace_reader import list_traces, show
+from rag_platform.observability.trace_reader import show
+from rag_platform.observability.trace_store.queries import list_traces
 
 CHUNK = "chk_0123456789abcdef0123"
 OTHER = "chk_fedcba9876543210fedc"
@@ -176,7 +177,7 @@ def test_a_trace_is_still_shown(tmp_path: Path) -> None:
     erase(tmp_path, names)
     envelope = show(tmp_path, trace.trace_id)
     assert [span["error"]["message"] for span in envelope["spans"]] == ["[deleted]"]
-    assert list_traces(tmp_path)[0]["status"] == "error"
+    assert list_traces(tmp_path)[0][0]["status"] == "error"
     assert not [path for path in tmp_path.iterdir() if "4711" in path.read_text(encoding="utf-8")]
 
 

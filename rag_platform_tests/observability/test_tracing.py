@@ -12,6 +12,7 @@ import pytest
 
 from rag_platform.errors import ConfigError, InputError, NotFoundError
 from rag_platform.observability import context, logs, trace_reader, tracing
+from rag_platform.observability.trace_store.queries import TraceFilter, list_traces
 
 
 def lines(logs_dir: Path) -> list[dict]:
@@ -70,7 +71,7 @@ def test_one_line_for_each_span_event_and_trace(tmp_path: Path) -> None:
     assert event["event_id"].startswith("evt_")
     assert span["provider"] == {
         "provider_type": "fusion",
-        "provider_id": "rrf",
+        "provider_id": "fusion.rrf",
         "provider_version": "1",
         "profile_id": "p",
     }
@@ -279,17 +280,20 @@ def test_traces_are_listed_newest_first_and_by_type(tmp_path: Path) -> None:
             tracing.span("stage.x"),
         ):
             ids.append(running.trace_id)
-    listed = trace_reader.list_traces(tmp_path)
+    listed = list_traces(tmp_path)[0]
     assert {item["trace_id"] for item in listed} == set(ids)
     assert [item["started_at"] for item in listed] == sorted(
         (item["started_at"] for item in listed), reverse=True
     )
     assert {
-        item["trace_id"] for item in trace_reader.list_traces(tmp_path, trace_type="query")
-    } == {ids[0], ids[2]}
-    assert len(trace_reader.list_traces(tmp_path, limit=1)) == 1
+        item["trace_id"] for item in list_traces(tmp_path, TraceFilter(kinds=["query"]))[0]
+    } == {
+        ids[0],
+        ids[2],
+    }
+    assert len(list_traces(tmp_path, limit=1)[0]) == 1
     assert listed[0]["stages"].keys() == {"stage.x"}
-    assert trace_reader.list_traces(tmp_path / "absent") == []
+    assert list_traces(tmp_path / "absent") == ([], ())
 
 
 def test_an_envelope_is_rebuilt_from_its_lines(tmp_path: Path) -> None:
@@ -323,7 +327,7 @@ def test_a_torn_last_line_and_a_missing_end_are_tolerated(tmp_path: Path) -> Non
         "unfinished",
         ["stage.x"],
     )
-    assert trace_reader.list_traces(tmp_path)[0]["status"] == "unfinished"
+    assert list_traces(tmp_path)[0][0]["status"] == "unfinished"
     assert "stage.x" in trace_reader.waterfall(envelope)
 
 

@@ -35,12 +35,12 @@ def test_a_strategy_swaps_providers_without_touching_the_caller(
     )
     own, own_id, own_spans = providers(library, store, None)
     other, other_id, other_spans = providers(library, store, "swapped")
-    assert own["stage.fusion"] == "min_max"
-    assert other["stage.fusion"] == "rrf"
+    assert own["stage.fusion"] == "fusion.min_max"
+    assert other["stage.fusion"] == "fusion.rrf"
     assert (own["stage.generate"], other["stage.generate"]) == (
-        "extractive",
-        "rag_platform.answering.extractive:Extractive",
+        "answerer.extractive",
+        "answerer.rag_platform.answering.extractive:Extractive",
     )
-    assert own["stage.rerank"] == other["stage.rerank"] == "none"  # off is not absent
+    assert own["stage.rerank"] == other["stage.rerank"] == "reranker.none"  # off is not absent
     assert own_id != other_id
     assert own_spans == other_spans

@@ -70,7 +70,9 @@ def page() -> Iterator[Any]:
 
 def done(page: Any) -> None:
     """Wait until the job that the page shows is done; its progress comes by itself."""
-    page.locator("#progress .badge", has_text=re.compile("^done$")).first.wait_for(timeout=JOB_MS)
+    page.locator("#progress .badge", has_text=re.compile("^completed$")).first.wait_for(
+        timeout=JOB_MS
+    )
 
 
 def test_files_come_in_are_edited_published_and_deleted(
@@ -88,7 +90,7 @@ def test_files_come_in_are_edited_published_and_deleted(
     done(page)
 
     page.get_by_role("link", name="Browse").first.click()
-    page.get_by_label("Words").fill("harbour")
+    page.get_by_label("Words in title or name").fill("harbour")
     page.get_by_role("button", name="Show").click()
     page.get_by_role("link", name="Harbour").click()
     page.get_by_role("button", name="Edit chunks").click()

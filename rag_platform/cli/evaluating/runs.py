@@ -68,49 +68,22 @@ def evaluation() -> None:
 )
 @click.option("--baseline", metavar="RUN", help="Say what differs from that run of the dataset.")
 @answers(own_trace=True)
-def run(
-    context: Context,
-    name: str,
-    namespace: str | None,
-    strategy: str | None,
-    mode: str | None,
-    baseline: str | None,
-    **asked: Any,
-) -> Json:
+def run(context: Context, name: str, **asked: Any) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
-    from rag_platform.evaluation import libraries
-    from rag_platform.evaluation.comparing import compare_runs
     from rag_platform.evaluation.reporting import reports, run_files
-    from rag_platform.evaluation.runs import RunOptions
-    from rag_platform.evaluation.sources import open_dataset, require_found_labels
+    from rag_platform.evaluation.run_requests import RunRequest, run_dataset
 
-    dataset = open_dataset(name, context.store.home)
-    with _store(context) as store:
-        before = store.run(baseline) if baseline else None
-    own = dataset.load_documents is not None and namespace is None
-    if own:
-        name = strategy or context.settings.default_strategy
-        workspace = context.root.workspace("", name)
-        space = libraries.publish_documents(dataset, workspace)
-    else:
-        space = context.namespace(namespace)
-    options = RunOptions(
-        namespace=space,
-        mode=mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
-        strategy=None if own else strategy,
-        **asked,
-    )
-    found = _evaluate(context, dataset, options)
-    require_found_labels(found)
-    data: dict[str, Any] = {"markdown": reports.run_markdown(found), "run": to_json(found)}
-    with _store(context) as store:
-        difference = None if before is None else compare_runs(before, found, store)
-        folder = run_files.write_run_files(context.store.home, found, store, difference)
-    if difference is not None:
-        data["markdown"] += f"\n\n{reports.compare_markdown(difference)}"
-        data |= run_files.difference_data(difference)
-    data["files"] = str(folder)
-    data["markdown"] += f"\n\nreport and case results: {folder}"
+    request = RunRequest(dataset=name, **asked)
+    with progress_bar(context.json_output) as advance:
+        found = run_dataset(
+            context.root, request, lambda done, total: advance("asking", done, total)
+        )
+    data: dict[str, Any] = {"markdown": reports.run_markdown(found.run), "run": to_json(found.run)}
+    if found.difference is not None:
+        data["markdown"] += f"\n\n{reports.compare_markdown(found.difference)}"
+        data |= run_files.difference_data(found.difference)
+    data["files"] = str(found.folder)
+    data["markdown"] += f"\n\nreport and case results: {found.folder}"
     return envelopes.envelope(data, "")
 
 

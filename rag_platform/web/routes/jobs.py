@@ -24,8 +24,10 @@ from rag_platform.contract.upkeep_shapes import (
 )
 from rag_platform.errors import InputError
 from rag_platform.processes.jobs import FINAL_STATES
+from rag_platform.web.routes.asking import event_stream
 from rag_platform.web.routes.documents import Cursor, Limit
 from rag_platform.web.site import MayWrite, Site, SiteOf
+from rag_platform.web.waiting import sse
 
 router = APIRouter(tags=["jobs"])
 T = TypeVar("T")
@@ -222,7 +224,7 @@ async def follow_job(
         while True:
             now = shown(job)
             if now != last or job["state"] in FINAL_STATES:
-                yield _event("end" if job["state"] in FINAL_STATES else "progress", now)
+                yield sse("end" if job["state"] in FINAL_STATES else "progress", now)
                 last, silent = now, 0.0
             elif silent >= _ALIVE_SECONDS:
                 yield ": still at work\n\n"
@@ -233,14 +235,8 @@ async def follow_job(
             silent += every
             job = await _in_thread(jobs.show_job, site.settings, job_id)
 
-    headers = {"x-accel-buffering": "no"}
-    return StreamingResponse(events(), media_type="text/event-stream", headers=headers)
+    return event_stream(events())
 
 
 async def _in_thread(work: Callable[..., T], *values: Any) -> T:
     return await anyio.to_thread.run_sync(lambda: work(*values))
-
-
-def _event(name: str, data: str) -> str:
-    lines = "".join(f"data: {line}\n" for line in data.split("\n"))
-    return f"event: {name}\n{lines}\n"

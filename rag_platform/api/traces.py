@@ -1,0 +1,104 @@
+"""Traces for callers: pages of them, one with all it belongs to, and figures over many.
+
+What happened in a namespace that the caller may not see is left out, and so is what belongs to none
+where the caller is limited to some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, cast
+
+from rag_platform import access
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.contract.trace_views import stats_markdown, traces_markdown
+from rag_platform.contract.traces import TraceData, TraceRow, TracesData, TraceStats
+from rag_platform.errors import InputError
+from rag_platform.observability import trace_reader
+from rag_platform.observability.trace_store import queries
+from rag_platform.observability.trace_store.queries import TraceFilter
+from rag_platform.storage.store import Store
+
+_EVERY = TraceFilter()
+
+
+def list_traces(
+    store: Store, where: TraceFilter = _EVERY, *, limit: int = 20, cursor: str | None = None
+) -> TracesData:
+    """A page of the traces that are meant, newest first. Raises InputError `bad_cursor`."""
+    after = None
+    if cursor is not None:
+        started_at, trace_id = read_cursor(cursor, (str, str))
+        after = (_read_time(started_at, cursor), trace_id)
+    rows, warnings = queries.list_traces(
+        store.logs_dir, _visible(where), limit=limit + 1, after=after
+    )
+    shown = cast(list[TraceRow], rows[:limit])
+    following = None
+    if len(rows) > limit and shown:
+        following = make_cursor(shown[-1]["started_at"], shown[-1]["trace_id"])
+    return {
+        "markdown": traces_markdown(shown, following),
+        "traces": shown,
+        "next_cursor": following,
+        "warnings": list(warnings),
+    }
+
+
+def get_trace(store: Store, trace_id: str) -> TraceData:
+    """A whole trace with those it belongs to; the first digits of its id suffice.
+
+    Raises NotFoundError, InputError for what is no id or the beginning of several.
+    """
+    envelope = trace_reader.show(store.logs_dir, trace_id)
+    visible = _visible(_EVERY).visible
+    request = envelope["attrs"].get("request") or {}
+    asked = {envelope["namespace"], *(request.get("namespaces") or ())}
+    if visible is not None and not asked <= visible:
+        raise trace_reader.unknown_trace(trace_id)
+    related = queries.list_related(store.logs_dir, envelope, visible)
+    return {
+        "markdown": trace_reader.waterfall(envelope),
+        "trace": cast(Any, envelope),
+        "parent": related["parent"],
+        "children": related["children"],
+        "job": related["job"],
+    }
+
+
+def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
+    """Figures over the traces that are meant, and the counts of the last 24 hours."""
+    figures: Mapping[str, Any] = queries.measure(store.logs_dir, _visible(where))
+    stats = cast(
+        TraceStats,
+        {
+            "markdown": "",
+            "since": where.since and where.since.isoformat(),
+            "until": where.until and where.until.isoformat(),
+            "namespace": where.namespace,
+            **figures,
+        },
+    )
+    stats["markdown"] = stats_markdown(stats)
+    return stats
+
+
+def _visible(where: TraceFilter) -> TraceFilter:
+    """The filter, limited to what the caller may see."""
+    return replace(where, visible=access.current().namespaces)
+
+
+def _read_time(text: str, cursor: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(
+            f"cursor {cursor[:40]!r} was not given out here; pass next_cursor of the page before"
+            " unchanged",
+            code="bad_cursor",
+        ) from None
+
+
+__all__ = ["TraceFilter", "get_trace", "list_traces", "trace_stats"]

@@ -1,0 +1,145 @@
+"""Commands about traces: lists, one whole trace, figures over many, and files of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rag_platform.api import envelopes
+from rag_platform.cli.output import Context, answers
+from rag_platform.errors import InputError
+from rag_platform.ir import Json
+from rag_platform.observability.trace_store.queries import TraceFilter
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+@click.group()
+def trace() -> None:
+    """What happened in a query or an ingest."""
+
+
+def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which traces are meant."""
+    options = [
+        click.option(
+            "--type",
+            "kinds",
+            multiple=True,
+            type=click.Choice(["query", "ingestion", "tool", "command", "evaluation"]),
+            help="Only traces of that type; repeatable.",
+        ),
+        click.option(
+            "--status",
+            "statuses",
+            multiple=True,
+            type=click.Choice(["ok", "error", "running", "unfinished"]),
+            help="Only traces in that state; repeatable.",
+        ),
+        click.option("--namespace", metavar="NAME", help="Only traces of that library."),
+        click.option(
+            "--since", metavar="TIME", help="Begun at that time or later: 24h, 7d, 2026-11-20."
+        ),
+        click.option("--until", metavar="TIME", help="Begun before that time."),
+        click.option(
+            "--strategy",
+            "strategy_config_id",
+            metavar="SCFG",
+            help="Only traces of that strategy_config_id.",
+        ),
+        click.option(
+            "--client", metavar="NAME", help="Asked by that program, or by that door: cli, http."
+        ),
+        click.option("--words", metavar="TEXT", help="Questions that have all of these words."),
+        click.option("--min-latency", "min_latency_ms", type=float, metavar="MS", help="As slow."),
+        click.option("--max-latency", "max_latency_ms", type=float, metavar="MS", help="As fast."),
+        click.option("--min-confidence", type=float, metavar="P", help="Answers as sure as that."),
+        click.option("--max-confidence", type=float, metavar="P", help="Answers no surer."),
+        click.option("--job", "job_id", metavar="ID", help="Only traces of that job."),
+        click.option(
+            "--published",
+            is_flag=True,
+            help="Leave out questions to a release by its id, as evaluations ask them.",
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def _filter(values: dict[str, Any]) -> TraceFilter:
+    """The filter that options describe. Raises InputError for a time that cannot be read."""
+    times = {name: _read_time(values[name], f"--{name}") for name in ("since", "until")}
+    return TraceFilter(**{**values, **times})
+
+
+def _read_time(text: str | None, option: str) -> datetime | None:
+    """A time given as ISO 8601 in UTC, or as how long ago it was."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text.strip()):
+        return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: float(ago[1])})
+    try:
+        time = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InputError(
+            f"{option} takes a time like 2026-11-20 or 2026-11-20T14:30, or how long ago it was"
+            f" (30m, 24h, 7d), not {text!r}",
+            code="usage",
+        ) from None
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@trace.command("list")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20)
+@click.option("--cursor", metavar="TEXT", help="Where the page before ended.")
+@_filters
+@answers(own_trace=True)
+def trace_list(context: Context, limit: int, cursor: str | None, **values: Any) -> Json:
+    """Traces, newest first."""
+    from rag_platform.api.traces import list_traces
+
+    data = list_traces(context.store, _filter(values), limit=limit, cursor=cursor)
+    return envelopes.envelope(data, "", data.get("warnings", ()))
+
+
+@trace.command("show")
+@click.argument("trace_id")
+@answers(own_trace=True)
+def trace_show(context: Context, trace_id: str) -> Json:
+    """One trace as a waterfall; the first digits of its id suffice."""
+    from rag_platform.api.traces import get_trace
+
+    data = get_trace(context.store, trace_id)
+    return envelopes.envelope(data, data["trace"]["trace_id"])
+
+
+@trace.command("stats")
+@_filters
+@answers(own_trace=True)
+def trace_stats(context: Context, **values: Any) -> Json:
+    """Percentiles of stages, failures, caches, and what models cost."""
+    from rag_platform.api.traces import trace_stats as measure
+
+    data = measure(context.store, _filter(values))
+    return envelopes.envelope(data, "", data.get("warnings", ()))
+
+
+@trace.command("export")
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--format", "form", type=click.Choice(["parquet", "jsonl"]), default="parquet")
+@_filters
+@answers(own_trace=True)
+def trace_export(context: Context, folder: Path, form: str, **values: Any) -> Json:
+    """Write traces, spans, events and model calls to files that pandas reads."""
+    from rag_platform.observability.trace_store.export import export
+
+    counts = export(context.store.logs_dir, _filter(values), folder, form)
+    lines = [f"{folder / name}: {count:,} rows" for name, count in counts.items()]
+    return envelopes.envelope({"markdown": "\n".join(lines), "files": counts})

@@ -1,0 +1,72 @@
+"""What does the work of each module under a strategy, with the version and the profile by which a
+difference between two runs is explained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rag_platform.config.profiles import (
+    STAGE_CODE_VERSIONS,
+    index_profile,
+    stage_profiles,
+    store_profiles,
+    text_norm_profile_id,
+)
+from rag_platform.config.settings import Strategy, fingerprint
+from rag_platform.registry import provider_version
+
+Provider = dict[str, str]
+# The modules of an evaluation, which says itself what they are.
+EVALUATION_MODULES = ("evaluator", "dataset", "metric_set", "judge")
+
+
+def providers_snapshot(
+    strategy: Strategy, evaluation: Mapping[str, Provider] | None = None
+) -> dict[str, Provider]:
+    """By module: `provider_id` (kind.name), `version`, and `profile_id`; `loader` names each of its
+    formats as well. Empty versions and profiles are those of the program and of the whole strategy.
+    """
+    profiles, stores = stage_profiles(strategy), store_profiles(strategy)
+
+    def named(kind: str, name: str, profile: str = "") -> Provider:
+        version = provider_version(kind, name) if name != "none" else ""
+        return {"provider_id": f"{kind}.{name}", "version": version, "profile_id": profile}
+
+    def own(kind: str, name: str, stage: str, profile: str) -> Provider:
+        version = STAGE_CODE_VERSIONS.get(stage, "")
+        return {"provider_id": f"{kind}.{name}", "version": version, "profile_id": profile}
+
+    def options(part: str) -> str:
+        return fingerprint(strategy.model_dump(mode="json", include={part}), length=12)
+
+    loaders = [config.provider for config in strategy.loading.loaders]
+    embedder = strategy.embedding.provider if strategy.builds_dense else "none"
+    dense = strategy.dense.provider if strategy.builds_dense else "none"
+    lexical = strategy.lexical.provider if strategy.builds_lexical else "none"
+    return {
+        "loader": {
+            **own("loader", "by_format", "facts", profiles["facts"]),
+            **{name: provider_version("loader", name) for name in loaders},
+        },
+        "asset_normalizer": own("asset_normalizer", "sha256", "media", profiles["media"]),
+        "transformer_pre": own(
+            "transformer", "edits", "sections", text_norm_profile_id(strategy.cleaning)
+        ),
+        "sectioner": named("sectioner", strategy.sectioner.provider, profiles["sections"]),
+        "chunker": named("chunker", strategy.chunker.provider, profiles["chunks"]),
+        "transformer_post": own("transformer", "views", "views", profiles["views"]),
+        "encoding_strategy": own(
+            "encoding_strategy", strategy.encoding, "embeddings", index_profile(strategy)
+        ),
+        "embedder": named("embedder", embedder, profiles["embeddings"]),
+        "vector_index": named("dense_index", dense, stores["dense_index"]),
+        "sparse_index": named("lexical_index", lexical, stores["lexical_index"]),
+        "retriever": own("retriever", strategy.retrieval.mode, "", options("retrieval")),
+        "fusion": named("fusion", strategy.fusion.provider, options("fusion")),
+        "reranker": named("reranker", strategy.reranker.provider, options("reranker")),
+        "llm": named("llm", strategy.llm.provider, options("llm")),
+        "generator": named("answerer", strategy.answerer.provider, options("answerer")),
+        **{name: named(name, "none") for name in EVALUATION_MODULES},
+        **(evaluation or {}),
+    }

@@ -1,0 +1,369 @@
+"""The public contract of evaluations: what `/api/eval` answers and the pages show."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+# pydantic reads a TypedDict before Python 3.12 only in this form
+from typing_extensions import TypedDict
+
+
+class MetricPart(TypedDict):
+    """The mean of a metric over the cases that have it, with its 95 % interval."""
+
+    name: str
+    value: float
+    low: float
+    high: float
+    cases: int
+
+
+class EvalRunPart(TypedDict):
+    """A run in brief; `leading` holds the metrics that lists show."""
+
+    run_id: str
+    started_at: str
+    ended_at: str
+    status: str  # running | done
+    dataset_id: str
+    dataset_version: str
+    dataset_fingerprint: str
+    namespace: str
+    release_id: str
+    strategy: str
+    strategy_config_id: str
+    mode: str
+    metric_set_ids: list[str]
+    judge_profile_id: str
+    cases: int
+    reused: int
+    failed: int
+    leading: dict[str, float]
+
+
+class EvalRunsData(TypedDict):
+    """Runs, newest first."""
+
+    runs: list[EvalRunPart]
+    next_cursor: NotRequired[str]
+
+
+class SlicePart(TypedDict):
+    """The means over the cases of one tag, language or file type."""
+
+    kind: str
+    name: str
+    cases: int
+    metrics: dict[str, float]
+
+
+class FloorPart(TypedDict):
+    """What a gate of the namespace asks of a metric, and whether this run reaches it."""
+
+    metric: str
+    floor: float
+    value: float | None
+    reached: bool
+
+
+class GatePart(TypedDict):
+    """What the gates said of the release that was asked; `markdown` has their reasons."""
+
+    passed: bool
+    markdown: str
+    judged_this_run: bool
+
+
+class EvalRunData(TypedDict):
+    """One run with all its figures; `gate` is null where its release was not judged or is gone."""
+
+    run: EvalRunPart
+    metrics: list[MetricPart]
+    slices: list[SlicePart]
+    floors: list[FloorPart]
+    gate: GatePart | None
+    latency_ms: dict[str, float]
+    usage: dict[str, float]
+    seconds: float
+    stale_labels: int
+    unmeasured: int
+    missed: int
+    eval_profile_id: str
+
+
+class EvalCasePart(TypedDict):
+    """How one case went."""
+
+    case_id: str
+    query: str
+    tags: list[str]
+    metrics: dict[str, float]
+    stale: list[dict[str, Any]]
+    error: str
+    trace_id: str
+    latency_ms: float | None
+    answered: bool | None
+    confidence: float | None
+
+
+class EvalCasesData(TypedDict):
+    """Cases of a run; `count` is of all that were wanted."""
+
+    run_id: str
+    count: int
+    cases: list[EvalCasePart]
+    next_cursor: NotRequired[str]
+
+
+class ExpectedPart(TypedDict):
+    """One thing that a case expects."""
+
+    kind: str  # answer | text | citation | file | tag | chunk | refusal | document
+    value: str
+    file: str
+    section: str
+
+
+class RankedPart(TypedDict):
+    """A candidate of a stage; without words where the release or the document is gone."""
+
+    rank: int
+    chunk_id: str
+    score: float
+    source: str
+    source_uri: str
+    section_path: str
+    text: str
+    cited: bool
+    in_context: bool
+
+
+class EvalCaseData(TypedDict):
+    """One case: what it expects, and what was found by each stage."""
+
+    run: EvalRunPart
+    case: EvalCasePart
+    expected: list[ExpectedPart]
+    expected_note: str  # why nothing expected can be shown
+    found: list[RankedPart]
+    stages: dict[str, list[RankedPart]]
+    latency_ms: dict[str, float]
+    usage: dict[str, Any]
+    flags: list[str]
+    citations: list[str]
+
+
+class TrendPart(TypedDict):
+    """A metric in one run; `change` is that since the run before of the same cases, namespace,
+    strategy and mode.
+    """
+
+    run_id: str
+    started_at: str
+    dataset_id: str
+    strategy: str
+    release_id: str
+    value: float
+    low: float
+    high: float
+    cases: int
+    change: float | None
+
+
+class EvalTrendsData(TypedDict):
+    """A metric over time, oldest first; `metrics` are all that the runs measured."""
+
+    metric: str
+    metrics: list[str]
+    points: list[TrendPart]
+
+
+class DifferencePart(TypedDict):
+    """A metric of two runs; `significant` where the 95 % interval of the paired difference leaves
+    out 0.
+    """
+
+    metric: str
+    before: float
+    after: float
+    difference: float
+    low: float
+    high: float
+    cases: int
+    significant: bool
+
+
+class FlipPart(TypedDict):
+    """A case that one run has right and the other wrong."""
+
+    case_id: str
+    query: str
+    metric: str
+    before: float
+    after: float
+    trace_before: str
+    trace_after: str
+
+
+class EvalComparisonData(TypedDict):
+    """Two runs of the same cases."""
+
+    before: EvalRunPart
+    after: EvalRunPart
+    judges_differ: bool
+    differences: list[DifferencePart]
+    worse: list[FlipPart]
+    better: list[FlipPart]
+
+
+class StrategyCell(TypedDict):
+    """A metric under one strategy; `significant` where it differs from the first by more than
+    chance.
+    """
+
+    value: float
+    significant: bool
+
+
+class StrategyRow(TypedDict):
+    """A metric under every strategy that was asked."""
+
+    metric: str
+    values: dict[str, StrategyCell]
+
+
+class StrategiesData(TypedDict):
+    """The newest run of each strategy over one dataset and release, compared with the first."""
+
+    dataset_id: str
+    namespace: str
+    release_id: str
+    runs: dict[str, str]  # strategy to run_id
+    rows: list[StrategyRow]
+
+
+class PromotionPart(TypedDict):
+    """A strategy that was to become a namespace's own, and what became of it."""
+
+    job_id: str
+    namespace: str
+    at: str
+    before: str
+    after: str
+    by: str
+    state: str
+    verdict: str
+    gate: bool | None
+    release_id: str
+    reason: str
+    run_ids: list[str]
+
+
+class DatasetPart(TypedDict):
+    """A dataset that can be asked by its name."""
+
+    name: str
+    cases: int
+    problem: str  # why it cannot be read
+
+
+class EvalChoicesData(TypedDict):
+    """What a run can be started with."""
+
+    datasets: list[DatasetPart]
+    strategies: list[str]
+    metric_sets: list[str]
+    judges: list[str]
+    modes: list[str]
+
+
+class EvalJobData(TypedDict):
+    """A run that was started: `run_id` is there once it is done."""
+
+    job_id: str
+    state: str
+    reason: str
+    dataset: str
+    namespace: str
+    strategy: str
+    done: int
+    total: int
+    run_id: str
+    created_at: str
+
+
+class SignalPart(TypedDict):
+    """One signal of what users ask and get, in both windows."""
+
+    name: str
+    measure: str
+    before: str
+    now: str
+    distance: float
+    limit: float
+    drifted: bool
+
+
+class DriftData(TypedDict):
+    """The questions of late against the last stable window."""
+
+    namespace: str
+    questions: int
+    stable_questions: int
+    reason: str
+    signals: list[SignalPart]
+
+
+class GapPart(TypedDict):
+    """Questions about one matter that the library does not answer well."""
+
+    questions: list[str]
+    trace_ids: list[str]
+    times: int
+    refused: int
+    answered_now: bool
+    nearest: list[dict[str, Any]]
+
+
+class GapsData(TypedDict):
+    """What should be written, the questions asked most first."""
+
+    namespace: str
+    days: int
+    asked: int
+    gaps: list[GapPart]
+
+
+class LostCanaryPart(TypedDict):
+    """A canary that the release before found and this one does not."""
+
+    case_id: str
+    query: str
+    document: str
+    cause: str
+    by: str
+    trace_id: str
+
+
+class CanariesData(TypedDict):
+    """What became of questions made of the release before."""
+
+    namespace: str
+    release_id: str
+    before: str
+    made: int
+    asked: int
+    found: float | None
+    seconds: float
+    lost: list[LostCanaryPart]
+
+
+class PromptPart(TypedDict):
+    """A version of a prompt; `share` of the questions where it is tried."""
+
+    name: str
+    version: int
+    status: str
+    by: str
+    at: str
+    share: float | None

@@ -1,0 +1,204 @@
+"""The shapes of what is listed, shown and measured of traces."""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+
+class TraceError(TypedDict):
+    """Why a trace, or a stage of it, failed."""
+
+    code: str
+    message: str
+
+
+class TraceRow(TypedDict):
+    """One trace; what only its end tells is null while it is running or was never ended."""
+
+    trace_id: str
+    trace_type: str  # query | ingestion | tool | command | evaluation
+    started_at: str
+    ended_at: str | None
+    status: str  # ok | error | running | unfinished
+    latency_ms: float | None
+    namespace: str
+    namespaces: list[str]
+    strategy_config_id: str | None
+    release_id: str | None
+    job_id: str | None
+    request_id: str | None
+    parent_trace_id: str | None
+    door: str | None  # cli | stdio | http | web
+    client: str | None
+    client_version: str | None
+    client_level: str | None
+    tool: str | None
+    question: str | None
+    state: str | None  # answered | closest | nothing_found
+    answered: bool | None
+    confidence: float | None
+    error: TraceError | None
+    error_count: int | None
+    stages: dict[str, float]  # milliseconds by name
+    counters: dict[str, float]
+
+
+class TracesData(TypedDict):
+    """A page of traces, newest first; `next_cursor` is null on the last one."""
+
+    markdown: str
+    traces: list[TraceRow]
+    next_cursor: str | None
+    warnings: NotRequired[list[str]]  # logs that could not be read
+
+
+class ProviderPart(TypedDict):
+    """What did the work of a stage."""
+
+    provider_type: str
+    provider_id: str
+    provider_version: str
+    profile_id: str
+
+
+class SpanPart(TypedDict):
+    """A stage, `depth` below the trace; times are milliseconds since the trace began."""
+
+    ts: str
+    span_id: str
+    parent_span_id: str | None
+    depth: int
+    name: str
+    status: str
+    start_ms: float
+    end_ms: float
+    duration_ms: float
+    provider: ProviderPart
+    attrs: dict[str, Any]
+    error: NotRequired[TraceError]
+
+
+class EventPart(TypedDict):
+    """What happened at a moment, in a span or in the trace itself."""
+
+    ts: str
+    event_id: str
+    ts_ms: float
+    span_id: str | None
+    kind: str
+    payload: dict[str, Any]
+
+
+class TraceEnvelope(TypedDict):
+    """A whole trace, as `trace_envelope.v1.json` says."""
+
+    schema_version: int
+    trace_id: str
+    trace_type: str
+    status: str
+    started_at: str
+    ended_at: str | None
+    strategy_config_id: str
+    namespace: str
+    build: dict[str, Any]
+    runtime: dict[str, Any]
+    links: dict[str, Any]
+    client: NotRequired[dict[str, str]]
+    providers: NotRequired[dict[str, dict[str, str]]]  # by module
+    attrs: dict[str, Any]
+    aggregates: dict[str, Any]
+    error: NotRequired[TraceError]
+    spans: list[SpanPart]
+    events: list[EventPart]
+    eval: NotRequired[dict[str, Any]]
+    logs: list[dict[str, Any]]
+
+
+class TraceData(TypedDict):
+    """A trace with those that it belongs to: `parent` began it, it began `children`, and `job` are
+    the other ones of its job, oldest first.
+    """
+
+    markdown: str
+    trace: TraceEnvelope
+    parent: TraceRow | None
+    children: list[TraceRow]
+    job: list[TraceRow]
+
+
+class KindFigures(TypedDict):
+    """Traces of one type."""
+
+    trace_type: str
+    count: int
+    failed: int
+    failed_share: float
+    mean_ms: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+
+
+class StageFigures(TypedDict):
+    """Spans of one name in traces of one type."""
+
+    trace_type: str
+    stage: str
+    count: int
+    failed: int
+    failed_share: float
+    mean_ms: float
+    total_ms: float
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+class CacheFigures(TypedDict):
+    """A cache by the stage that asks it; `retrieval` is that of whole retrievals."""
+
+    cache: str
+    hits: int
+    misses: int
+    hit_rate: float
+
+
+class ModelFigures(TypedDict):
+    """Calls of one model of one provider; tokens and cost are null where no call told them."""
+
+    provider: str
+    model: str
+    calls: int
+    failed: int
+    retries: int | None
+    input_tokens: int | None
+    output_tokens: int | None
+    cost: float | None
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+
+
+class DayFigures(TypedDict):
+    """The last 24 hours."""
+
+    counts: dict[str, int]  # traces by type
+    failed: dict[str, int]
+    counters: dict[str, float]  # sums over ingestion: documents, chunks_total, ...
+
+
+class TraceStats(TypedDict):
+    """Figures over the traces that were meant."""
+
+    markdown: str
+    since: str | None
+    until: str | None
+    namespace: str | None
+    warnings: NotRequired[list[str]]
+    kinds: list[KindFigures]
+    stages: list[StageFigures]
+    caches: list[CacheFigures]
+    model_calls: list[ModelFigures]
+    last_24h: DayFigures

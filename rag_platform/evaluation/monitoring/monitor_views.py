@@ -1,0 +1,95 @@
+"""Drift, gaps, canaries and prompts as `/api/eval` and the pages show them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from rag_platform.config.prompt_registry import list_versions
+from rag_platform.config.settings import Settings
+from rag_platform.contract.evaluation_shapes import (
+    CanariesData,
+    DriftData,
+    GapsData,
+    PromptPart,
+)
+from rag_platform.evaluation.monitoring.canaries import ask_canaries
+from rag_platform.evaluation.monitoring.drift import measure_drift
+from rag_platform.evaluation.monitoring.gaps import find_gaps
+from rag_platform.observability.trace_reader import list_outcomes
+from rag_platform.releases.release_store import find_parent, require_current
+from rag_platform.retrieval.library import Library
+from rag_platform.storage.records import to_json
+from rag_platform.storage.store import Store
+
+_FOUND = "retrieval.hit_rate@10"
+
+
+def get_drift(settings: Settings, namespace: str) -> DriftData:
+    """What users ask and get of late, against the last stable window."""
+    report = measure_drift(Store(settings.home).logs_dir, namespace, settings.drift)
+    return {
+        "namespace": namespace,
+        "questions": report.current.questions,
+        "stable_questions": report.stable.questions if report.stable is not None else 0,
+        "reason": report.reason,
+        "signals": [
+            {
+                "name": signal.name,
+                "measure": signal.measure,
+                "before": signal.before,
+                "now": signal.now,
+                "distance": float(signal.distance),
+                "limit": float(signal.limit),
+                "drifted": bool(signal.drifted),
+            }
+            for signal in report.signals
+        ],
+    }
+
+
+def get_gaps(library: Library, namespace: str, days: int) -> GapsData:
+    """What should be written. Raises NotFoundError for a namespace without a release."""
+    since = datetime.now(UTC) - timedelta(days=days)
+    outcomes = list_outcomes(library.store.logs_dir, namespace, since=since)
+    found = find_gaps(library, namespace, outcomes)
+    return {
+        "namespace": namespace,
+        "days": days,
+        "asked": len(outcomes),
+        "gaps": [to_json(gap) for gap in found],
+    }
+
+
+def get_canaries(library: Library, namespace: str) -> CanariesData:
+    """What became of questions made of the release before the published one. Raises NotFoundError
+    for a namespace without a release.
+    """
+    release_id = require_current(library.store, namespace)
+    before = find_parent(library.store, namespace, release_id)
+    report = ask_canaries(library, namespace, release_id, before, library.settings.canaries)
+    run = report.run
+    return {
+        "namespace": namespace,
+        "release_id": report.release_id,
+        "before": report.before,
+        "made": report.made,
+        "asked": run.cases if run is not None else 0,
+        "found": run.aggregates.get(_FOUND, {}).get("value") if run is not None else None,
+        "seconds": report.seconds,
+        "lost": [to_json(item) for item in report.lost],
+    }
+
+
+def list_prompts() -> list[PromptPart]:
+    """Every version of every prompt, and the experiments that go on."""
+    return [
+        {
+            "name": item.name,
+            "version": item.version,
+            "status": item.status,
+            "by": item.by,
+            "at": item.at.isoformat(timespec="seconds") if item.at else "",
+            "share": item.share,
+        }
+        for item in list_versions()
+    ]

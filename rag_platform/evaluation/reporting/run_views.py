@@ -1,0 +1,331 @@
+"""Runs as `/api/eval` and the pages show them: lists, one run, trends, comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from rag_platform import access
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.config.gates import read_gates
+from rag_platform.contract.evaluation_shapes import (
+    DifferencePart,
+    EvalComparisonData,
+    EvalRunData,
+    EvalRunPart,
+    EvalRunsData,
+    EvalTrendsData,
+    FloorPart,
+    GatePart,
+    PromotionPart,
+    SlicePart,
+    StrategiesData,
+    StrategyRow,
+)
+from rag_platform.errors import NotFoundError
+from rag_platform.evaluation.comparing import Comparison, Flip, compare_runs, eval_trends
+from rag_platform.evaluation.reporting.reports import LEADING
+from rag_platform.evaluation.results import CaseFilter, EvalRun, ResultStore
+from rag_platform.evaluation.strategies import compare_strategies
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases.manifest import QUALITY_GATE
+from rag_platform.releases.release_store import manifest_of
+from rag_platform.storage.store import Store
+
+_RECENT = 500  # runs among which the newest of each strategy is looked for
+_PROMOTIONS = 20
+
+
+@contextmanager
+def results_of(home: Path) -> Iterator[ResultStore]:
+    """The results of a data root, only to be read."""
+    with closing(ResultStore(home, create=False)) as store:
+        yield store
+
+
+def find_run(store: ResultStore, run_id: str) -> EvalRun:
+    """A run that the caller may see. Raises NotFoundError `unknown_run`."""
+    run = store.run(run_id)
+    if not access.current().may_see(run.namespace):
+        raise NotFoundError(f"no run begins with {run_id[:80]!r}", code="unknown_run")
+    return run
+
+
+def list_eval_runs(
+    home: Path,
+    *,
+    namespace: str = "",
+    dataset_id: str = "",
+    strategy: str = "",
+    limit: int = 25,
+    cursor: str = "",
+) -> EvalRunsData:
+    """Runs that the caller may see, newest first. Raises InputError `bad_cursor`."""
+    before = read_cursor(cursor, (str,))[0] if cursor else ""
+    with results_of(home) as store:
+        # those of one moment stand on one page
+        found = store.runs(
+            namespace=namespace,
+            dataset_id=dataset_id,
+            strategy=strategy,
+            limit=limit + 20,
+            before=before,
+        )
+    page = found[:limit]
+    page += [run for run in found[limit:] if run.started_at == page[-1].started_at]
+    may_see = access.current().may_see
+    data: EvalRunsData = {"runs": [run_part(run) for run in page if may_see(run.namespace)]}
+    if len(found) > len(page):
+        data["next_cursor"] = make_cursor(page[-1].started_at)
+    return data
+
+
+def run_part(run: EvalRun) -> EvalRunPart:
+    """A run in brief."""
+    return {
+        "run_id": run.run_id,
+        "started_at": run.started_at,
+        "ended_at": run.ended_at,
+        "status": run.status,
+        "dataset_id": run.dataset_id,
+        "dataset_version": run.dataset_version,
+        "dataset_fingerprint": run.dataset_fingerprint,
+        "namespace": run.namespace,
+        "release_id": run.release_id,
+        "strategy": run.strategy,
+        "strategy_config_id": run.strategy_config_id,
+        "mode": run.mode,
+        "metric_set_ids": list(run.metric_set_ids),
+        "judge_profile_id": run.judge_profile_id,
+        "cases": run.cases,
+        "reused": run.reused,
+        "failed": run.failed,
+        "leading": {
+            name: run.aggregates[name]["value"] for name in LEADING if name in run.aggregates
+        },
+    }
+
+
+def get_eval_run(home: Path, run_id: str) -> EvalRunData:
+    """One run with its metrics, slices and what the gates say. Raises NotFoundError
+    `unknown_run`.
+    """
+    with results_of(home) as store:
+        run = find_run(store, run_id)
+        _, missed = store.find_cases(run.run_id, CaseFilter(missed=True), limit=0)
+    figures = run.figures
+    return {
+        "run": run_part(run),
+        "metrics": [
+            {
+                "name": name,
+                "value": item["value"],
+                "low": item["low"],
+                "high": item["high"],
+                "cases": int(item["cases"]),
+            }
+            for name, item in run.aggregates.items()
+        ],
+        "slices": _slices(run),
+        "floors": _floors(run),
+        "gate": _gate(home, run),
+        "latency_ms": dict(figures.get("latency_ms", {})),
+        "usage": dict(figures.get("usage", {})),
+        "seconds": float(figures.get("seconds", 0.0)),
+        "stale_labels": int(figures.get("stale_labels", 0)),
+        "unmeasured": int(figures.get("unmeasured", 0)),
+        "missed": missed,
+        "eval_profile_id": run.eval_profile_id,
+    }
+
+
+def _slices(run: EvalRun) -> list[SlicePart]:
+    """The members of each kind that has several."""
+    return [
+        {
+            "kind": kind,
+            "name": name,
+            "cases": int(max((item["cases"] for item in metrics.values()), default=0)),
+            "metrics": {metric: item["value"] for metric, item in metrics.items()},
+        }
+        for kind, members in run.figures.get("groups", {}).items()
+        if len(members) > 1
+        for name, metrics in members.items()
+    ]
+
+
+def _floors(run: EvalRun) -> list[FloorPart]:
+    found: list[FloorPart] = []
+    for gate in read_gates().get(run.namespace, ()):
+        if Path(gate.dataset).stem != run.dataset_id:
+            continue
+        for metric, floor in gate.floors.items():
+            value = run.aggregates.get(metric, {}).get("value")
+            reached = value is not None and value >= floor
+            found.append({"metric": metric, "floor": floor, "value": value, "reached": reached})
+    return found
+
+
+def _gate(home: Path, run: EvalRun) -> GatePart | None:
+    try:
+        manifest = manifest_of(Store(home), run.namespace, run.release_id)
+    except NotFoundError:
+        return None
+    checks = [check for check in manifest.checks if check.name == QUALITY_GATE]
+    if not checks:
+        return None
+    return {
+        "passed": checks[0].passed,
+        "markdown": checks[0].details,
+        "judged_this_run": manifest.evaluation_run == run.run_id,
+    }
+
+
+# --- over time, and beside each other -----------------------------------------------------------
+
+
+def get_eval_trends(
+    home: Path, metric: str = "", *, days: float = 90.0, dataset_id: str = "", namespace: str = ""
+) -> EvalTrendsData:
+    """A metric over the runs of the last days, oldest first; by default the leading one that was
+    measured. Raises NotFoundError `unknown_metric`.
+    """
+    with results_of(home) as store:
+        runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
+        may_see = access.current().may_see
+        known = sorted({name for run in runs if may_see(run.namespace) for name in run.aggregates})
+        metric = metric or next((name for name in LEADING if name in known), "")
+        if not metric:
+            return {"metric": "", "metrics": known, "points": []}
+        if metric not in known:
+            raise NotFoundError(
+                f"no run measured {metric[:80]!r}; measured: {', '.join(known) or 'nothing yet'}",
+                code="unknown_metric",
+            )
+        seen = {run.run_id for run in runs if may_see(run.namespace)}
+        try:
+            points = eval_trends(
+                store, metric, days=days, dataset_id=dataset_id, namespace=namespace
+            )
+        except NotFoundError:  # measured earlier than these days
+            points = []
+    return {
+        "metric": metric,
+        "metrics": known,
+        "points": [asdict(point) for point in points if point.run_id in seen],  # type: ignore[misc]
+    }
+
+
+def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData:
+    """Two runs of the same cases. Raises NotFoundError `unknown_run`, InputError
+    `other_dataset`.
+    """
+    with results_of(home) as store:
+        found = compare_runs(find_run(store, before), find_run(store, after), store)
+    judges = found.before.judge_profile_id, found.after.judge_profile_id
+    return {
+        "before": run_part(found.before),
+        "after": run_part(found.after),
+        "judges_differ": all(judges) and judges[0] != judges[1],
+        "differences": _differences(found),
+        "worse": [_flip(flip) for flip in found.worse],  # type: ignore[misc]
+        "better": [_flip(flip) for flip in found.better],  # type: ignore[misc]
+    }
+
+
+def _flip(flip: Flip) -> dict[str, object]:
+    return asdict(flip)
+
+
+def _differences(found: Comparison) -> list[DifferencePart]:
+    return [
+        {
+            "metric": name,
+            "before": found.before.aggregates[name]["value"],
+            "after": found.after.aggregates[name]["value"],
+            "difference": item.value,
+            "low": item.low,
+            "high": item.high,
+            "cases": found.paired[name],
+            "significant": item.low * item.high > 0,
+        }
+        for name, item in found.differences.items()
+    ]
+
+
+def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesData:
+    """The newest run of each strategy over what a dataset and a namespace were when it was asked
+    last, the strategy that was asked first in front. Empty where nothing was asked.
+    """
+    with results_of(home) as store:
+        runs = [
+            run
+            for run in store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
+            if run.status == "done"
+        ]
+        same = [
+            run
+            for run in runs
+            if (run.dataset_fingerprint, run.release_id, run.mode)
+            == (runs[0].dataset_fingerprint, runs[0].release_id, runs[0].mode)
+        ]
+        newest: dict[str, EvalRun] = {}
+        for run in same:
+            newest.setdefault(run.strategy, run)
+        ordered = {
+            name: newest[name] for name in sorted(newest, key=lambda n: newest[n].started_at)
+        }
+        compared = compare_strategies(ordered, store) if len(ordered) > 1 else None
+    rows: list[StrategyRow] = []
+    for metric in sorted({name for run in ordered.values() for name in run.aggregates}):
+        row: StrategyRow = {"metric": metric, "values": {}}
+        for name, run in ordered.items():
+            if metric not in run.aggregates:
+                continue
+            other = compared.comparisons.get(name) if compared is not None else None
+            interval = other.differences.get(metric) if other is not None else None
+            row["values"][name] = {
+                "value": run.aggregates[metric]["value"],
+                "significant": interval is not None and interval.low * interval.high > 0,
+            }
+        rows.append(row)
+    return {
+        "dataset_id": dataset_id,
+        "namespace": namespace,
+        "release_id": runs[0].release_id if runs else "",
+        "runs": {name: run.run_id for name, run in ordered.items()},
+        "rows": rows,
+    }
+
+
+def list_promotions(store: Store, namespaces: Collection[str]) -> list[PromotionPart]:
+    """The strategies that were to become a namespace's own, newest first."""
+    if not store.ledger_path.is_file():
+        return []
+    with closing(Ledger(store.ledger_path)) as ledger:
+        jobs = [job for name in namespaces for job in ledger.jobs(name, 200)]
+    found: list[PromotionPart] = []
+    for job in sorted(jobs, key=lambda job: job.created_at, reverse=True):
+        asked = job.args.get("promotion")
+        if asked is None:
+            continue
+        told = {**asked, **job.result.get("promotion", {})}
+        found.append(
+            {
+                "job_id": job.job_id,
+                "namespace": job.namespace,
+                "at": job.created_at,
+                "before": str(told.get("from", "")),
+                "after": str(told.get("to", "")),
+                "by": str(told.get("by", "")),
+                "state": job.state,
+                "verdict": str(told.get("verdict", "")),
+                "gate": told.get("gate"),
+                "release_id": str(told.get("release_id", "")),
+                "reason": job.reason,
+                "run_ids": list(told.get("run_ids", ())),
+            }
+        )
+    return found[:_PROMOTIONS]

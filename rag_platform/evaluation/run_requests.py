@@ -1,0 +1,269 @@
+"""A run as it is asked for, by a command, a page or a program: the dataset is named, the library
+opened, and what was found written to files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rag_platform import access
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.writing import watch
+from rag_platform.config.settings import Settings
+from rag_platform.contract.evaluation_shapes import DatasetPart, EvalChoicesData, EvalJobData
+from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError
+from rag_platform.evaluation import libraries
+from rag_platform.evaluation.cases import Dataset
+from rag_platform.evaluation.comparing import Comparison, compare_runs
+from rag_platform.evaluation.expectations import read_expectations
+from rag_platform.evaluation.reporting.run_files import write_run_files
+from rag_platform.evaluation.results import EvalRun, ResultStore
+from rag_platform.evaluation.runs import MODES, OnProgress, RunOptions, evaluate, open_library
+from rag_platform.evaluation.sources import dataset_names, open_dataset, require_found_labels
+from rag_platform.evaluation.strategies import WAYS, comparable_names, find_strategy
+from rag_platform.ir import Json
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job
+from rag_platform.processes import jobs
+from rag_platform.registry import PROVIDERS
+from rag_platform.releases.release_store import require_current
+from rag_platform.retrieval.namespaces import choose_namespace
+from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
+
+JOB_KIND = "evaluate"
+_UNOFFERED_JUDGES = ("fake",)  # of tests
+_RUNS_WITHOUT_MODEL = "rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What is to be asked, of what, and how it is measured; RunOptions says what None means."""
+
+    dataset: str
+    namespace: str | None = None  # None: the dataset's own documents, else the default one
+    strategy: str | None = None
+    release_id: str | None = None
+    mode: str | None = None
+    metric_sets: tuple[str, ...] = ()
+    judge: str | None = None
+    reuse: bool = True
+    baseline: str | None = None  # a run of the same dataset
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    """A run, its difference to the baseline, and the folder with its files."""
+
+    run: EvalRun
+    difference: Comparison | None
+    folder: Path
+
+
+def run_dataset(
+    root: DataRoot, request: RunRequest, on_progress: OnProgress | None = None
+) -> FinishedRun:
+    """The finished run of a dataset. Raises what `open_dataset`, `evaluate` and
+    `require_found_labels` raise, NotFoundError for an unknown baseline.
+    """
+    dataset = open_dataset(request.dataset, root.store.home)
+    with closing(ResultStore(root.store.home)) as store:
+        before = store.run(request.baseline) if request.baseline else None
+        with open_library(root.settings, root.store) as library:
+            own = dataset.load_documents is not None and request.namespace is None
+            strategy = None if own else request.strategy
+            if own:
+                name = request.strategy or root.settings.default_strategy
+                space = libraries.publish_documents(dataset, root.workspace("", name))
+            else:
+                space = request.namespace or choose_namespace(library)
+            if strategy is not None and strategy in WAYS:
+                strategy = find_strategy(root.settings, library, space, strategy)
+            options = RunOptions(
+                namespace=space,
+                mode=request.mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
+                strategy=strategy,
+                release_id=request.release_id,
+                metric_sets=request.metric_sets,
+                judge=request.judge,
+                reuse=request.reuse,
+            )
+            run = evaluate(library, dataset, options, store, on_progress=on_progress)
+        require_found_labels(run)
+        difference = None if before is None else compare_runs(before, run, store)
+        folder = write_run_files(root.store.home, run, store, difference)
+    return FinishedRun(run, difference, folder)
+
+
+# --- as a job -----------------------------------------------------------------------------------
+
+
+def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
+    """The launched job of a run; nothing waits for it, and it holds no lock.
+
+    Raises NotFoundError `unknown_dataset` for what is none of `list_choices`, InputError
+    `invalid_choice` for another strategy, metric set, judge or mode, and what `require_current`
+    raises.
+    """
+    store = Store(settings.home)
+    _require_choice(settings, store, request)
+    ledger = Ledger(store.ledger_path)
+    try:
+        job = ledger.add_job(JOB_KIND, "", {"request": asdict(request)})
+        watch(job, jobs.launch(job, settings, store), settings)
+        return job_data(ledger.job(job.job_id))
+    finally:
+        ledger.close()
+
+
+def run_job(job: Job, root: DataRoot, on_progress: OnProgress) -> None:
+    """Carry a job of `start_run` out; its result names the run."""
+    values = {**job.args["request"]}
+    request = RunRequest(**{**values, "metric_sets": tuple(values["metric_sets"])})
+    run = run_dataset(root, request, on_progress).run
+    result = {"run_id": run.run_id, "cases": run.cases, "failed": run.failed}
+    root.ledger.update_job(job.job_id, result=result)
+
+
+def list_run_jobs(store: Store, limit: int = 5) -> list[EvalJobData]:
+    """The newest jobs of runs that the caller may see, those of a person: Dagster's own have no
+    request.
+    """
+    if not store.ledger_path.is_file():
+        return []
+    with closing(Ledger(store.ledger_path)) as ledger:
+        found = [job for job in ledger.jobs("", 50) if _is_visible(job)]
+    return [job_data(job) for job in found[:limit]]
+
+
+def get_run_job(settings: Settings, job_id: str) -> EvalJobData:
+    """A job of `start_run`. Raises NotFoundError `unknown_job`."""
+    store = Store(settings.home)
+    with closing(Ledger(store.ledger_path)) as ledger:
+        jobs.end_orphans(ledger, settings.jobs.silent_seconds)
+        job = ledger.job(job_id)
+    if not _is_visible(job):
+        raise NotFoundError(f"{job_id[:80]!r} is no job of an evaluation", code="unknown_job")
+    return job_data(job)
+
+
+def _is_visible(job: Job) -> bool:
+    request = job.args.get("request")
+    return (
+        job.kind == JOB_KIND
+        and request is not None
+        and access.current().may_see(str(request["namespace"] or ""))
+    )
+
+
+def job_data(job: Job) -> EvalJobData:
+    """A job of `start_run` as clients see it."""
+    request: Json = job.args["request"]
+    return {
+        "job_id": job.job_id,
+        "state": job.state,
+        "reason": str(without_paths(job.reason)),
+        "dataset": request["dataset"],
+        "namespace": request["namespace"] or "",
+        "strategy": request["strategy"] or "",
+        "done": int(job.progress.get("done", 0)),
+        "total": int(job.progress.get("total", 0)),
+        "run_id": str(job.result.get("run_id", "")),
+        "created_at": job.created_at,
+    }
+
+
+# --- what can be chosen -------------------------------------------------------------------------
+
+
+def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesData:
+    """The datasets of the config folder and the expectations of the namespaces, and what they can
+    be asked and measured by.
+    """
+    store = Store(settings.home)
+    judges = [
+        name
+        for name in PROVIDERS["judge"]
+        if name not in _UNOFFERED_JUDGES
+        and (name == _RUNS_WITHOUT_MODEL or settings.judge.provider != "none")
+    ]
+    return {
+        "datasets": [*_config_datasets(), *_expectations(store, namespaces)],
+        "strategies": comparable_names(settings),
+        "metric_sets": list(PROVIDERS["metric_set"]),
+        "judges": judges,
+        "modes": list(MODES),
+    }
+
+
+def _config_datasets() -> list[DatasetPart]:
+    found: list[DatasetPart] = []
+    for name, path in dataset_names().items():
+        try:
+            cases, problem = _count_cases(path, path.stat().st_mtime_ns), ""
+        except (RagError, OSError, UnicodeDecodeError) as error:
+            cases, problem = 0, error.message if isinstance(error, RagError) else str(error)
+        found.append({"name": name, "cases": cases, "problem": problem})
+    return found
+
+
+def _expectations(store: Store, namespaces: Sequence[str]) -> list[DatasetPart]:
+    return [
+        {"name": f"expectations:{name}", "cases": len(dataset.cases), "problem": ""}
+        for name in namespaces
+        if (dataset := read_expectations(store, name)).cases
+    ]
+
+
+@lru_cache(maxsize=64)
+def _count_cases(path: Path, _modified: int) -> int:
+    return len(open_dataset(str(path)).cases)
+
+
+def find_dataset(home: Path, dataset_id: str, namespace: str) -> Dataset | None:
+    """The dataset that runs name so, if it is one of `list_choices`."""
+    expected = read_expectations(Store(home), namespace)
+    if dataset_id == expected.dataset_id:
+        return expected
+    for path in dataset_names().values():
+        try:
+            dataset = _read_dataset(path, path.stat().st_mtime_ns)
+        except (ConfigError, InputError, OSError):  # `list_choices` says what is wrong with it
+            continue
+        if dataset.dataset_id == dataset_id:
+            return dataset
+    return None
+
+
+@lru_cache(maxsize=8)
+def _read_dataset(path: Path, _modified: int) -> Dataset:
+    return open_dataset(str(path))
+
+
+def _require_choice(settings: Settings, store: Store, request: RunRequest) -> None:
+    space = request.namespace or settings.default_namespace
+    choices = list_choices(settings, [space])
+    known = [item["name"] for item in choices["datasets"]]
+    if request.dataset not in known:
+        raise NotFoundError(
+            f"no dataset {request.dataset[:80]!r} can be asked from here; known:"
+            f" {', '.join(known) or 'none'}; `rag eval import FILE` adds one",
+            code="unknown_dataset",
+        )
+    given: tuple[tuple[str, str | None, Sequence[str]], ...] = (
+        ("strategy", request.strategy, choices["strategies"]),
+        ("judge", request.judge, choices["judges"]),
+        ("mode", request.mode, choices["modes"]),
+        *(("metric set", name, choices["metric_sets"]) for name in request.metric_sets),
+    )
+    for what, name, names in given:
+        if name and name not in names:
+            raise InputError(
+                f"unknown {what} {name[:80]!r}; known: {', '.join(names)}", code="invalid_choice"
+            )
+    if request.namespace:
+        require_current(store, request.namespace)

@@ -1,0 +1,80 @@
+"""Erases the words of a document from the logs and from what is compacted of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rag_platform.observability import redaction
+from rag_platform.observability.trace_store.parts import (
+    Part,
+    changing,
+    new_part,
+    read_lines,
+    read_manifest,
+    remove_unnamed,
+    replace_parts,
+    traces_dir,
+    write_manifest,
+)
+from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows
+
+_BATCH_LINES = 20_000
+
+
+def erase(logs_dir: Path, names: redaction.Names) -> int:
+    """Rewrite the lines that quote the document, in the logs and in the trace store, and return
+    their number. Raises BusyError, StorageError `read_only`.
+    """
+    folder = traces_dir(logs_dir)
+    # nothing is compacted between erasing the one and the other
+    with changing(folder, "erasing a deleted document"):
+        erased = redaction.erase(logs_dir, names, also=_parts(folder))
+        # former parts hold the words still
+        remove_unnamed(folder, read_manifest(folder), seconds=0)
+        return erased
+
+
+def quoting(logs_dir: Path, names: redaction.Names) -> int:
+    """How many lines of the logs and of the trace store quote the document."""
+    return redaction.quoting(logs_dir, names, also=_parts(traces_dir(logs_dir)))
+
+
+def _parts(folder: Path) -> list[_PartLines]:
+    return [_PartLines(folder, part) for part in read_manifest(folder).parts]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartLines:
+    """The lines of one part of the store, table after table."""
+
+    folder: Path
+    part: Part
+    structured: bool = True
+
+    def lines(self) -> Iterator[tuple[int, bytes]]:
+        """(number, line)."""
+        lines = (
+            line for table in LINE_TABLES for line in read_lines(self.folder, self.part, table)
+        )
+        return enumerate(lines)
+
+    def rewrite(self, changes: list[tuple[int, bytes]]) -> int:
+        """Write the part anew with other lines; returns their number. The caller holds the lock of
+        the store.
+        """
+        if not changes:
+            return 0
+        instead = dict(changes)
+        with new_part(self.folder) as writer:
+            rows = Rows()
+            for number, line in self.lines():
+                rows.add(instead.get(number, line), pid=0)
+                if len(rows) >= _BATCH_LINES:
+                    writer.add(rows.tables())
+                    rows = Rows()
+            writer.add(rows.tables())
+            made = writer.finish()
+        write_manifest(self.folder, replace_parts(read_manifest(self.folder), [self.part], made))
+        return len(changes)

@@ -1,0 +1,298 @@
+"""The tables of the trace store, and how a line of the logs becomes a row of them.
+
+Each row of `traces`, `spans` and `events` keeps its line as it was written, so nothing is lost that
+has no column; `model_calls` repeats figures of events. Times are UTC without a zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from rag_platform.ir import Json
+from rag_platform.observability.logs import LOG_SCHEMA_VERSION
+
+_TEXT, _FLOAT, _INT, _BOOL, _TIME, _TEXTS = "text", "float", "int", "bool", "time", "texts"
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "traces": {
+        **dict.fromkeys("trace_id trace_type status".split(), _TEXT),
+        "started_at": _TIME,
+        "ended_at": _TIME,
+        "latency_ms": _FLOAT,
+        "namespace": _TEXT,
+        "namespaces": _TEXTS,  # all that were asked, where a question went to several
+        **dict.fromkeys(
+            "strategy_config_id release_id job_id request_id parent_trace_id door client"
+            " client_version client_level tool token_id question query_hash state".split(),
+            _TEXT,
+        ),
+        "answered": _BOOL,
+        "confidence": _FLOAT,
+        "top_score": _FLOAT,
+        "cache_hit": _INT,
+        "cache_miss": _INT,
+        "error_code": _TEXT,
+        "error_message": _TEXT,
+        "error_count": _INT,
+        "pid": _INT,
+        "asked_release_id": _TEXT,  # that the caller named; a user's question names none
+        "stages": _TEXT,  # JSON: milliseconds by stage
+        "counters": _TEXT,  # JSON
+        "line": _TEXT,
+    },
+    "spans": {
+        **dict.fromkeys("trace_id trace_type span_id parent_span_id name status".split(), _TEXT),
+        "ts": _TIME,
+        "start_ms": _FLOAT,
+        "end_ms": _FLOAT,
+        "duration_ms": _FLOAT,
+        **dict.fromkeys(
+            "provider_type provider_id provider_version profile_id error_code line".split(), _TEXT
+        ),
+        "cache_hit": _INT,
+        "cache_miss": _INT,
+    },
+    # also what an evaluation says of a trace, and the lines of the program's log that name one
+    "events": {
+        **dict.fromkeys("trace_id trace_type event_id span_id kind".split(), _TEXT),
+        "ts": _TIME,
+        "ts_ms": _FLOAT,
+        "line": _TEXT,
+    },
+    "model_calls": {
+        **dict.fromkeys(
+            "trace_id trace_type span_id provider model model_version mode prompt_profile_id"
+            " error_code".split(),
+            _TEXT,
+        ),
+        "ts": _TIME,
+        "input_tokens": _INT,
+        "output_tokens": _INT,
+        "cost": _FLOAT,
+        "retries": _INT,
+        "duration_ms": _FLOAT,
+    },
+}
+LINE_TABLES = ("traces", "spans", "events")
+Values = dict[str, Any]
+
+
+class Rows:
+    """Rows of every table, made of lines."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, list[Values]] = {name: [] for name in COLUMNS}
+        self.started: dict[str, Json] = {}  # traces whose last line is not among these
+
+    def __len__(self) -> int:
+        return sum(len(self.values[name]) for name in LINE_TABLES)
+
+    def add(self, line: bytes, pid: int) -> bool:
+        """Take a line of a process's log; False for one of a schema that is not known here.
+
+        Lines of no trace and torn ones have no row.
+        """
+        try:
+            record = orjson.loads(line)
+        except ValueError:
+            return True
+        if not isinstance(record, dict):
+            return True
+        if record.get("schema_version", LOG_SCHEMA_VERSION) > LOG_SCHEMA_VERSION:
+            return False
+        make = _MAKERS.get(str(record.get("line")))
+        if make is None or not record.get("trace_id"):
+            return True
+        table, values = make(record)
+        values["line"] = line.decode("utf-8", "replace").rstrip()
+        self.values[table].append(values)
+        if values.get("kind") == "model.call":
+            self.values["model_calls"].append(_call(record, values))
+        self._follow(record, pid)
+        return True
+
+    def _follow(self, record: Json, pid: int) -> None:
+        """Remember a trace until its last line comes."""
+        if record["line"] in ("span.end", "event"):
+            start = {"trace_type": record.get("trace_type", ""), "started_at": record["ts"]}
+            self.started.setdefault(record["trace_id"], {**start, "pid": pid})
+
+    def open_traces(self) -> dict[str, Json]:
+        """The traces that were begun and not ended in these lines, by id."""
+        ended = {values["trace_id"] for values in self.values["traces"]}
+        return {key: value for key, value in self.started.items() if key not in ended}
+
+    def tables(self) -> dict[str, Any]:
+        """The rows as Arrow tables."""
+        return {name: make_table(name, values) for name, values in self.values.items()}
+
+
+def make_table(name: str, values: Iterable[Values]) -> Any:
+    """Rows of one table in Arrow's form."""
+    import pyarrow as pa
+
+    rows = list(values)
+    arrays = []
+    for column, kind in COLUMNS[name].items():
+        cells = [row.get(column) for row in rows]
+        if kind == _TIME:
+            # the strings are read all at once; a zone that is known can then be left out
+            zoned = pa.array(cells, pa.string()).cast(pa.timestamp("ms", "UTC"))
+            arrays.append(zoned.cast(pa.timestamp("ms")))
+        else:
+            arrays.append(pa.array(cells, _arrow(kind)))
+    return pa.table(arrays, schema=arrow_schema(name))
+
+
+def arrow_schema(name: str) -> Any:
+    """The Arrow schema of a table."""
+    import pyarrow as pa
+
+    return pa.schema([(column, _arrow(kind)) for column, kind in COLUMNS[name].items()])
+
+
+def _arrow(kind: str) -> Any:
+    import pyarrow as pa
+
+    return {
+        _TEXT: pa.string(),
+        _FLOAT: pa.float64(),
+        _INT: pa.int64(),
+        _BOOL: pa.bool_(),
+        _TIME: pa.timestamp("ms"),
+        _TEXTS: pa.list_(pa.string()),
+    }[kind]
+
+
+# --- one line -----------------------------------------------------------------------------------
+
+
+def _trace(record: Json) -> tuple[str, Values]:
+    attrs, aggregates = record.get("attrs") or {}, record.get("aggregates") or {}
+    links, client, flags = (
+        record.get("links") or {},
+        record.get("client") or {},
+        attrs.get("flags") or {},
+    )
+    request, error = attrs.get("request") or {}, record.get("error") or {}
+    counters = aggregates.get("counters") or {}
+    hit, miss = _cache({**attrs, **counters})
+    namespace = record.get("namespace") or ""
+    return "traces", {
+        "trace_id": record["trace_id"],
+        "trace_type": record.get("trace_type", ""),
+        "status": record.get("status", ""),
+        "started_at": _time(record.get("started_at") or record["ts"]),
+        "ended_at": _time(record.get("ended_at") or record["ts"]),
+        "latency_ms": aggregates.get("latency_ms"),
+        "namespace": namespace,
+        "namespaces": sorted({namespace, *(request.get("namespaces") or ())}),
+        "strategy_config_id": record.get("strategy_config_id", ""),
+        "release_id": attrs.get("release_id"),
+        "job_id": links.get("job_id"),
+        "request_id": links.get("request_id"),
+        "parent_trace_id": links.get("parent_trace_id"),
+        "door": client.get("door"),
+        "client": client.get("name"),
+        "client_version": client.get("version"),
+        "client_level": client.get("client_level"),
+        "tool": client.get("tool"),
+        "token_id": client.get("token_id"),
+        "question": request.get("text"),
+        "query_hash": attrs.get("query_hash"),
+        "state": flags.get("state"),
+        "answered": flags.get("answered"),
+        "confidence": attrs.get("confidence"),
+        "top_score": attrs.get("top_score"),
+        "cache_hit": hit,
+        "cache_miss": miss,
+        "error_code": error.get("code"),
+        "error_message": error.get("message"),
+        "error_count": aggregates.get("error_count", 0),
+        "asked_release_id": request.get("release_id"),
+        "pid": (record.get("runtime") or {}).get("pid"),
+        "stages": orjson.dumps(aggregates.get("stage_latency_ms") or {}).decode(),
+        "counters": orjson.dumps(counters).decode(),
+    }
+
+
+def _cache(figures: Json) -> tuple[int | None, int | None]:
+    """How often a cache had what was wanted, and had not; None where none was asked."""
+    found, missed = figures.get("cache_hit"), figures.get("cache_miss")
+    if isinstance(found, bool):
+        return int(found), int(not found)
+    if found is None and missed is None:
+        return None, None
+    return int(found or 0), int(missed or 0)
+
+
+def _span(record: Json) -> tuple[str, Values]:
+    provider, (hit, miss) = record.get("provider") or {}, _cache(record.get("attrs") or {})
+    return "spans", {
+        "trace_id": record["trace_id"],
+        "trace_type": record.get("trace_type", ""),
+        "span_id": record.get("span_id"),
+        "parent_span_id": record.get("parent_span_id"),
+        "name": record.get("name", ""),
+        "status": record.get("status", ""),
+        "ts": _time(record["ts"]),
+        "start_ms": record.get("start_ms"),
+        "end_ms": record.get("end_ms"),
+        "duration_ms": record.get("duration_ms"),
+        **{
+            key: provider.get(key)
+            for key in ("provider_type", "provider_id", "provider_version", "profile_id")
+        },
+        "error_code": (record.get("error") or {}).get("code"),
+        "cache_hit": hit,
+        "cache_miss": miss,
+    }
+
+
+def _event(record: Json) -> tuple[str, Values]:
+    return "events", {
+        "trace_id": record["trace_id"],
+        "trace_type": record.get("trace_type", ""),
+        "event_id": record.get("event_id"),
+        "span_id": record.get("span_id"),
+        "kind": record.get("kind") or record["line"],
+        "ts": _time(record["ts"]),
+        "ts_ms": record.get("ts_ms"),
+    }
+
+
+def _call(record: Json, event: Values) -> Values:
+    call = record.get("payload") or {}
+    usage = call.get("usage") or {}
+    return {
+        **{key: event[key] for key in ("trace_id", "trace_type", "span_id", "ts")},
+        **{
+            key: call.get(key)
+            for key in ("provider", "model", "model_version", "mode", "prompt_profile_id")
+        },
+        "error_code": (call.get("error") or {}).get("code"),
+        "input_tokens": usage.get("input_tokens"),
+        "output_tokens": usage.get("output_tokens"),
+        "cost": call.get("cost"),
+        "retries": call.get("retries"),
+        "duration_ms": call.get("duration_ms"),
+    }
+
+
+def _time(text: str) -> str:
+    """A time in the one form that Arrow reads, whatever its offset was written like."""
+    if text.endswith("Z"):
+        return text
+    return datetime.fromisoformat(text).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_MAKERS: Mapping[str, Callable[[Json], tuple[str, Values]]] = {
+    "trace.end": _trace,
+    "span.end": _span,
+    "event": _event,
+    "trace.eval": _event,
+    "log": _event,
+}

@@ -1,0 +1,185 @@
+"""The traces as tables for DuckDB: what is compacted, and what the logs have beyond it.
+
+    with open_tables(store.logs_dir) as tables:
+        rows = tables.select("SELECT trace_id FROM traces WHERE latency_ms > ?", [500])
+
+There are `traces`, `spans`, `events`, `model_calls`, and `open_traces`: those without a last line.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rag_platform.errors import BusyError, StorageError
+from rag_platform.ir import Json
+from rag_platform.observability.trace_store import compaction
+from rag_platform.observability.trace_store.parts import Manifest, Part, read_manifest, traces_dir
+from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows, make_table
+
+# Reading compacts first when the logs are so far ahead; parsing as much takes about 50 ms a time.
+_COMPACT_FROM = 1 << 20
+_ATTEMPTS = 3  # a part may be merged into another between reading the manifest and opening it
+_THREADS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """An open connection with the tables as views; `warnings` say what could not be read."""
+
+    connection: Any
+    warnings: tuple[str, ...] = ()
+
+    def select(self, query: str, values: Sequence[Any] = ()) -> list[Json]:
+        """The rows of a query as mappings."""
+        cursor = self.connection.execute(query, list(values))
+        names = [column[0] for column in cursor.description]
+        return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+
+
+@contextmanager
+def open_tables(logs_dir: Path, since: datetime | None = None) -> Iterator[Tables]:
+    """The traces that belong to a folder of logs; with `since` what is wholly older may be missing.
+
+    Compacts first where the logs are far ahead and can be written. Raises SchemaVersionError.
+    """
+    _catch_up(logs_dir)
+    folder = traces_dir(logs_dir)
+    for attempt in range(_ATTEMPTS):
+        manifest = read_manifest(folder)
+        rows, warnings = _read_tail(logs_dir, manifest)
+        try:
+            connection = _connect(folder, manifest, rows, since)
+        except OSError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            continue
+        break
+    try:
+        yield Tables(connection, warnings)
+    finally:
+        connection.close()
+
+
+def find_lines(
+    logs_dir: Path,
+    needle: bytes,
+    condition: str,
+    values: Sequence[Any] = (),
+    tables: Sequence[str] = LINE_TABLES,
+) -> Iterator[tuple[bytes, int | None]]:
+    """(line, process that wrote it, None where it is compacted) of the compacted lines for which an
+    SQL condition holds in one of the tables, and of those of the logs that have the `needle`.
+    """
+    for attempt in range(_ATTEMPTS):
+        manifest = read_manifest(traces_dir(logs_dir))
+        try:
+            lines = _compacted_lines(traces_dir(logs_dir), manifest, tables, (condition, values))
+        except OSError:
+            if attempt + 1 == _ATTEMPTS:
+                raise
+            continue
+        break
+    yield from ((line.encode(), None) for line in lines)
+    for file in compaction.log_files(logs_dir):
+        for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
+            if needle in line:
+                yield line, file.pid
+
+
+def _compacted_lines(
+    folder: Path, manifest: Manifest, tables: Sequence[str], where: tuple[str, Sequence[Any]]
+) -> list[str]:
+    if not manifest.parts:
+        return []
+    condition, values = where
+    query = " UNION ALL ".join(f"SELECT line FROM {name} WHERE {condition}" for name in tables)
+    with closing(_connect(folder, manifest, Rows(), None)) as connection:
+        found = connection.execute(query, [*values] * len(tables)).fetchall()
+    return [line for (line,) in found]
+
+
+def _catch_up(logs_dir: Path) -> None:
+    folder = traces_dir(logs_dir)
+    marks = read_manifest(folder).marks
+    ahead = sum(
+        file.size - compaction.mark_of(file, marks) for file in compaction.log_files(logs_dir)
+    )
+    if ahead > _COMPACT_FROM:
+        # somebody else does it, or nobody can: then the logs themselves are read
+        with suppress(BusyError, StorageError, OSError):
+            compaction.compact(logs_dir, wait=0)
+
+
+def _read_tail(logs_dir: Path, manifest: Manifest) -> tuple[Rows, tuple[str, ...]]:
+    """The rows of the lines that are in no part yet."""
+    rows, warnings = Rows(), []
+    for file in compaction.log_files(logs_dir):
+        for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
+            if not rows.add(line, file.pid):
+                warnings.append(
+                    f"logs/{file.path.name} has lines of a later program: they are left out;"
+                    " upgrade to read them"
+                )
+                break
+    return rows, tuple(warnings)
+
+
+@functools.lru_cache(maxsize=1)
+def _database(pid: int) -> Any:
+    """The process's empty database, which costs 30 ms to make; each reader has a connection with
+    views of its own.
+    """
+    import duckdb
+
+    # nothing is fetched from anywhere
+    offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+    return duckdb.connect(":memory:", config={"threads": _THREADS, **offline})
+
+
+def _connect(folder: Path, manifest: Manifest, rows: Rows, since: datetime | None) -> Any:
+    parts = [p for p in manifest.parts if since is None or p.last >= _naive(since).isoformat()]
+    _require_present(folder, parts)
+    connection = _database(os.getpid()).cursor()
+    for name, table in rows.tables().items():
+        connection.register(f"new_{name}", table)
+        sources = [f"SELECT * FROM new_{name}"]
+        if parts:
+            files = ", ".join(quote(folder / part.name / f"{name}.parquet") for part in parts)
+            sources.append(f"SELECT * FROM read_parquet([{files}], union_by_name = true)")
+        connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL BY NAME '.join(sources)}")
+    begun = [
+        {"trace_id": trace_id, **value}
+        for trace_id, value in {**rows.open_traces(), **manifest.open}.items()
+    ]
+    connection.register("begun", _begun(begun))
+    connection.execute(
+        "CREATE TEMP VIEW open_traces AS SELECT * FROM begun ANTI JOIN traces USING (trace_id)"
+    )
+    return connection
+
+
+def _begun(values: list[Json]) -> Any:
+    names = ("trace_id", "trace_type", "started_at", "pid")
+    return make_table("traces", values).select(names)
+
+
+def _naive(time: datetime) -> datetime:
+    return time.astimezone(UTC).replace(tzinfo=None)
+
+
+def _require_present(folder: Path, parts: Sequence[Part]) -> None:
+    """Raise FileNotFoundError for a part that was merged since the manifest was read."""
+    for part in parts:
+        os.stat(folder / part.name)
+
+
+def quote(path: Path) -> str:
+    """A path as a text of SQL."""
+    return "'" + str(path).replace("'", "''") + "'"

@@ -1,0 +1,208 @@
+"""`/api/eval`: runs, their cases and trends, what differs between two, and starting one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from pydantic import BaseModel, Field
+
+from rag_platform import access
+from rag_platform.contract.evaluation_shapes import (
+    CanariesData,
+    DriftData,
+    EvalCaseData,
+    EvalCasesData,
+    EvalChoicesData,
+    EvalComparisonData,
+    EvalJobData,
+    EvalRunData,
+    EvalRunsData,
+    EvalTrendsData,
+    GapsData,
+    PromotionPart,
+    PromptPart,
+    StrategiesData,
+)
+from rag_platform.evaluation.monitoring import monitor_views
+from rag_platform.evaluation.reporting import case_views, run_views
+from rag_platform.evaluation.results import CaseFilter
+from rag_platform.evaluation.run_requests import (
+    RunRequest,
+    get_run_job,
+    list_choices,
+    list_run_jobs,
+    start_run,
+)
+from rag_platform.web.site import MayWrite, NamespaceOf, Site, SiteOf
+
+router = APIRouter(prefix="/eval", tags=["evaluation"])
+
+Name = Annotated[str, Query(max_length=200)]
+Cursor = Annotated[str, Query(max_length=400, description="`next_cursor` of the page before.")]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Days = Annotated[float, Query(gt=0, le=3650)]
+
+
+class RunChoice(BaseModel):
+    """What is to be asked, and how it is measured; `/api/eval/choices` lists what there is."""
+
+    dataset: str = Field(min_length=1, max_length=200)
+    namespace: str = Field(default="", max_length=63)
+    strategy: str = Field(default="", max_length=200)
+    mode: str = Field(default="", max_length=40)
+    metric_sets: list[Annotated[str, Field(max_length=40)]] = Field(
+        default_factory=list, max_length=20
+    )
+    judge: str = Field(default="", max_length=40)
+    reuse: bool = True
+
+
+def start(site: Site, choice: RunChoice) -> EvalJobData:
+    """The launched job of a run; empty texts choose nothing."""
+    if choice.namespace:
+        site.library.require_visible(choice.namespace)
+    request = RunRequest(
+        dataset=choice.dataset,
+        namespace=choice.namespace or None,
+        strategy=choice.strategy or None,
+        mode=choice.mode or None,
+        metric_sets=tuple(filter(None, choice.metric_sets)),
+        judge=choice.judge or None,
+        reuse=choice.reuse,
+    )
+    return start_run(site.settings, request)
+
+
+def visible_namespaces(site: Site) -> list[str]:
+    """The published namespaces that the caller may see."""
+    return [name for name in site.library.namespaces() if access.current().may_see(name)]
+
+
+@router.get("/runs")
+def get_runs(
+    site: SiteOf,
+    namespace: Annotated[str, Query(max_length=63)] = "",
+    dataset_id: Name = "",
+    strategy: Name = "",
+    limit: Limit = 25,
+    cursor: Cursor = "",
+) -> EvalRunsData:
+    """Runs, newest first."""
+    return run_views.list_eval_runs(
+        site.settings.home,
+        namespace=namespace,
+        dataset_id=dataset_id,
+        strategy=strategy,
+        limit=limit,
+        cursor=cursor,
+    )
+
+
+@router.post("/runs", status_code=202, dependencies=[MayWrite])
+def post_run(site: SiteOf, choice: RunChoice) -> EvalJobData:
+    """Start a run; its job says how far it is."""
+    return start(site, choice)
+
+
+@router.get("/runs/{run_id}")
+def get_run(site: SiteOf, run_id: str) -> EvalRunData:
+    """One run: metrics with intervals, slices, and what the gates say."""
+    return run_views.get_eval_run(site.settings.home, run_id)
+
+
+@router.get("/runs/{run_id}/cases")
+def get_cases(
+    site: SiteOf,
+    run_id: str,
+    missed: bool = False,
+    words: Name = "",
+    tag: Name = "",
+    sort: Name = "",
+    cursor: Cursor = "",
+) -> EvalCasesData:
+    """Cases of a run; `sort` is a metric (the worst first) or `latency_ms` (the slowest first)."""
+    wanted = CaseFilter(missed=missed, words=words, tag=tag, sort=sort)
+    return case_views.list_eval_cases(site.settings.home, run_id, wanted, cursor=cursor)
+
+
+@router.get("/runs/{run_id}/cases/{case_id:path}")
+def get_case(site: SiteOf, run_id: str, case_id: str) -> EvalCaseData:
+    """One case: what it expects, and what each stage found."""
+    return case_views.get_eval_case(site.library, site.settings.home, run_id, case_id)
+
+
+@router.get("/trends")
+def get_trends(
+    site: SiteOf,
+    metric: Name = "",
+    days: Days = 90,
+    dataset_id: Name = "",
+    namespace: Annotated[str, Query(max_length=63)] = "",
+) -> EvalTrendsData:
+    """A metric over the runs of the last days."""
+    return run_views.get_eval_trends(
+        site.settings.home, metric, days=days, dataset_id=dataset_id, namespace=namespace
+    )
+
+
+@router.get("/compare")
+def get_comparison(site: SiteOf, before: Name, after: Name) -> EvalComparisonData:
+    """Two runs of the same cases: differences with intervals, and the cases that changed."""
+    return run_views.compare_eval_runs(site.settings.home, before, after)
+
+
+@router.get("/strategies")
+def get_strategies(site: SiteOf, namespace: NamespaceOf, dataset_id: Name) -> StrategiesData:
+    """The newest run of each strategy over a dataset, beside each other."""
+    return run_views.compare_newest(site.settings.home, dataset_id, namespace)
+
+
+@router.get("/promotions")
+def get_promotions(site: SiteOf) -> list[PromotionPart]:
+    """The strategies that were to become a namespace's own, and their verdicts."""
+    return run_views.list_promotions(site.store, visible_namespaces(site))
+
+
+@router.get("/choices")
+def get_choices(site: SiteOf) -> EvalChoicesData:
+    """What a run can be started with."""
+    return list_choices(site.settings, visible_namespaces(site))
+
+
+@router.get("/jobs")
+def get_jobs(site: SiteOf) -> list[EvalJobData]:
+    """The newest runs that were started here."""
+    return list_run_jobs(site.store)
+
+
+@router.get("/jobs/{job_id}")
+def get_job(site: SiteOf, job_id: str) -> EvalJobData:
+    """How far a run is; it names the run once that is done."""
+    return get_run_job(site.settings, job_id)
+
+
+@router.get("/drift")
+def get_drift(site: SiteOf, namespace: NamespaceOf) -> DriftData:
+    """What users ask and get of late, against the last stable window."""
+    return monitor_views.get_drift(site.settings, namespace)
+
+
+@router.get("/gaps")
+def get_gaps(
+    site: SiteOf, namespace: NamespaceOf, days: Annotated[int, Query(ge=1, le=3650)] = 30
+) -> GapsData:
+    """What should be written: refused and doubtful questions, asked again now."""
+    return monitor_views.get_gaps(site.library, namespace, days)
+
+
+@router.get("/canaries")
+def get_canaries(site: SiteOf, namespace: NamespaceOf) -> CanariesData:
+    """Ask the published release questions made of the one before."""
+    return monitor_views.get_canaries(site.library, namespace)
+
+
+@router.get("/prompts")
+def get_prompts(site: SiteOf) -> list[PromptPart]:
+    """The versions of prompts, and the experiments that go on."""
+    return monitor_views.list_prompts()
