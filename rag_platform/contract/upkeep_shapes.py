@@ -47,7 +47,8 @@ class DocumentDetail(TypedDict):
     tags: list[str]
     categories: list[str]
     metadata: dict[str, Any]
-    status: str
+    status: str  # active | pending | failed | retired | deleted
+    problem: str  # why its newest version failed
     pinned: bool
     live_version: str | None
     wanted_version: str | None

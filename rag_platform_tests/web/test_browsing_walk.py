@@ -65,12 +65,12 @@ def page() -> Iterator[Any]:
         opened.on("pageerror", lambda error: problems.append(str(error)))
         yield opened
         browser.close()
-        assert not problems
+        assert not problems, problems
 
 
 def done(page: Any) -> None:
     """Wait until the job that the page shows is done; its progress comes by itself."""
-    page.locator("#progress .badge", has_text=re.compile("^completed$")).first.wait_for(
+    page.locator("#progress > p > .badge", has_text=re.compile("^completed$")).wait_for(
         timeout=JOB_MS
     )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import Any, cast
 
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part
+from rag_platform.api.documents import opened_ledger
 from rag_platform.api.envelopes import without_paths
 from rag_platform.contract.schema import SectionPart
 from rag_platform.contract.upkeep_shapes import (
@@ -20,7 +20,6 @@ from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Document, Version, View
-from rag_platform.ledger.ledger import Ledger
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store, read_records
@@ -32,9 +31,9 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
     """A document with its versions and the outline of what is published. Raises NotFoundError."""
     from rag_platform.releases.version_history import history
 
-    library.require_visible(namespace)
-    with closing(Ledger(library.store.ledger_path)) as ledger:
+    with opened_ledger(library, namespace) as (ledger, published):
         document = ledger.document(namespace, doc_id)
+        row = ledger.document_row(namespace, doc_id, published)
         told = history(document, store=library.store, ledger=ledger)
         live = ledger.version(document.live_version) if document.live_version else None
     shown = with_file_metadata(document, live) if live else document
@@ -49,7 +48,8 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
         "tags": list(shown.tags),
         "categories": list(shown.categories),
         "metadata": cast(dict[str, Any], to_json(shown.metadata)),
-        "status": told["status"],
+        "status": row.status if row else "",
+        "problem": str(without_paths(row.problem)) if row else "",
         "pinned": document.pinned,
         "live_version": document.live_version,
         "wanted_version": document.wanted_version,
