@@ -326,6 +326,11 @@ class CatalogReader:
         )
         return [tuple(row) for row in self._select(sql)]
 
+    def live_versions(self) -> dict[str, tuple[str, str]]:
+        """doc_id to (version_id, source_uri) of every document."""
+        sql = "SELECT doc_id, coalesce(live_version, ''), source_uri FROM documents"
+        return {doc_id: (version_id, uri) for doc_id, version_id, uri in self._select(sql)}
+
     def languages(self, sample: int = 500) -> dict[str, float]:
         """The share of each language among about `sample` chunks; `""` in older catalogs."""
         (rows,) = self._select("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
