@@ -24,6 +24,7 @@ from rag_platform.contract.schema import ErrorPart
 from rag_platform.errors import (
     BusyError,
     ConfigError,
+    DocumentError,
     InputError,
     NotFoundError,
     RagError,
@@ -254,5 +255,7 @@ def _status(error: Exception) -> int:
         return 400
     if isinstance(error, BusyError | ReleaseError):
         return 409
+    if isinstance(error, DocumentError):  # a file that cannot be read
+        return 422
     code = error.code if isinstance(error, RagError) else ""
     return _STATUSES.get(code, 500)
