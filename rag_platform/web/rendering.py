@@ -32,7 +32,13 @@ _EXCERPT, _BEFORE = 700, 250  # characters of a passage beside an answer, and be
 _END = re.compile(r"[.!?](?=\s)\s*|[。！？；]|\n+")
 _MARK = re.compile(r"\[(\d{1,3})\]")
 # (path, English name) of the pages, in the order of the menu
-PAGES = (("/", "Ask"), ("/evaluation", "Evaluation"))
+PAGES = (
+    ("/", "Ask"),
+    ("/browser", "Browse"),
+    ("/ingestion", "Ingest"),
+    ("/releases", "Releases"),
+    ("/evaluation", "Evaluation"),
+)
 
 
 def language_of(request: Request) -> str:
