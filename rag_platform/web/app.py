@@ -37,10 +37,11 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, evaluation, preferences
+from rag_platform.web.pages import ask, evaluation, preferences, traces
 from rag_platform.web.rendering import STATIC, render
 from rag_platform.web.routes import evaluation as evaluation_routes
 from rag_platform.web.routes import system
+from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -54,8 +55,8 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
-_ROUTES = (system, evaluation_routes)
-_PAGES = (ask, evaluation, preferences)
+_ROUTES = (system, evaluation_routes, trace_routes)
+_PAGES = (ask, evaluation, traces, preferences)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:

@@ -25,7 +25,12 @@ STATIC = HERE / "static"
 LANGUAGE_COOKIE, THEME_COOKIE = "rag_lang", "rag_theme"
 THEMES = ("auto", "light", "dark")
 # (path, English name) of the pages, in the order of the menu
-PAGES = (("/", "Ask"), ("/evaluation", "Evaluation"))
+PAGES = (
+    ("/", "Ask"),
+    ("/ingestion-traces", "Ingestion traces"),
+    ("/query-traces", "Query traces"),
+    ("/evaluation", "Evaluation"),
+)
 
 
 def language_of(request: Request) -> str:
