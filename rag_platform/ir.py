@@ -513,6 +513,7 @@ class StageOutcome:
     sha256: str = ""
     counts: Json = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    preview: Json = field(default_factory=dict)  # as `documents.stage_previews` makes it
 
 
 @dataclass(frozen=True, slots=True)

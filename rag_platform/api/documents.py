@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
@@ -23,10 +22,10 @@ from rag_platform.contract.schema import (
     DroppedData,
     ListedDocument,
 )
-from rag_platform.documents.metadata import with_file_metadata
+from rag_platform.documents.metadata import iso_date
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.ir import Document, Version
+from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
 from rag_platform.ledger.ledger import Ledger, require
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Hidden, Lease, Library
@@ -34,35 +33,14 @@ from rag_platform.storage.store import Store
 from rag_platform.text.tokens import estimate_tokens
 
 ReadT = TypeVar("ReadT")
-GroupBy = Literal["tags", "categories", "source"]
 GROUPINGS: tuple[GroupBy, ...] = ("tags", "categories", "source")
-FILTER_KEYS = ("tags", "categories", "source", "status")
+_TEXT_KEYS = ("words", "since", "until")
+FILTER_KEYS = ("tags", "categories", "source", "status", *_TEXT_KEYS)
 STATUSES = ("active", "pending", "failed", "retired", "deleted")
 MAX_LIMIT = 1000
-_GONE = ("retired", "deleted")
-_BAD = ("failed", "dead")
 
 
 # --- documents ----------------------------------------------------------------------------------
-
-
-class _Row(NamedTuple):
-    """A listed document, with the categories that only groups and filters read."""
-
-    listed: ListedDocument
-    categories: tuple[str, ...]
-
-
-class _Place(NamedTuple):
-    """A document in a group; a document with two tags has two places."""
-
-    group: str
-    listed: ListedDocument
-
-    @property
-    def order(self) -> tuple[bool, str, str]:
-        """Sorts places by group and source_uri; documents without a group come last."""
-        return self.group == "", self.group, self.listed["source_uri"]
 
 
 def list_documents(
@@ -79,194 +57,165 @@ def list_documents(
     """One page of a namespace's documents by group and source_uri; a document with two tags is in
     two groups.
 
-    `filter` takes FILTER_KEYS, each a value or a list of which one must match. A page has at most
-    `limit` rows, fewer where it would exceed `max_tokens`; `next_cursor` continues there, even when
-    documents came or went meanwhile. Retired and deleted documents are left out unless
-    `include_deleted` or a status filter names them. Raises InputError, or NotFoundError
-    `unknown_namespace`.
+    `filter` takes FILTER_KEYS: each a value or a list of which one must match, or one text for
+    `words` (all of them in title, file name or source_uri) and for `since` and `until` (dates of
+    the last change, both included). A page has at most `limit` rows, fewer where it would exceed
+    `max_tokens`; `next_cursor` continues there, even when documents came or went meanwhile. Retired
+    and deleted documents are left out unless `include_deleted` or a status filter names them.
+    Raises InputError, or NotFoundError `unknown_namespace`.
     """
-    if group_by is not None and group_by not in GROUPINGS:
+    grouping: dict[str | None, GroupBy | None] = {name: name for name in GROUPINGS} | {None: None}
+    if group_by not in grouping:
         raise InputError(
             f"cannot group by {group_by!r}; known: {', '.join(GROUPINGS)}, or null",
             code="unknown_group",
         )
     if not 1 <= limit <= MAX_LIMIT:
         raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
-    wanted = _parse_filter(filter or {})
-    rows = [row for row in _rows(library, namespace) if _matches(row, wanted, include_deleted)]
-    places = [_Place(group, row.listed) for row in rows for group in _groups(row, group_by)]
-    places.sort(key=lambda place: place.order)
-    page, next_cursor = _page(
-        places[_position(cursor, group_by, places) :], limit, max_tokens, group_by
-    )
-    counts = Counter(place.group for place in places)
+    wanted = _parse_filter(filter or {}, include_deleted)
+    after = None if cursor is None else _read_place(cursor, group_by)
+    with _opened_ledger(library, namespace) as (ledger, published):
+        found = ledger.document_page(
+            namespace,
+            wanted,
+            published,
+            group_by=grouping[group_by],
+            after=after,
+            limit=limit + 1,  # one more tells whether a page follows
+        )
+    rows = [(place, _listed(place.document, published)) for place in found.places[:limit]]
+    shown = rows if max_tokens is None else _within(rows, max_tokens)
     groups: list[DocumentGroup] = []
-    for group, listed in page:
-        if not groups or groups[-1]["key"] != group:
-            groups.append({"key": group, "count": counts[group], "documents": []})
+    for place, listed in shown:
+        if not groups or groups[-1]["key"] != place.group:
+            groups.append({"key": place.group, "count": place.count, "documents": []})
         groups[-1]["documents"].append(listed)
+    last = shown[-1][0] if len(shown) < len(found.places) else None
     data: DocumentsData = {
         "markdown": "",
         "namespace": namespace,
         "group_by": group_by,
         "groups": groups,
-        "total": len(rows),
-        "next_cursor": next_cursor,
+        "total": found.total,
+        "next_cursor": (
+            None if last is None else make_cursor(group_by, last.group, last.document.source_uri)
+        ),
     }
     data["markdown"] = documents_markdown(data)
     return data
 
 
-def _parse_filter(given: Mapping[str, Any]) -> dict[str, set[str]]:
-    """The values that each key may have. Raises InputError."""
-    wanted: dict[str, set[str]] = {}
+def _parse_filter(given: Mapping[str, Any], gone: bool) -> Wanted:
+    """Which documents are listed. Raises InputError."""
+    wanted: dict[str, Any] = {}
     for key, value in given.items():
         if key not in FILTER_KEYS:
             raise InputError(
                 f"unknown filter {key!r}; known: {', '.join(FILTER_KEYS)}", code="unknown_filter"
             )
+        if key in _TEXT_KEYS:
+            wanted[key] = _parse_text(key, value)
+            continue
         values = [value] if isinstance(value, str) else value
         if not isinstance(values, (list, tuple)) or not all(isinstance(v, str) for v in values):
             raise InputError(
                 f"filter {key!r} takes a text or a list of texts, not {value!r}", code="bad_filter"
             )
-        wanted[key] = set(values)
-    if unknown := sorted(wanted.get("status", set()) - set(STATUSES)):
+        wanted[key] = tuple(values)
+    if unknown := sorted(set(wanted.get("status", ())) - set(STATUSES)):
         raise InputError(
             f"unknown status {unknown[0]!r}; known: {', '.join(STATUSES)}", code="bad_filter"
         )
-    return wanted
+    return Wanted(**wanted, gone=gone)
 
 
-def _matches(row: _Row, wanted: dict[str, set[str]], include_deleted: bool) -> bool:
-    listed, status = row.listed, row.listed["status"]
-    if status in _GONE and not include_deleted and status not in wanted.get("status", set()):
-        return False
-    own = {
-        "tags": set(listed["tags"]),
-        "categories": set(row.categories),
-        "source": {listed["source"]},
-        "status": {status},
-    }
-    return all(values & own[key] for key, values in wanted.items())
+def _parse_text(key: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"filter {key!r} takes a text, not {value!r}", code="bad_filter")
+    if key == "words" or not value:
+        return value
+    if not (date := iso_date(value)):
+        raise InputError(
+            f"filter {key!r} takes a date such as 2026-11-23, not {value[:40]!r}", code="bad_filter"
+        )
+    return date
 
 
-def _groups(row: _Row, group_by: str | None) -> Sequence[str]:
-    if group_by is None:
-        return ("",)
-    if group_by == "source":
-        return (row.listed["source"],)
-    return (row.listed["tags"] if group_by == "tags" else row.categories) or ("",)
-
-
-def _position(cursor: str | None, group_by: str | None, places: Sequence[_Place]) -> int:
-    """Index of the first place behind the one that the cursor names."""
-    if cursor is None:
-        return 0
+def _read_place(cursor: str, group_by: str | None) -> tuple[str, str]:
+    """The (group, source_uri) behind which a page begins. Raises InputError `bad_cursor`."""
     grouping, group, source_uri = read_cursor(cursor, (object, str, str))
-    last = (group == "", group, source_uri)
     if grouping != group_by:
         raise InputError(
             f"the cursor belongs to a list grouped by {grouping}; ask with the same group_by",
             code="bad_cursor",
         )
-    return next((n for n, place in enumerate(places) if place.order > last), len(places))
+    return group, source_uri
 
 
-def _page(
-    places: Sequence[_Place], limit: int, max_tokens: int | None, group_by: str | None
-) -> tuple[Sequence[_Place], str | None]:
-    """(places of this page, cursor of the next one)."""
-    page = places[:limit]
-    if max_tokens is not None:
-        left = max_tokens - 200
-        for n, (_, listed) in enumerate(page):
-            left -= estimate_tokens(json.dumps(listed, ensure_ascii=False))
-            left -= estimate_tokens(document_line(listed))
-            if left < 0 and n:
-                page = page[:n]
-                break
-    if len(page) == len(places):
-        return page, None
-    return page, make_cursor(group_by, page[-1].group, page[-1].listed["source_uri"])
-
-
-def _rows(library: Library, namespace: str) -> list[_Row]:
-    """Every document that the ledger knows. Raises IntegrityError for a data root with releases and
-    without a ledger.
-    """
-    library.require_visible(namespace)
-    chunks = _count_published_chunks(library, namespace)
-    with closing(Ledger(library.store.ledger_path)) as ledger:
-        may_see = access.current().may_see
-        known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
-        if namespace not in known and chunks is None:
-            known = {*filter(may_see, ledger.namespaces()), *library.namespaces()}
-            raise unknown_namespace(namespace, known)
-        versions = ledger.versions(namespace)
-        tombstones = ledger.tombstones(namespace)
-        documents = ledger.documents(namespace)
-    newest = {version.doc_id: version for version in versions}
-    by_id = {version.version_id: version for version in versions}
-    hidden = {stone.doc_id for stone in tombstones if stone.version_id is None}
-    rows: list[_Row] = []
-    for document in documents:
-        last = newest.get(document.doc_id)
-        version_id = document.live_version or (last.version_id if last else "")
-        status = "deleted" if document.doc_id in hidden else _status(document, last, chunks or {})
-        # with what its file says of itself, as filters see it
-        shown = with_file_metadata(document, by_id[version_id]) if version_id in by_id else document
-        listed: ListedDocument = {
-            "doc_id": shown.doc_id,
-            "filename": shown.filename,
-            "title": shown.title,
-            "tags": list(shown.tags),
-            "source": shown.source,
-            "source_uri": shown.source_uri,
-            "version_id": version_id,
-            "chunks": (chunks or {}).get(version_id, 0),
-            "status": status,
-            "problem": _problem(document, last) if status not in _GONE else "",
-            "updated_at": shown.updated_at,
-        }
-        rows.append(_Row(listed, shown.categories))
+def _within(
+    rows: Sequence[tuple[Place, ListedDocument]], max_tokens: int
+) -> Sequence[tuple[Place, ListedDocument]]:
+    """The first rows, at least one, that the tokens allow."""
+    left = max_tokens - 200
+    for n, (_, listed) in enumerate(rows):
+        left -= estimate_tokens(json.dumps(listed, ensure_ascii=False))
+        left -= estimate_tokens(document_line(listed))
+        if left < 0 and n:
+            return rows[:n]
     return rows
 
 
-def document_states(library: Library, namespace: str) -> tuple[Counter[str], list[tuple[str, str]]]:
-    """(how many documents of a namespace have each status; source_uri and reason of those whose
-    newest version failed, even where an earlier one is live).
+def _listed(row: DocumentRow, published: Mapping[str, int]) -> ListedDocument:
+    return {
+        "doc_id": row.doc_id,
+        "filename": row.filename,
+        "title": row.title,
+        "tags": row.tags,
+        "source": row.source,
+        "source_uri": row.source_uri,
+        "version_id": row.version_id,
+        "chunks": published.get(row.version_id, 0),
+        "status": row.status,
+        "problem": row.problem,
+        "updated_at": row.updated_at,
+    }
+
+
+@contextmanager
+def _opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Mapping[str, int]]]:
+    """The ledger, and chunks by version_id of the published release, none before the first one.
+
+    Raises NotFoundError `unknown_namespace`, and IntegrityError for a data root with releases and
+    without a ledger.
     """
-    listed = [row.listed for row in _rows(library, namespace)]
-    failed = [(row["source_uri"], row["problem"]) for row in listed if row["problem"]]
-    return Counter(row["status"] for row in listed), failed
+    library.require_visible(namespace)
+    published: Mapping[str, int] | None = None
+    if library.store.current_path(namespace).is_file():
+        with library.lease(namespace) as lease:
+            published = lease.release.manifest.versions
+    with closing(Ledger(library.store.ledger_path)) as ledger:
+        may_see = access.current().may_see
+        known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
+        if namespace not in known and published is None:
+            raise unknown_namespace(namespace, known | set(library.namespaces()))
+        yield ledger, published or {}
 
 
-def _count_published_chunks(library: Library, namespace: str) -> dict[str, int] | None:
-    """Chunks by version_id of the published release; None before the first one."""
-    if not library.store.current_path(namespace).is_file():
-        return None
-    with library.lease(namespace) as lease:
-        return lease.release.catalog.chunk_counts()
-
-
-def _status(document: Document, newest: Version | None, published: Mapping[str, int]) -> str:
-    if document.status != "active":
-        return document.status
-    if document.live_version in published:
-        return "active"
-    failed = newest is not None and newest.status in _BAD
-    return "failed" if document.live_version is None and failed else "pending"
-
-
-def _problem(document: Document, newest: Version | None) -> str:
-    """Why the newest version of a document failed; empty when it did not, or when the source has
-    another one by now.
+class DocumentStates(NamedTuple):
+    """How many documents of a namespace have each status, how many a newest version that failed,
+    and source_uri and reason of the first of these.
     """
-    if newest is None or newest.status not in _BAD:
-        return ""
-    wanted = document.wanted_version in (None, newest.version_id)
-    return f"[{newest.code}] {newest.reason}" if wanted else ""
+
+    counts: Mapping[str, int]
+    failed: int
+    problems: list[tuple[str, str]]
+
+
+def document_states(library: Library, namespace: str, limit: int) -> DocumentStates:
+    """The states of a namespace's documents, with at most `limit` problems."""
+    with _opened_ledger(library, namespace) as (ledger, published):
+        counts = ledger.count_documents(namespace, published)
+        return DocumentStates(counts, *ledger.document_problems(namespace, published, limit))
 
 
 # --- one document -------------------------------------------------------------------------------

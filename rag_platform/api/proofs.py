@@ -4,7 +4,8 @@ bytes of its file, and whether each sentence of an answer is borne out by what i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,10 +18,13 @@ from rag_platform.answering.citations import (
 )
 from rag_platform.answering.engine import answer as ask
 from rag_platform.answering.groundedness import support
-from rag_platform.api.envelopes import source_line, without_paths
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.places import holding
+from rag_platform.api.query_data import source_line
 from rag_platform.contract.schema import ProofData, SentencePart, SourcePart
+from rag_platform.contract.source_shapes import Comparison, ProvedData
 from rag_platform.errors import InputError
-from rag_platform.ir import Candidate, Hit, QueryRequest
+from rag_platform.ir import Candidate, Chunk, Hit, QueryRequest, Version
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
@@ -87,6 +91,68 @@ def verify_answer(
     }
     data["markdown"] = _markdown(data, found)
     return data
+
+
+def prove_chunk(library: Library, chunk_id: str, namespace: str | None = None) -> ProvedData:
+    """The proof of one chunk, made now from the bytes of its file. Raises NotFoundError."""
+    from rag_platform.releases.verification import verify_release
+
+    began = time.monotonic()
+    with holding(library, chunk_id, namespace) as held:
+        chunk, version, space = held.row.chunk, held.version, held.lease.namespace
+        data: ProvedData = {
+            "chunk_id": chunk_id,
+            "state": held.state,
+            "proved": False,
+            "edited": bool(chunk.edited_from),
+            "reason": "",
+            "file_sha256": version.file_sha256,
+            "size": version.size,
+            "compared": [],
+            "warnings": [],
+            "release_id": held.lease.release_id,
+            "seconds": 0.0,
+        }
+        if held.state == "changed":
+            live = _live_version(library, space, chunk.doc_id)
+            now = f"version {live} is live now" if live else "no version of it is live now"
+            data["reason"] = f"it is of version {version.version_id}, {now}; only what is published"
+            data["reason"] += " is proved"
+            return data
+        proof = verify_release(
+            library.store, space, chunk_id=chunk_id, limits=library.settings.limits
+        )
+        data["reason"] = str(without_paths("; ".join(failure.reason for failure in proof.failures)))
+        data["proved"] = not proof.failures and proof.checked > 0
+        data["warnings"] = list(without_paths(list(proof.warnings)))
+        data["compared"] = list(_compared(chunk, version, alone=bool(proof.warnings)))
+        data["seconds"] = round(time.monotonic() - began, 3)
+    return data
+
+
+def _compared(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Comparison]:
+    """What a proof of the chunk compares."""
+    from rag_platform.intake import second_readers
+    from rag_platform.registry import traits
+
+    engine = traits("loader", version.loader).engine
+    yield {"what": "file_hash", "detail": version.file_sha256}
+    if not chunk.chunk_text:
+        yield {"what": "image", "detail": ", ".join(chunk.asset_ids)}
+    elif chunk.byte_start is not None:
+        yield {"what": "bytes", "detail": f"{chunk.byte_start}-{chunk.byte_end}"}
+        yield {"what": "lines", "detail": f"{chunk.line_start}-{chunk.line_end}"}
+    elif engine and chunk.page_start is not None:
+        yield {"what": "page_letters", "detail": engine}
+        yield {"what": "page_boxes", "detail": f"{chunk.page_start}-{chunk.page_end}"}
+    else:
+        yield {"what": "read_again", "detail": version.loader}
+        yield {"what": "locator", "detail": chunk.locator}
+    if chunk.chunk_text and version.loader in second_readers.ENGINES and not alone:
+        yield {"what": "second_reader", "detail": second_readers.ENGINES[version.loader]}
+    yield {"what": "names", "detail": f"{chunk.chunk_id}, {chunk.section_path}"}
+    if chunk.edited_from:
+        yield {"what": "origins", "detail": ", ".join(chunk.edited_from)}
 
 
 def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _Source:

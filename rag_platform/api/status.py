@@ -103,7 +103,7 @@ def _collection(library: Library, namespace: str) -> CollectionPart:
     languages: dict[str, float] = {}
     if not found["problem"]:
         with library.lease(namespace) as lease:
-            shares = lease.release.catalog.languages()
+            shares = lease.languages()
         languages = {name: round(share, 2) for name, share in shares.items() if name}
     return {
         "namespace": namespace,
@@ -168,17 +168,18 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
         "problem": "",
     }
     try:
-        states, problems = document_states(library, namespace)
-        found["pending"], found["failed"] = states["pending"], len(problems)
+        states = document_states(library, namespace, _SHOWN_FAILURES)
+        found["pending"], found["failed"] = states.counts.get("pending", 0), states.failed
         found["failures"] = [
             {"source_uri": uri, "reason": str(without_paths(reason))}
-            for uri, reason in problems[:_SHOWN_FAILURES]
+            for uri, reason in states.problems
         ]
         if library.store.current_path(namespace).is_file():
             with library.lease(namespace) as lease:
-                manifest, counts = lease.release.manifest, lease.release.catalog.counts()
+                manifest = lease.release.manifest
             found["release_id"], found["published_at"] = manifest.release_id, manifest.created_at
-            found["documents"], found["chunks"] = counts["documents"], counts["chunks"]
+            found["documents"] = len(manifest.versions)
+            found["chunks"] = sum(manifest.versions.values())
             found["strategy"] = manifest.strategy
             found["strategy_config_id"] = manifest.strategy_config_id
             found["encoding"], embedder = manifest.encoding, manifest.embedder

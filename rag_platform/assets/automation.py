@@ -17,6 +17,7 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
+from rag_platform.assets.release import RELEASE_JOB
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import busy, concerns, end_orphans, record_job, was_killed
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
@@ -43,12 +44,12 @@ ingest_job = dg.define_asset_job(
     description="The seven stages for a range of document versions.",
 )
 release_job = dg.define_asset_job(
-    "release",
-    # drift is a matter of time, not of releases
+    RELEASE_JOB,
+    # canaries are asked by what publishes, and drift is a matter of time, not of releases
     selection=dg.AssetSelection.assets(
         "catalog", "lexical_index", "dense_index", "published_release"
     )
-    - dg.AssetSelection.checks(dg.AssetCheckKey(dg.AssetKey("published_release"), "drift")),
+    - dg.AssetSelection.checks_for_assets("published_release"),
     description="Build, check and publish a namespace's release.",
 )
 

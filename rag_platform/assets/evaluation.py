@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 
 import dagster as dg
 
+from rag_platform.assets.definition_metadata import define_asset
 from rag_platform.assets.partitions import NAMESPACE_TAG
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import record_job
@@ -14,7 +15,7 @@ from rag_platform.assets.signals import drift_evaluation
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
-from rag_platform.evaluation.reporting.charts import draw_metrics, embed_png
+from rag_platform.evaluation.reporting.charts import draw_metrics, embed_picture
 from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library
@@ -49,6 +50,7 @@ dataset_strategies = dg.MultiPartitionsDefinition(
 @dg.asset(
     group_name="evaluation",
     partitions_def=dataset_strategies,
+    **define_asset("evaluation_run", _SETTINGS),
     description=(
         "One dataset asked of its namespace under one strategy; results that depend on nothing that"
         " changed are taken over."
@@ -74,6 +76,7 @@ def evaluation_run(
 @dg.asset(
     group_name="evaluation",
     partitions_def=datasets,
+    **define_asset("strategy_comparison", _SETTINGS),
     # which strategies a dataset was asked under follows from the dimensions' names
     deps=[evaluation_run],
     description="The newest runs of a dataset beside each other, one for each strategy.",
@@ -188,7 +191,7 @@ def _evaluate(
         "failed": run.failed,
         "seconds": float(run.figures.get("seconds", 0.0)),
         "report": dg.MetadataValue.md(run_markdown(run)),
-        "picture": dg.MetadataValue.md(embed_png(draw_metrics({strategy: run}), strategy)),
+        "picture": dg.MetadataValue.md(embed_picture(draw_metrics({strategy: run}), strategy)),
         **{name: float(item["value"]) for name, item in run.aggregates.items()},
     }
 
@@ -216,7 +219,7 @@ def _compare(context: Context, platform: Platform, target: str, store: ResultSto
     return {
         "compared_with": next(iter(ordered)),
         "table": dg.MetadataValue.md(comparison_table(found)),
-        "picture": dg.MetadataValue.md(embed_png(draw_metrics(ordered), target)),
+        "picture": dg.MetadataValue.md(embed_picture(draw_metrics(ordered), target)),
         "report": dg.MetadataValue.md(comparison_markdown(found)),
         **{
             f"{metric} of {name}": float(run.aggregates[metric]["value"])

@@ -1,8 +1,10 @@
 """The seven ingestion assets, in one batched multi-asset over `document_versions`.
 
-A run takes any number of versions, logs one materialisation for each (version, stage) that
-succeeded, and fails at its end when a document failed: the UI then shows exactly the failed
-partitions, and a retry of those clears them. A run for each partition would cost seconds each.
+A run takes any number of versions and logs one materialisation for each (version, stage) that
+succeeded. A document that cannot be read leaves its partition unmaterialised, and the check
+`processed` of `raw_document` warns and says why; the run goes well. Any other failure (a bug,
+damaged data, a model) fails the run at its end: the UI then shows exactly the failed partitions,
+and a retry of those clears them. A run for each partition would cost seconds each.
 """
 
 import time
@@ -14,19 +16,21 @@ from typing import Any
 import dagster as dg
 
 from rag_platform.assets.dagster_private import log_materializations
-from rag_platform.assets.partitions import document_versions, stage_code_versions, stage_tags
+from rag_platform.assets.definition_metadata import define_asset
+from rag_platform.assets.event_metadata import evaluation, failure, materialization, processed
+from rag_platform.assets.partitions import document_versions, stage_code_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import run_of_job
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import load_settings
+from rag_platform.errors import DocumentError, RagError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.ir import StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes.jobs import Progress, describe_failures
-from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks, is_severe
-from rag_platform.releases.manifest import CheckResult
+from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.workspace import Workspace
 
 _EVENTS_AT_ONCE = 128
@@ -48,7 +52,8 @@ DESCRIPTIONS = {
 
 def specs() -> Sequence[dg.AssetSpec]:
     """One spec per stage, each depending on the one before."""
-    versions = stage_code_versions(load_settings())
+    settings = load_settings()
+    versions = stage_code_versions(settings)
     upstream: dict[str, list[str]] = {
         stage: list(INGESTION_STAGES[max(0, i - 1) : i]) for i, stage in enumerate(INGESTION_STAGES)
     }
@@ -61,7 +66,7 @@ def specs() -> Sequence[dg.AssetSpec]:
             skippable=True,
             partitions_def=document_versions,
             code_version=versions[stage],
-            kinds={"python"},
+            **define_asset(stage, settings),
         )
         for stage in INGESTION_STAGES
     ]
@@ -91,13 +96,13 @@ def ingestion(
     context: dg.AssetExecutionContext, platform: Platform
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
-    failures: list[tuple[str, str, str]] = []
+    failures: list[str] = []
     for namespace, versions in _by_namespace(context.partition_keys, platform.root.ledger).items():
         failures += _ingest(context, platform.root.workspace(namespace), namespace, versions)
     # nothing: a result would mark every partition of the run as done, the failed ones too
     yield from ()
     if failures:
-        listed = "\n".join(f"{uri}: [{code}] {reason}" for uri, code, reason in failures[:200])
+        listed = "\n".join(failures[:200])
         raise dg.Failure(
             f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}",
             allow_retries=False,
@@ -109,14 +114,14 @@ def _ingest(
     workspace: Workspace,
     namespace: str,
     versions: Sequence[Version],
-) -> list[tuple[str, str, str]]:
-    """(source_uri, code, reason) of the versions of a namespace that failed."""
+) -> list[str]:
+    """What went wrong in a namespace, but for documents that cannot be read."""
     ledger = workspace.ledger
     items = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in versions]
     args = {"version_ids": [version.version_id for version in versions]}
     with run_of_job(context, workspace, "ingest", namespace, args, items) as record:
         job = record.job
-        events = IngestionEvents(context, workspace, job)
+        events = IngestionEvents(context, workspace, job, record.trace_id)
         totals = ingest_versions(
             versions,
             workspace,
@@ -128,7 +133,7 @@ def _ingest(
             ),
             decisions={item.version_id: item.decision for item in ledger.job_items(job.job_id)},
         )
-        events.log()
+        events.end()
         result = add_totals(ledger.job(job.job_id).result, totals)
         ledger.update_job(job.job_id, trace_id=record.trace_id, result=result)
         if "run_id" in job.args:  # the job is the record of this run
@@ -137,7 +142,7 @@ def _ingest(
             failed = [i for i in ledger.job_items(job.job_id) if i.state in ("failed", "dead")]
             if failed:
                 record.state, record.reason = "partly", describe_failures(failed, job.job_id)
-    return totals.failures
+    return events.faults
 
 
 class IngestionEvents:
@@ -148,8 +153,11 @@ class IngestionEvents:
     document that is live and shows as missing in the UI.
     """
 
-    def __init__(self, context: dg.AssetExecutionContext, workspace: Workspace, job: Job) -> None:
+    def __init__(
+        self, context: dg.AssetExecutionContext, workspace: Workspace, job: Job, trace_id: str
+    ) -> None:
         self._context, self._ledger, self._job = context, workspace.ledger, job
+        self._store, self._trace_id = workspace.store, trace_id
         self._selected = {key.to_user_string() for key in context.selected_asset_keys}
         last = max(INGESTION_STAGES.index(stage) for stage in self._selected)
         self.stages = INGESTION_STAGES[: last + 1]
@@ -158,16 +166,24 @@ class IngestionEvents:
         self._pending: list[dg.AssetMaterialization] = []
         self._checks: list[dg.AssetCheckEvaluation] = []
         self._since = time.monotonic()
+        self._seconds: dict[str, float] = defaultdict(float)
+        self._failed = 0
+        self._newest: Version | None = None  # of those that passed every stage
+        self.faults: list[str] = []  # failures that do not lie in a document
 
     def on_outcome(self, version: Version, outcome: StageOutcome) -> None:
         """Keep the event of a selected stage, and its checks; events are stored when there are many
         or seconds went by.
         """
+        self._seconds[outcome.stage] += outcome.seconds
         if outcome.stage not in self._selected:
             return
         self._checks += [evaluation(version, outcome, r) for r in document_checks(outcome)]
         self._since = self._since if self._pending else time.monotonic()
-        self._pending.append(materialization(version, outcome, self._code_versions[outcome.stage]))
+        code_version = self._code_versions[outcome.stage]
+        self._pending.append(
+            materialization(version, outcome, code_version, self._trace_id, self._store)
+        )
         if (
             len(self._pending) >= _EVENTS_AT_ONCE
             or time.monotonic() - self._since > _SHOWN_AFTER_SECONDS
@@ -176,19 +192,48 @@ class IngestionEvents:
 
     def on_embedded(self, versions: Sequence[Version]) -> None:
         """Store the events, and mark the documents as done."""
+        self._checks += [processed(version) for version in versions if version.attempts]
         self.log()
         for version in versions:
+            self._newest = version
             self._ledger.update_job_item(self._job.job_id, version.version_id, "done")
 
-    def on_failure(self, version: Version, stage: str, code: str, reason: str) -> None:
-        """Store the events, and mark the document as failed, or dead when it was given up."""
-        self.log()
+    def on_failure(self, version: Version, stage: str, error: RagError) -> None:
+        """Store the events and why the document failed, and mark it as failed, or dead when it was
+        given up.
+        """
         dead = self._ledger.version(version.version_id).status == "dead"
-        self._context.log.error(
-            f"{version.source_uri}: {stage} failed: [{code}] {reason}{' (given up)' * dead}"
+        message = f"{version.source_uri}: {stage} failed: [{error.code}] {error.message}"
+        why = failure(version, stage, error, self._job.job_id)
+        self._checks.append(processed(version, error, why))
+        self.log()
+        # after the materialisation, so that the partition's page shows it above what it says
+        self._context.log_event(
+            dg.AssetObservation("raw_document", partition=version.version_id, metadata=why)
         )
+        self._failed += 1
+        if isinstance(error, DocumentError):
+            self._context.log.warning(f"{message}{' (given up)' * dead}")
+        else:
+            self._context.log.error(f"{message}{' (given up)' * dead}")
+            self.faults.append(message)
         self._ledger.update_job_item(
-            self._job.job_id, version.version_id, "dead" if dead else "failed", code, reason
+            self._job.job_id,
+            version.version_id,
+            "dead" if dead else "failed",
+            error.code,
+            error.message,
+        )
+
+    def end(self) -> None:
+        """Store what is left, and say how long each stage took."""
+        if self._newest is not None and not self._failed:
+            # else the asset would keep the warning of an earlier run
+            self._checks.append(processed(self._newest))
+        self.log()
+        took = "\n".join(f"{stage:<14}{seconds:8.2f} s" for stage, seconds in self._seconds.items())
+        self._context.log.info(
+            f"time by stage, of all documents together:\n{took}\n`rag trace show {self._trace_id}`"
         )
 
     def log(self) -> None:
@@ -198,55 +243,6 @@ class IngestionEvents:
         checks, self._checks = self._checks, []
         for check in checks:
             self._context.log_event(check)
-
-
-def materialization(
-    version: Version, outcome: StageOutcome, code_version: str
-) -> dg.AssetMaterialization:
-    """The event for one stage of one version: counts, path, timing and hash as metadata, the
-    profile as data version.
-    """
-    metadata: dict[str, Any] = {
-        "source_uri": version.source_uri,
-        "file_sha256": version.file_sha256,
-        "profile": outcome.profile,
-        "seconds": round(outcome.seconds, 4),
-        "reused": outcome.reused,
-        "path": outcome.path,
-        **{
-            key: value
-            for key, value in outcome.counts.items()
-            if isinstance(value, (str, int, float))
-        },
-    }
-    if outcome.sha256:
-        metadata["output_sha256"] = outcome.sha256
-    if outcome.warnings:
-        metadata["warnings"] = "\n".join(outcome.warnings[:50])
-    tags = stage_tags(outcome.stage, version, outcome.profile, code_version)
-    return dg.AssetMaterialization(
-        outcome.stage, partition=version.version_id, metadata=metadata, tags=tags
-    )
-
-
-def evaluation(
-    version: Version, outcome: StageOutcome, result: CheckResult
-) -> dg.AssetCheckEvaluation:
-    """The event for one check of one document; a failed one warns, since what could be read of the
-    document is live, and is an error where that is less than half.
-    """
-    return dg.AssetCheckEvaluation(
-        asset_key=dg.AssetKey(outcome.stage),
-        check_name=result.name,
-        passed=result.passed,
-        metadata={"details": result.details, "source_uri": version.source_uri},
-        severity=(
-            dg.AssetCheckSeverity.ERROR
-            if is_severe(outcome, result)
-            else dg.AssetCheckSeverity.WARN
-        ),
-        partition=version.version_id,
-    )
 
 
 def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any]:

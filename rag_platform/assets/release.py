@@ -7,10 +7,12 @@ looks again, so no path around Dagster can publish a failed one).
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import dagster as dg
 
+from rag_platform.assets.definition_metadata import define_asset
 from rag_platform.assets.partitions import (
     CODE_VERSION,
     namespaces,
@@ -19,8 +21,10 @@ from rag_platform.assets.partitions import (
 )
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import is_built_anyway, run_of_job
+from rag_platform.assets.signals import canaries_evaluation
 from rag_platform.config.settings import load_settings
 from rag_platform.evaluation.gating import apply_gates
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_manifest
@@ -31,13 +35,17 @@ from rag_platform.releases.publishing import (
     publish_candidate,
 )
 from rag_platform.releases.release_store import current
+from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
+RELEASE_JOB = "release"
+_SHOWN_FAILURES = 20
 _ALL = dg.AllPartitionMapping()
 _GATE = (
     "The questions of config/gates.yaml and the namespace's expectations are answered as before."
 )
-_CODE_VERSIONS = release_code_versions(load_settings())
+_SETTINGS = load_settings()
+_CODE_VERSIONS = release_code_versions(_SETTINGS)
 _STORES = {
     "catalog": ("chunks", "Documents, sections and chunks with their provenance, in SQLite."),
     "lexical_index": ("views", "The word index over the sparse views."),
@@ -77,7 +85,7 @@ def _check_specs() -> list[dg.AssetCheckSpec]:
             group_name="release",
             partitions_def=namespaces,
             code_version=_CODE_VERSIONS[name],
-            kinds={"sqlite"} if name == "catalog" else {"python"},
+            **define_asset(name, _SETTINGS),
         )
         for name, (upstream, description) in _STORES.items()
     ],
@@ -117,22 +125,13 @@ def candidate(
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
             record.state = "failed"
             record.reason = f"release {manifest.release_id} was not published: {failed}"
-    counts = {
-        key: value for key, value in manifest.counts.items() if isinstance(value, (int, float, str))
-    }
-    shared = {
-        "release_id": manifest.release_id,
-        "parent": manifest.parent or "",
-        "index_profile": manifest.index_profile,
-        **counts,
-    }
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
         # the inputs of one namespace are among those of all
         tags = {CODE_VERSION: now[name], **unread_inputs([upstream])}
         yield dg.MaterializeResult(
             asset_key=name,
-            metadata=shared,
+            metadata=_store_metadata(name, manifest, store),
             data_version=dg.DataVersion(manifest.release_id),
             tags=tags,
         )
@@ -143,8 +142,42 @@ def candidate(
             asset_key="catalog",
             check_name=result.name,
             passed=result.passed,
-            metadata={"details": _details(result), "release_id": manifest.release_id},
+            metadata={
+                "details": _details(result),
+                "release_id": manifest.release_id,
+                **result.figures,
+            },
         )
+
+
+# asset: (what of the release's folder is its own, the count of its rows)
+_PARTS = {
+    "catalog": ("catalog.sqlite", "chunks"),
+    "lexical_index": ("lexical", "lexical"),
+    "dense_index": ("dense", "dense"),
+}
+
+
+def _store_metadata(name: str, manifest: Manifest, store: Store) -> dict[str, Any]:
+    """Where a store of a release lies, how large it is, how long it took, and what changed."""
+    part, rows = _PARTS[name]
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    files = [directory / file for file in manifest.files if file.partition("/")[0] == part]
+    return {
+        "release_id": manifest.release_id,
+        "parent": manifest.parent or "",
+        "index_profile": manifest.index_profile,
+        "path": dg.MetadataValue.path((directory / part).relative_to(store.home).as_posix()),
+        "dagster/row_count": int(manifest.counts.get(rows, 0)),
+        "bytes": sum(file.stat().st_size for file in files),
+        "seconds": float(manifest.delta.get("seconds", {}).get(part.partition(".")[0], 0.0)),
+        **_figures(manifest.counts),
+        **_figures(manifest.delta),
+    }
+
+
+def _figures(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in data.items() if isinstance(value, (int, float, str))}
 
 
 def _details(result: CheckResult) -> dg.MetadataValue[str]:
@@ -178,6 +211,7 @@ def _publishes(context: dg.AssetExecutionContext) -> bool:
     group_name="release",
     partitions_def=namespaces,
     code_version=_CODE_VERSIONS["published_release"],
+    **define_asset("published_release", _SETTINGS),
     description=(
         "The release that readers see: one atomic pointer. Never moves to a candidate with a failed"
         " check."
@@ -185,9 +219,9 @@ def _publishes(context: dg.AssetExecutionContext) -> bool:
 )
 def published_release(
     context: dg.AssetExecutionContext, platform: Platform
-) -> dg.MaterializeResult[None]:
+) -> Iterator[dg.MaterializeResult[None]]:
     """Publish the namespace's newest candidate; what is published stays where a release of what is
-    live would be the same.
+    live would be the same. The release job asks its canaries then.
     """
     namespace = context.partition_key
     workspace = platform.root.workspace(namespace)
@@ -202,9 +236,33 @@ def published_release(
     metadata = {
         "release_id": manifest.release_id,
         "previous": before or "",
-        **manifest.counts,
+        "path": dg.MetadataValue.path(
+            store.current_path(namespace).relative_to(store.home).as_posix()
+        ),
+        **_figures(manifest.counts),
+        **_failed_documents(namespace, ledger),
     }
     tags = {CODE_VERSION: release_code_versions(settings)["published_release"]}
-    return dg.MaterializeResult(
+    yield dg.MaterializeResult(
         metadata=metadata, data_version=dg.DataVersion(manifest.release_id), tags=tags
     )
+    if context.run.job_name == RELEASE_JOB:
+        context.log_event(canaries_evaluation(namespace, platform))
+
+
+def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:
+    """How many documents of a namespace a release lacks because they failed, and which."""
+    wanted = [
+        ledger.version(document.wanted_version)
+        for document in ledger.documents(namespace, status="active")
+        if document.wanted_version and document.wanted_version != document.live_version
+    ]
+    failed = [version for version in wanted if version.status in ("failed", "dead")]
+    rows = [
+        dg.TableRecord({"file": version.source_uri, "code": version.code, "reason": version.reason})
+        for version in failed[:_SHOWN_FAILURES]
+    ]
+    return {
+        "documents_failed": len(failed),
+        **({"failed": dg.MetadataValue.table(rows)} if rows else {}),
+    }

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import dagster as dg
 
 from rag_platform.assets.partitions import namespaces
-from rag_platform.assets.release import published_release
 from rag_platform.assets.resources import Platform
 from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
 from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
@@ -15,6 +14,7 @@ from rag_platform.observability import faults
 from rag_platform.releases.release_store import find_parent, require_current
 
 _WARN = dg.AssetCheckSeverity.WARN
+_ASSET = dg.AssetKey("published_release")
 
 
 def _check_canaries(namespace: str, platform: Platform) -> dg.AssetCheckResult:
@@ -54,12 +54,22 @@ def _check_drift(namespace: str, platform: Platform) -> dg.AssetCheckResult:
     )
 
 
+def canaries_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluation:
+    """The check `canaries` of a namespace as an event: planned by a run, it would show as failed
+    whenever a candidate is not published.
+    """
+    return _evaluation("canaries", namespace, _guard(_check_canaries, namespace, platform))
+
+
 def drift_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluation:
     """The check `drift` of a namespace as an event: a run of checks alone has no partition."""
-    found = _guard(_check_drift, namespace, platform)
+    return _evaluation("drift", namespace, _guard(_check_drift, namespace, platform))
+
+
+def _evaluation(name: str, namespace: str, found: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
-        asset_key=published_release.key,
-        check_name="drift",
+        asset_key=_ASSET,
+        check_name=name,
         passed=found.passed,
         severity=_WARN,
         metadata=found.metadata,
@@ -83,7 +93,7 @@ with warnings.catch_warnings():  # partitioned checks are a preview, as those of
     warnings.simplefilter("ignore", dg.PreviewWarning)
 
     @dg.asset_check(
-        asset=published_release,
+        asset=_ASSET,
         partitions_def=namespaces,
         description="Questions made of the release before are still answered; warns.",
     )
@@ -92,7 +102,7 @@ with warnings.catch_warnings():  # partitioned checks are a preview, as those of
         return _guard(_check_canaries, context.partition_key, platform)
 
     @dg.asset_check(
-        asset=published_release,
+        asset=_ASSET,
         partitions_def=namespaces,
         description="What users ask and get is as in the last stable window; warns.",
     )

@@ -35,7 +35,13 @@ def docs() -> None:
 @docs.command("list")
 @namespace_option
 @click.option("--group-by", type=click.Choice(["tags", "source", "none"]), default="none")
-@click.option("--filter", "filters", multiple=True, metavar="K=V", help="tags, source or status.")
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="K=V",
+    help="tags, categories, source, status, words, since or until; repeatable.",
+)
 @click.option("--limit", type=click.IntRange(1, 1000), default=100)
 @click.option("--cursor", help="Continue where the last page ended.")
 @click.option(

@@ -104,6 +104,7 @@ def query(
 ) -> Json:
     """Ask a question, in quotes or without; the answer cites its sources."""
     from rag_platform.answering.engine import answer
+    from rag_platform.api.query_data import fit_query
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
@@ -128,7 +129,7 @@ def query(
     if live:
         click.echo("\n")
     detail = "full" if full or context.json_output else "brief"
-    data, warnings = envelopes.fit_query(
+    data, warnings = fit_query(
         result, detail=detail, max_tokens=context.settings.server.result_tokens
     )
     if detail == "brief":

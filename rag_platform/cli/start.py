@@ -27,6 +27,7 @@ _EDITED = ("settings.yaml", "gates.yaml", "strategies/*.yaml")
 def demo(context: Context) -> Json:
     """Ingest the shipped samples into the library `demo` and ask them three questions."""
     from rag_platform.answering.engine import answer
+    from rag_platform.api.query_data import fit_query
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.receiving import ReceiveOptions
     from rag_platform.ir import QueryRequest
@@ -39,7 +40,7 @@ def demo(context: Context) -> Json:
         return ingested
     parts, asked = [str(ingested["data"]["markdown"])], []
     for question in QUESTIONS:
-        data, _ = envelopes.fit_query(
+        data, _ = fit_query(
             answer(context.library, QueryRequest(question, NAMESPACE)),
             detail="brief",
             max_tokens=context.settings.server.result_tokens,

@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -201,6 +201,10 @@ class Settings(Section):
     observability: ObservabilitySettings = ObservabilitySettings()
     # the language model by which `rag eval run --judge llm` scores answers
     judge: ProviderConfig = ProviderConfig(provider="none")
+    # who answers for the assets in Dagster: an e-mail address or `team:NAME` each
+    asset_owners: tuple[
+        Annotated[str, Field(pattern=r"^(team:[A-Za-z0-9_-]+|[^@\s]+@[^@\s]+)$")], ...
+    ] = ("team:library",)
     nightly_cron: str = "0 3 * * *"
     evaluation_cron: str = "0 5 * * *"
     # a file of the inbox that changed within this time may still be written

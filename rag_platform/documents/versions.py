@@ -29,6 +29,7 @@ from rag_platform.documents.descriptions import Descriptions, describe
 from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.kept_text import find_removed, measure, verdict, word_counts
 from rag_platform.documents.metadata import document_title
+from rag_platform.documents.stage_previews import preview_stage
 from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
 from rag_platform.intake import loading
@@ -550,6 +551,7 @@ def build_stage(stage: str, work: VersionBuild) -> StageOutcome:
         sha256,
         counts,
         tuple(warnings),
+        preview_stage(stage, work, fresh=not reused),
     )
 
 

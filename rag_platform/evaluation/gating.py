@@ -49,12 +49,18 @@ def apply_gates(
             expectations,
             results,
         )
+        means = {
+            f"{metric} of {verdict.dataset_id}": float(item["value"])
+            for verdict in verdicts
+            for metric, item in results.run(verdict.run_id).aggregates.items()
+        }
     for verdict in verdicts:
         tracing.event("gate.verdict", verdict_data(verdict))
     check = CheckResult(
         QUALITY_GATE,
         all(verdict.passed for verdict in verdicts),
         "\n".join(map(verdict_markdown, verdicts)),
+        {"lost": sum(len(verdict.lost) for verdict in verdicts), **means},
     )
     return record_check(
         namespace,

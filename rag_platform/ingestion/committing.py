@@ -101,10 +101,8 @@ class Committer:
 
     def fail(self, version: Version, stage: str, error: Exception) -> None:
         """Record a failure; one that may pass is left for the next round."""
-        if isinstance(error, RagError):
-            code, reason = error.code, error.message
-        else:
-            code, reason = "internal_error", f"{type(error).__name__}: {error}"
+        failure = error if isinstance(error, RagError) else _unexpected(error)
+        code, reason = failure.code, failure.message
         with faults.about(version.version_id):
             faults.report(error, f"stage.{stage}")
         again = is_transient(error) and not self._last
@@ -129,7 +127,7 @@ class Committer:
             )
         self.settled.add(version.version_id)
         self._totals.failures.append((version.source_uri, code, reason))
-        self._request.hooks.on_failure(version, stage, code, reason)
+        self._request.hooks.on_failure(version, stage, failure)
 
     def raise_if_full(self, error: Exception) -> None:
         """Raise StorageError when the disk is full: every other document would fail too."""
@@ -191,6 +189,10 @@ class Committer:
         self.settled.add(work.version.version_id)
         self._totals.documents += 1
         self._totals.chunks += len(work.views)
+
+
+def _unexpected(error: Exception) -> RagError:
+    return RagError(f"{type(error).__name__}: {error}")
 
 
 def _mtime(origin: Path | None) -> float | None:

@@ -9,6 +9,7 @@ from functools import cached_property
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.drafts.editions import Edition
+from rag_platform.errors import RagError
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.workspace import Workspace
 
@@ -18,8 +19,8 @@ class Hooks:
     """What an ingestion calls as it goes on, all but `on_progress` from the thread that runs it."""
 
     on_outcome: Callable[[Version, StageOutcome], None] = lambda version, outcome: None
-    # (version, stage, code, reason) of a version that failed for good
-    on_failure: Callable[[Version, str, str, str], None] = lambda version, stage, code, reason: None
+    # (version, stage, why) of a version that failed for good
+    on_failure: Callable[[Version, str, RagError], None] = lambda version, stage, error: None
     # versions all of whose outcomes were reported, before the ledger calls them ready
     on_embedded: Callable[[Sequence[Version]], None] = lambda versions: None
     # (stage, done, total, message)

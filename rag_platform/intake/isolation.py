@@ -26,6 +26,7 @@ from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo
 from rag_platform.loaders.pdf.page_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf.pages import PageFacts
+from rag_platform.loaders.pdf.quoting import PageQuote
 from rag_platform.observability import tracing
 from rag_platform.processes.sandbox import START_SECONDS, ChildLost, SandboxPool
 from rag_platform.registry import traits
@@ -124,6 +125,34 @@ def reread_in_child(
             return {}, {block.ordinal: f"{error.code}: {error.message}" for block in group}
 
     return _by_windows(reread, facts_text, blocks, limits)
+
+
+def locate_in_child(
+    path: Path,
+    provider: str,
+    page: int,
+    facts_text: str,
+    blocks: Sequence[Block],
+    spans: Sequence[tuple[int, int]],
+    limits: Limits,
+) -> PageQuote:
+    """Where spans of the facts are printed on a page, found by the named loader in a child; give
+    all blocks of the page. Raises as `load_in_child` does.
+    """
+    start, end = (blocks[0].start, blocks[-1].end) if blocks else (0, 0)
+    moved = [dataclasses.replace(b, start=b.start - start, end=b.end - start) for b in blocks]
+    task = {
+        "task": "locate",
+        "provider": provider,
+        "options": {},
+        "page": page,
+        "text": facts_text[start:end],
+        "blocks": [dataclasses.asdict(block) for block in moved],
+        "spans": [(first - start, last - start) for first, last in spans],
+    }
+    found = next(m["quote"] for m in _ask(path, task, _engine(provider), limits) if "quote" in m)
+    boxes = tuple(tuple((*box,) for box in group) for group in found["boxes"])
+    return PageQuote(float(found["width"]), float(found["height"]), boxes)
 
 
 def _by_windows(

@@ -131,6 +131,15 @@ def _reread(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
     return {"failures": failures, "unread": unread}
 
 
+def _locate(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
+    """Where spans of the facts are printed on a page."""
+    loader = build("loader", task["provider"], task["options"])
+    spans = [(int(start), int(end)) for start, end in task["spans"]]
+    page, text = int(task["page"]), str(task["text"])
+    found = loader.locate(Path(task["path"]), page, text, _blocks(task), spans)
+    return {"quote": dataclasses.asdict(found)}
+
+
 def _blocks(task: dict[str, Any]) -> list[Block]:
     return [
         Block(**{**item, "bbox": item["bbox"] and tuple(item["bbox"])}) for item in task["blocks"]
@@ -202,7 +211,8 @@ def _picture(task: dict[str, Any], replies: IO[bytes]) -> dict[str, Any]:
 
     folder = Path(task["folder"])
     try:
-        found = decode_image(Path(task["path"]).read_bytes(), int(task["max_pixels"]))
+        data, redraw = Path(task["path"]).read_bytes(), bool(task["redraw"])
+        found = decode_image(data, int(task["max_pixels"]), redraw=redraw)
     except Missing as error:
         return {"picture": {"reason": str(error)}}
     for name, data in found.variants.items():
@@ -237,6 +247,7 @@ _TASKS: dict[str, Callable[[dict[str, Any], IO[bytes]], dict[str, Any]]] = {
     "load": _load,
     "verify": _verify,
     "reread": _reread,
+    "locate": _locate,
     "describe": _describe,
     "window": _window,
     "texts": _page_texts,

@@ -307,9 +307,10 @@ def check_namespace(namespace: str) -> None:
 
 def document_id(namespace: str, source_uri: str) -> str:
     """A readable slug of the file's name and folder plus 10 hex digits of the identity, e.g.
-    `fastapi-tutorial-3f2a9c1b7d`.
+    `tutorial-fastapi-3f2a9c1b7d`: lists that cut a long name show its beginning.
     """
-    stem = re.sub(r"\.[A-Za-z0-9]{1,8}$", "", "-".join(source_uri.split("/")[-2:]))
+    folder, _, name = source_uri.rpartition("/")
+    stem = "-".join([re.sub(r"\.[A-Za-z0-9]{1,8}$", "", name), folder.rpartition("/")[2]])
     slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:48].strip("-") or "doc"
     digest = hashlib.sha256(f"{namespace}\n{source_uri}".encode()).hexdigest()
     return f"{slug}-{digest[:10]}"

@@ -18,8 +18,8 @@ from typing import Any
 
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_job
 from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger.document_list import DocumentList
 from rag_platform.ledger.schema import (
-    Database,
     Draft,
     Job,
     JobItem,
@@ -90,7 +90,7 @@ def new_job_id() -> str:
     return "job_" + uuid.uuid4().hex[:16]
 
 
-class Ledger(Database):
+class Ledger(DocumentList):
     """The ledger database; one connection a thread, safe to share."""
 
     def __init__(self, path: Path) -> None:

@@ -72,8 +72,9 @@ def is_simple(data: bytes) -> bool:
     )
 
 
-def decode_image(data: bytes, max_pixels: int) -> DecodedImage:
-    """The type by content, the size by header, and the first frame as thumbnail.
+def decode_image(data: bytes, max_pixels: int, *, redraw: bool = False) -> DecodedImage:
+    """The type by content, the size by header, and the first frame as thumbnail; with `redraw` also
+    as `display.*`, where every client could show the bytes as they are.
 
     Raises Missing: `too_many_pixels`, `not_an_image`, `type_not_read: NAME`, `broken_image:
     REASON`, `broken_svg`.
@@ -86,10 +87,10 @@ def decode_image(data: bytes, max_pixels: int) -> DecodedImage:
         return DecodedImage(
             "svg", "image/svg+xml", width, height, _draw_svg(safe, max_pixels), safe
         )
-    return _decode_raster(data, max_pixels)
+    return _decode_raster(data, max_pixels, redraw)
 
 
-def _decode_raster(data: bytes, max_pixels: int) -> DecodedImage:
+def _decode_raster(data: bytes, max_pixels: int, redraw: bool) -> DecodedImage:
     from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
@@ -99,7 +100,7 @@ def _decode_raster(data: bytes, max_pixels: int) -> DecodedImage:
                 raise Missing("too_many_pixels")
             if width < 1 or height < 1:
                 raise Missing("broken_image: no pixels")
-            shown_everywhere = kind in SHOWN_EVERYWHERE and image.mode != "CMYK"
+            shown_everywhere = kind in SHOWN_EVERYWHERE and image.mode != "CMYK" and not redraw
             if shown_everywhere:
                 image.draft("RGB", (THUMB_PIXELS, THUMB_PIXELS))
             image.load()

@@ -21,7 +21,9 @@ OCR_MEMORY_MB = 4000  # address space; an engine with its models takes 0.7 GB of
 _reading = threading.Lock()
 
 
-def decode_in_child(data: bytes, max_pixels: int, limits: Limits, folder: Path) -> DecodedImage:
+def decode_in_child(
+    data: bytes, max_pixels: int, limits: Limits, folder: Path, *, redraw: bool = False
+) -> DecodedImage:
     """As `image_decoding.decode_image`, in a child, over files in `folder`. Raises Missing."""
     (folder / "source").write_bytes(data)
     task = {
@@ -29,6 +31,7 @@ def decode_in_child(data: bytes, max_pixels: int, limits: Limits, folder: Path) 
         "path": str(folder / "source"),
         "folder": str(folder),
         "max_pixels": max_pixels,
+        "redraw": redraw,
     }
     try:
         messages = list(

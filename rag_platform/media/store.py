@@ -28,7 +28,7 @@ from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
 
-_PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
+PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
 BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
 
 
@@ -92,7 +92,7 @@ def resolve(
 
 def page_images(facts: Facts) -> list[MediaRef]:
     """References to the drawn pages of a PDF without text: a scan is read page by page."""
-    if facts.summary.loader_name not in _PDF_ENGINES:
+    if facts.summary.loader_name not in PDF_ENGINES:
         return []
     first = len(facts.media)
     return [
@@ -129,7 +129,7 @@ def _extract(
     if not asked:
         return {}
     files = isolation.extract_images(
-        raw_path, list(asked), scratch, limits, engine=_PDF_ENGINES.get(loader, "pymupdf")
+        raw_path, list(asked), scratch, limits, engine=PDF_ENGINES.get(loader, "pymupdf")
     )
     return {asked[target]: found for target, found in files.items()}
 

@@ -28,16 +28,25 @@ CHECKS: dict[str, str] = {
     "embeddings_complete": "Every chunk with text has a vector.",
     "vectors_valid": "Every vector is finite and of length 1.",
     "ann_recall": (
-        "How much of the nearest vectors the approximate index finds is known wherever it may be"
-        " asked."
+        "The recall of the approximate index is measured where questions may use it. It never"
+        " fails: an index below `retrieval.ann_recall` is not used."
     ),
     "versions_complete": "Every live version is present, and no other.",
     "provenance_proved": "Every quote of a version new to the release stands in its source file.",
     "files_intact": "Every file of the release was written whole.",
 }
 
+PROCESSED = "processed"
+
 # name: (stage whose outcome is judged, description)
 DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
+    PROCESSED: (
+        "raw_document",
+        (
+            "The document passed every stage. Where it did not: the stage, the reason and what to"
+            " do. A file that cannot be read only warns, and the other documents go live."
+        ),
+    ),
     "pages_complete": (
         "facts",
         (
@@ -61,6 +70,7 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
     ),
 }
 
+_KEPT: tuple[str, ...] = ("text_kept", "text_words", "text_found", "text_set_aside")
 _ROWS_AT_ONCE = 16_384
 _SHOWN = 5
 
@@ -73,7 +83,10 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
         state = counts.get("text_kept_state", "kept")
         # an event costs more than cutting a short text: without pages a loss only
         if state != "kept" or counts.get("text_pages"):
-            found.append(CheckResult("text_kept", state == "kept", counts["text_kept_details"]))
+            kept = {name: counts[name] for name in _KEPT if name in counts}
+            found.append(
+                CheckResult("text_kept", state == "kept", counts["text_kept_details"], kept)
+            )
         if counts.get("drift", "content") != "content":
             found.append(
                 CheckResult("chunks_stable", counts["drift"] not in MOVED, counts["drift_details"])
@@ -91,9 +104,18 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
         for warning in outcome.warnings
         if warning.startswith(("page ", "pages ", "nothing could be read"))
     ]
+    figures = {
+        "pages": pages,
+        "pages_in_facts": out,
+        "pages_without_text": counts["pages_without_text"],
+        "pages_failed": failed,
+    }
     return [
         CheckResult(
-            "pages_complete", out == pages and not failed, "; ".join([details, *named[:_SHOWN]])
+            "pages_complete",
+            out == pages and not failed,
+            "; ".join([details, *named[:_SHOWN]]),
+            figures,
         )
     ]
 
@@ -175,7 +197,8 @@ class Candidate:
                 with closing(dense.open_ann(self.strategy.dense, self.directory / "dense")) as ann:
                     if (count := ann.count()) != indexed:
                         wrong.append(f"approximate index: {count} vectors, expected {indexed}")
-        return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held)
+        figures = {"chunks": counts["chunks"], "documents": counts["documents"]}
+        return CheckResult("counts_agree", not wrong, "; ".join(wrong) or held, figures)
 
     def _embeddings_complete(
         self, catalog: CatalogReader, counts: Mapping[str, int]
@@ -186,7 +209,12 @@ class Candidate:
         )
         if counts["failed_embed"]:
             details += f": {', '.join(sorted(catalog.versions_with('failed_embed'))[:_SHOWN])}"
-        return CheckResult("embeddings_complete", not counts["failed_embed"], details)
+        figures = {
+            "embedded": counts["dense"],
+            "failed": counts["failed_embed"],
+            "without_text": counts["no_text"],
+        }
+        return CheckResult("embeddings_complete", not counts["failed_embed"], details, figures)
 
     def _vectors_valid(self) -> CheckResult:
         parts = dense.read_parts(self.directory / "dense")
@@ -201,14 +229,17 @@ class Candidate:
             bad += [name for name in _bad_rows(parts.ids, parts.base) if name not in parts.gone]
         if bad:
             details = f"{len(bad)} vectors are not of length 1: {', '.join(bad[:_SHOWN])}"
-        return CheckResult("vectors_valid", not bad, details)
+        figures = {"vectors": parts.count(), "invalid": len(bad)}
+        return CheckResult("vectors_valid", not bad, details, figures)
 
     def _ann_recall(self) -> CheckResult:
         """Never a failure: an index that misses too much is not asked (`retrieval.ann_recall`)."""
         details = "no approximate index: every question scans exactly"
+        figures: dict[str, float] = {}
         if dense.has_ann(self.directory / "dense"):
             details = "not measured by the program that built the release"
             if self.ann_recall is not None:
+                figures["recall@10"] = self.ann_recall
                 details = (
                     f"recall@10 {self.ann_recall:.3f} against exact scans, over 50 stored vectors"
                 )
@@ -216,7 +247,7 @@ class Candidate:
                     details += (
                         f"; below {floor:g} (retrieval.ann_recall), so questions scan exactly"
                     )
-        return CheckResult("ann_recall", True, details)
+        return CheckResult("ann_recall", True, details, figures)
 
     def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
         (held, documents), live = catalog.version_ids(), set(self.live)
@@ -225,7 +256,12 @@ class Candidate:
         ]
         wrong += [f"document without version {item}" for item in sorted(documents - held)]
         details = "; ".join(wrong[:_SHOWN]) if wrong else f"{len(held)} live versions"
-        return CheckResult("versions_complete", not wrong, details)
+        figures = {
+            "versions": len(held),
+            "missing": len(live - held),
+            "not_live": len(held - live),
+        }
+        return CheckResult("versions_complete", not wrong, details, figures)
 
     def _provenance_proved(self, workers: Workers) -> CheckResult:
         failures: list[VerifyFailure] = []
@@ -251,7 +287,13 @@ class Candidate:
             if edited and not failures
             else ""
         )
-        return CheckResult("provenance_proved", not failures, details)
+        figures = {
+            "versions": len(self.to_prove),
+            "chunks": chunks,
+            "not_proved": len(failures),
+            "edited": edited,
+        }
+        return CheckResult("provenance_proved", not failures, details, figures)
 
     def _files_intact(self) -> CheckResult:
         wrong = [name for name in self.files if not (self.directory / name).is_file()]
@@ -259,6 +301,7 @@ class Candidate:
             "files_intact",
             not wrong,
             f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files",
+            {"files": len(self.files), "missing": len(wrong)},
         )
 
 

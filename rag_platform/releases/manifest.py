@@ -28,6 +28,8 @@ class CheckResult:
     name: str
     passed: bool
     details: str
+    # what can be followed from release to release; releases built before have none
+    figures: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

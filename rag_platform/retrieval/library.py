@@ -81,11 +81,16 @@ class Lease:
             self._names = DocumentNames(self.release.catalog, self.release.lexical)
         return self._names
 
-    def holds_language(self, language: str) -> bool:
-        """True where at least one in twenty chunks is in that language or in an unknown one."""
+    def languages(self) -> dict[str, float]:
+        """The share of each language, counted at the first call."""
         if self._languages is None:
             self._languages = self.release.catalog.languages()
-        return self._languages.get(language, 0.0) + self._languages.get("", 0.0) >= HELD_LANGUAGE
+        return self._languages
+
+    def holds_language(self, language: str) -> bool:
+        """True where at least one in twenty chunks is in that language or in an unknown one."""
+        shares = self.languages()
+        return shares.get(language, 0.0) + shares.get("", 0.0) >= HELD_LANGUAGE
 
 
 class Library:

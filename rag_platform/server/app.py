@@ -12,10 +12,11 @@ import threading
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import anyio.to_thread
 from mcp.server import MCPServer, NotificationOptions
+from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
 from mcp_types import (
@@ -63,11 +64,27 @@ class LibraryServer(MCPServer[Any]):
     """An MCP server with the library's tools, whose calls all answer with an envelope."""
 
     def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
-        super().__init__(name, middleware=[act_for_caller], **options)
+        super().__init__(name, middleware=[act_for_caller, self._answer_then_load], **options)
+        self._to_load: list[Library] = []
         self._library_tools = {tool.definition.name: tool for tool in library_tools}
         self._ready = threading.Event()
         self.bus = self._subscriptions  # of clients that listen, as the protocol has it now
         self.listeners = Listeners()  # the others
+
+    def preload_later(self, library: Library) -> None:
+        """Load what the first question needs once the first message is answered: clients wait for
+        that one, and the interpreter does one thing at a time.
+        """
+        self._to_load.append(library)
+
+    async def _answer_then_load(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        try:
+            return await call_next(ctx)
+        finally:
+            if self._to_load:
+                self.preload(self._to_load.pop())
 
     def preload(self, library: Library) -> None:
         """Load in a thread what the first question needs."""
@@ -141,10 +158,13 @@ class LibraryServer(MCPServer[Any]):
 
 
 def build_server(
-    settings: Settings, library: Library | None = None, *, preload: bool = False
+    settings: Settings,
+    library: Library | None = None,
+    *,
+    preload: Literal["", "at_once", "later"] = "",
 ) -> LibraryServer:
     """The server over a data root; with `preload`, the default namespace is opened beside it once
-    it runs.
+    it runs, or once it has answered the first message.
     """
     store = Store(settings.home)
     require_usable(settings, bound_strategies(store.ledger_path))
@@ -153,8 +173,10 @@ def build_server(
 
     @asynccontextmanager
     async def lifespan(server: LibraryServer) -> AsyncIterator[None]:
-        if preload:
+        if preload == "at_once":
             server.preload(library)
+        elif preload == "later":
+            server.preload_later(library)
         try:
             async with Publications(library, server).announced():
                 yield None
@@ -184,4 +206,4 @@ def serve_stdio(settings: Settings) -> None:
     """Answer on standard input and output until the client closes them."""
     sys.setswitchinterval(SWITCH_SECONDS)
     setup_logging(Store(settings.home).logs_dir)
-    build_server(settings, preload=True).run("stdio")
+    build_server(settings, preload="later").run("stdio")

@@ -97,5 +97,5 @@ def serve_http(settings: Settings) -> None:
     """Answer over HTTP until the process is told to stop; requests that run then may end."""
     sys.setswitchinterval(SWITCH_SECONDS)
     setup_logging(Store(settings.home).logs_dir)
-    server = build_server(settings, preload=True)
+    server = build_server(settings, preload="at_once")
     serve_app(build_app(server, settings), settings.server.http, MCP_PATH)

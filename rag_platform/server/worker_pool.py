@@ -27,7 +27,7 @@ from typing import Any
 from rag_platform import access
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
-from rag_platform.api.envelopes import fit_query, public
+from rag_platform.api.query_data import fit_query, public
 from rag_platform.config.settings import Settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, QueryRequest

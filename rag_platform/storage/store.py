@@ -139,6 +139,10 @@ class Store:
             "versions", version.namespace, version.doc_id, version.file_sha256[:12]
         )
 
+    def page_picture(self, version: Version, page: int) -> Path:
+        """A page of a version as it was drawn for a reader; goes with the version's outputs."""
+        return self.version_dir(version) / "pages" / f"{page}.image"
+
     def media_dir(self, asset_id: str) -> Path:
         """original.<ext>, thumb.webp and meta.json of one image."""
         return self.home / "media" / asset_id

@@ -37,10 +37,17 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, evaluation, preferences, traces
+from rag_platform.web.pages import ask as ask_pages
+from rag_platform.web.pages import evaluation as evaluation_pages
+from rag_platform.web.pages import explaining as explaining_pages
+from rag_platform.web.pages import preferences as preference_pages
+from rag_platform.web.pages import sources as source_pages
+from rag_platform.web.pages import traces as trace_pages
 from rag_platform.web.rendering import STATIC, render
+from rag_platform.web.routes import asking as asking_routes
 from rag_platform.web.routes import evaluation as evaluation_routes
-from rag_platform.web.routes import system
+from rag_platform.web.routes import sources as source_routes
+from rag_platform.web.routes import system as system_routes
 from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
@@ -55,8 +62,28 @@ _HEADERS = {
     "referrer-policy": "no-referrer",
     "x-frame-options": "DENY",
 }
-_ROUTES = (system, evaluation_routes, trace_routes)
-_PAGES = (ask, evaluation, traces, preferences)
+_STATUSES = {
+    "insufficient_scope": 403,
+    "overloaded": 503,
+    "deadline": 504,
+    "filter_failed": 400,
+    "cancelled": 499,  # nobody reads it
+}
+_ROUTES = (
+    system_routes,
+    asking_routes,
+    source_routes,
+    trace_routes,
+    evaluation_routes,
+)
+_PAGES = (
+    ask_pages,
+    source_pages,
+    explaining_pages,
+    trace_pages,
+    evaluation_pages,
+    preference_pages,
+)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
@@ -209,4 +236,4 @@ def _status(error: Exception) -> int:
     if isinstance(error, BusyError):
         return 409
     code = error.code if isinstance(error, RagError) else ""
-    return {"insufficient_scope": 403, "overloaded": 503, "filter_failed": 400}.get(code, 500)
+    return _STATUSES.get(code, 500)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -11,11 +13,13 @@ from urllib.parse import urlencode
 from fastapi import Request
 from jinja2 import Environment, FileSystemLoader
 from markdown_it import MarkdownIt
+from markdown_it.token import Token
 from markupsafe import Markup
 from starlette.responses import Response
 from starlette.templating import Jinja2Templates
 
 from rag_platform import access
+from rag_platform.contract.markdown_views import format_section
 from rag_platform.messages import LANGUAGES, choose_language, translate
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
@@ -24,6 +28,7 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LANGUAGE_COOKIE, THEME_COOKIE = "rag_lang", "rag_theme"
 THEMES = ("auto", "light", "dark")
+_MARK = re.compile(r"\[(\d{1,3})\]")
 # (path, English name) of the pages, in the order of the menu
 PAGES = (
     ("/", "Ask"),
@@ -52,6 +57,12 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
     return _templates().TemplateResponse(request, template, values, status_code=status)
 
 
+def render_text(request: Request, template: str, **values: Any) -> str:
+    """The same as text, for a part that is sent as an event."""
+    shown = _templates().env.get_template(template)
+    return str(shown.render({"request": request, **_context(request), **values}))
+
+
 def is_fragment(request: Request) -> bool:
     """True where htmx asks for a part of a page."""
     return request.headers.get("hx-request") == "true"
@@ -66,8 +77,11 @@ def _templates() -> Jinja2Templates:
         lstrip_blocks=True,
     )
     environment.filters["markdown"] = markdown
+    environment.filters["section"] = format_section
     environment.globals["static"] = static_url
+    environment.globals["markdown"] = markdown
     environment.globals["link"] = link
+    environment.globals["pieces"] = pieces
     return Jinja2Templates(env=environment, context_processors=[_context])
 
 
@@ -93,6 +107,16 @@ def link(path: str, **parameters: Any) -> str:
     return f"{path}?{urlencode(given, doseq=True)}" if given else path
 
 
+def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
+    """The text cut at spans [start, end): (piece, whether it is inside one), in order."""
+    found, at = [], 0
+    for start, end in sorted((max(0, start), min(end, len(text))) for start, end in spans):
+        if (start := max(start, at)) < end:
+            found += [(text[at:start], False), (text[start:end], True)]
+            at = end
+    return [(piece, inside) for piece, inside in [*found, (text[at:], False)] if piece]
+
+
 @cache
 def static_url(name: str) -> str:
     """The address of a static file, which changes with its bytes."""
@@ -107,6 +131,29 @@ def _markdown() -> MarkdownIt:
     return parser.disable("image")
 
 
-def markdown(text: str) -> Markup:
-    """Markdown as HTML in which nothing runs and nothing is fetched."""
-    return Markup(_markdown().render(text))
+def markdown(text: str, marks: Mapping[int, Mapping[str, str]] | None = None) -> Markup:
+    """Markdown as HTML in which nothing runs and nothing is fetched; a mark [n] becomes a link with
+    the attributes that `marks` has for n.
+    """
+    parser = _markdown()
+    tokens = parser.parse(text)
+    for token in tokens if marks else ():
+        token.children = token.children and list(_with_links(token.children, marks or {}))
+    return Markup(parser.renderer.render(tokens, parser.options, {}))
+
+
+def _with_links(tokens: Sequence[Token], marks: Mapping[int, Mapping[str, str]]) -> Iterator[Token]:
+    depth = 0
+    for token in tokens:
+        depth += (token.type == "link_open") - (token.type == "link_close")
+        if token.type != "text" or depth:
+            yield token
+            continue
+        for at, piece in enumerate(_MARK.split(token.content)):
+            attributes = marks.get(int(piece)) if at % 2 else None
+            shown = f"[{piece}]" if at % 2 else piece
+            if attributes is not None:
+                yield Token("link_open", "a", 1, attrs=dict(attributes))
+            yield Token("text", "", 0, content=shown)
+            if attributes is not None:
+                yield Token("link_close", "a", -1)

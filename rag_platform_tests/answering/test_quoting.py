@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rag_platform.answering.citations import list_passages
 from rag_platform.answering.context_builder import FORMATS, overlap, render_passages
-from rag_platform.api.envelopes import source_line
+from rag_platform.api.query_data import source_line
 from rag_platform.ir import Hit
 
 HEADS = {"markdown": r"^\[\d+\] ", "plain": r"^\[\d+\] ", "xml": r"<passage n="}

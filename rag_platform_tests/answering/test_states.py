@@ -11,7 +11,7 @@ import yaml
 from rag_platform.answering import states
 from rag_platform.answering.engine import answer
 from rag_platform.answering.states import Signals, decide, probability
-from rag_platform.api.envelopes import fit_query
+from rag_platform.api.query_data import fit_query
 from rag_platform.ir import QueryRequest
 from rag_platform.observability import trace_reader
 from rag_platform.retrieval.library import Library

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rag_platform.api.envelopes import envelope, exit_code, failure, fit_query, snippet
+from rag_platform.api.envelopes import envelope, exit_code, failure
+from rag_platform.api.query_data import fit_query, snippet
 from rag_platform.errors import ConfigError, InputError, NotFoundError, ProviderError
 from rag_platform.ir import Citation, Hit, QueryResult
 from rag_platform.text.tokens import estimate_tokens

@@ -135,7 +135,7 @@ def test_the_inbox_asks_for_exactly_the_new_versions(
     (folder / "dock.md").write_text(DOCK.replace("12", "14"), encoding="utf-8")
     (changed,) = tick().run_requests
     (key,) = covered(instance, [changed])
-    assert ".yard-dock-" in key.replace("yard.", ".", 1)
+    assert key.startswith("yard.dock-yard-")
     assert execute(instance, changed, "ingest").success
     (release,) = after().run_requests
     assert execute(instance, release, "release").success
@@ -185,11 +185,11 @@ def received(desk: Any, instance: dg.DagsterInstance) -> list[str]:
     return covered(instance, tick().run_requests)
 
 
-def test_the_good_documents_of_a_failed_run_are_released(
+def test_the_good_documents_beside_one_that_cannot_be_read_are_released(
     desk: Any, instance: dg.DagsterInstance, received: list[str]
 ) -> None:
     after = Ticks("release_when_quiet", instance)
-    assert not ingest_run(desk, instance, *received).success
+    assert ingest_run(desk, instance, *received).success
     (request,) = after().run_requests
     assert request.partition_key == "yard" and request.tags["rag/namespace"] == "yard"
     assert execute(instance, request, "release").success
@@ -200,7 +200,7 @@ def test_the_good_documents_of_a_failed_run_are_released(
             ("ingest", "partly"),
         ]
     # the same document fails again: there is nothing to release
-    assert not ingest_run(desk, instance, received[1]).success
+    assert ingest_run(desk, instance, received[1]).success
     assert not after().run_requests and not after().run_requests
     assert "nothing was written" in after().skip_message
 

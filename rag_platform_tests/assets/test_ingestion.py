@@ -10,7 +10,8 @@ import dagster as dg
 import pymupdf
 import pytest
 
-from rag_platform.assets.ingestion import evaluation, specs
+from rag_platform.assets.event_metadata import evaluation
+from rag_platform.assets.ingestion import specs
 from rag_platform.assets.partitions import (
     RANGE_END,
     RANGE_START,
@@ -201,6 +202,94 @@ def test_a_retry_of_the_failed_partition_clears_it(
     assert (shelf.ledger.version(keys[1]).status, len(shelf.ledger.live("default"))) == ("ready", 3)
 
 
+def evaluations(instance: dg.DagsterInstance, asset: str, check: str) -> list[Any]:
+    """(partition, evaluation) of a check, oldest first."""
+    key = dg.AssetCheckKey(dg.AssetKey(asset), check)
+    records = instance.event_log_storage.get_asset_check_execution_history(key, limit=20)
+    return [
+        (record.partition, record.event.dagster_event.asset_check_evaluation_data)
+        for record in reversed(records)
+        if record.status.value != "PLANNED"
+        and record.event is not None
+        and record.event.dagster_event is not None
+    ]
+
+
+def test_a_file_that_cannot_be_read_warns_and_fails_no_run(
+    instance: dg.DagsterInstance, received: Any
+) -> None:
+    """Its partition alone is not materialised, and says why; the next run without one clears the
+    warning of the asset.
+    """
+    keys = received(a="# A\n\nOne.\n", b=b"")
+    assert run(instance, keys[0], keys[-1]).success
+    assert status(instance, "raw_document", keys) == ["MATERIALIZED", "MATERIALIZED"]
+    assert status(instance, "embeddings", keys) == ["MATERIALIZED", None]
+    ((partition, found),) = evaluations(instance, "raw_document", "processed")
+    assert (partition, found.passed, found.severity) == (
+        keys[1],
+        False,
+        dg.AssetCheckSeverity.WARN,
+    )
+    wanted = dg.AssetRecordsFilter(dg.AssetKey("raw_document"), asset_partitions=[keys[1]])
+    (observed,) = instance.fetch_observations(wanted, limit=5).records
+    (stored,) = instance.fetch_materializations(wanted, limit=5).records
+    assert observed.timestamp > stored.timestamp  # what the page of a partition shows first
+    for metadata in (found.metadata, observed.asset_observation.metadata):
+        assert metadata["code"].value == "empty_file" and metadata["failed_stage"].value == "facts"
+        assert "holds no text" in metadata["reason"].value
+        assert metadata["retry"].value.startswith("rag jobs retry job_")
+
+    *_, good = received(c="# C\n\nThree.\n")
+    assert run(instance, good, good).success
+    assert [(key, e.passed) for key, e in evaluations(instance, "raw_document", "processed")] == [
+        (keys[1], False),
+        (good, True),
+    ]
+
+
+def test_damaged_data_fails_the_run(
+    instance: dg.DagsterInstance, received: Any, shelf: Any
+) -> None:
+    keys = received(a="# A\n\nOne.\n", b="# B\n\nTwo.\n")
+    shelf.store.raw_path(shelf.ledger.version(keys[1]).file_sha256).write_bytes(b"other")
+    assert not run(instance, keys[0], keys[-1]).success
+    ((partition, found),) = evaluations(instance, "raw_document", "processed")
+    assert (partition, found.severity) == (keys[1], dg.AssetCheckSeverity.ERROR)
+    assert status(instance, "embeddings", keys) == ["MATERIALIZED", "FAILED"]
+
+
+def test_events_show_the_beginning_of_what_was_made(
+    instance: dg.DagsterInstance, received: Any
+) -> None:
+    """A document's own Markdown stays quoted: rendered, its pictures would be fetched."""
+    text = "# A\n\n![x](https://example.org/x.png)\n\n````\ncode\n````\n\n## B\n\nTwo.\n"
+    (key,) = received(a=text)
+    assert run(instance, key, key).success
+    metadata = {stage: events(instance, stage)[0].metadata for stage in INGESTION_STAGES}
+    preview = metadata["facts"]["preview"]
+    assert isinstance(preview, dg.MarkdownMetadataValue)
+    assert preview.value.startswith("`````\n# A\n") and preview.value.endswith("\n`````")
+    assert metadata["sections"]["dagster/row_count"].value == 2
+    rows = metadata["chunks"]["preview"]
+    assert isinstance(rows, dg.TableMetadataValue)
+    assert [record.data["section"] for record in rows.records] == ["A", "A / B"]
+    assert rows.records[1].data["text"] == "## B\n\nTwo."
+    assert isinstance(metadata["chunks"]["path"], dg.PathMetadataValue)
+    assert metadata["media"]["preview"].records[0].data["missing"]
+
+
+def test_every_asset_says_who_answers_for_it_and_what_makes_it() -> None:
+    for asset in defs.resolve_all_asset_specs():
+        assert asset.owners == ["team:library"] and asset.kinds and asset.description
+        assert asset.group_name in ("ingestion", "release", "evaluation")
+        assert asset.tags["rag/layer"]
+        (reference,) = asset.metadata["dagster/code_references"].code_references
+        lines = Path(reference.file_path).read_text(encoding="utf-8").splitlines()
+        beginning = lines[reference.line_number - 1 :][:3]  # decorators before it
+        assert any(f"def {reference.label.rpartition('.')[2]}(" in line for line in beginning)
+
+
 def test_a_run_from_the_ui_is_a_job_too(
     instance: dg.DagsterInstance, received: Any, shelf: Any, elsewhere: Any
 ) -> None:
@@ -330,6 +419,10 @@ def test_pages_are_checked_document_by_document(
     assert event is not None and event.dagster_event is not None
     details = event.dagster_event.asset_check_evaluation_data.metadata["details"].value
     assert str(details).startswith("2 of 2 pages; 1 without text, 0 of these could not be read")
+    figures = event.dagster_event.asset_check_evaluation_data.metadata
+    assert (figures["pages"].value, figures["pages_without_text"].value) == (2, 1)
+    page = events(instance, "facts")[0].metadata["page_1"].value
+    assert str(page).startswith("![page 1](data:image/png;base64,")
     # for the text, which lost nothing, an event is saved
     key = dg.AssetCheckKey(dg.AssetKey("chunks"), "text_kept")
     records = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)

@@ -90,6 +90,11 @@ def said(shelf: Any, question: str) -> str:
         library.close()
 
 
+def latest_metadata(instance: dg.DagsterInstance, name: str) -> dict[str, Any]:
+    (record,) = instance.fetch_materializations(dg.AssetKey(name), limit=1).records
+    return dict(record.asset_materialization.metadata)
+
+
 def test_a_release_run_builds_checks_and_publishes(
     instance: dg.DagsterInstance, take: Any, shelf: Any
 ) -> None:
@@ -106,6 +111,13 @@ def test_a_release_run_builds_checks_and_publishes(
             record.asset_materialization.metadata["release_id"].value,
         ) == ("default", published)
     assert [row.state for row in shelf.ledger.releases("default")] == ["published"]
+    catalog = latest_metadata(instance, "catalog")
+    assert catalog["dagster/row_count"].value == 1 and catalog["bytes"].value > 0
+    assert (catalog["chunks_added"].value, catalog["versions_added"].value) == (1, 1)
+    assert latest_metadata(instance, "published_release")["documents_failed"].value == 0
+    figures = {e.check_name: e.metadata for e in result.get_asset_check_evaluations()}
+    assert figures["versions_complete"]["versions"].value == 1
+    assert figures["provenance_proved"]["not_proved"].value == 0
 
     first = published
     take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
@@ -267,6 +279,10 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     assert not result.success
     checks = {e.check_name: e.passed for e in result.get_asset_check_evaluations()}
     assert checks[QUALITY_GATE] is False and checks["counts_agree"] is True
+    # those of the published release stand as they were: what is not published is not asked
+    canaries = dg.AssetCheckKey(dg.AssetKey("published_release"), "canaries")
+    history = instance.event_log_storage.get_asset_check_execution_history(canaries, limit=9)
+    assert [record.status.value for record in history] == ["SUCCEEDED"]
     assert releases.current(shelf.store, "default") == first
     assert "05:30" in said(shelf, "When does the gate open?")
     newest = shelf.ledger.releases("default")[0]

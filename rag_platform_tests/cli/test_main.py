@@ -57,7 +57,7 @@ def library(shared_desk: Any) -> Any:
         ),
         (("verify",), 2, "usage", "--all"),
         (("verify", "chk_none"), 1, "not_found", "chk_none"),
-        (("docs", "show", "docs-limts"), 1, "unknown_document", "did you mean docs-limits-"),
+        (("docs", "show", "limts-docs"), 1, "unknown_document", "did you mean limits-docs-"),
         (("docs", "list", "--namespace", "nowhere"), 1, "unknown_namespace", "nowhere"),
         (("docs", "list", "--cursor", "?"), 2, "bad_cursor", "next_cursor"),
         (("releases", "show", "none"), 1, "unknown_release", "none"),

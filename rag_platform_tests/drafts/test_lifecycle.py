@@ -9,7 +9,7 @@ import pytest
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document
-from rag_platform.api.envelopes import citation_part
+from rag_platform.api.query_data import citation_part
 from rag_platform.config.settings import Strategy, load_strategy
 from rag_platform.drafts.editions import edition_name
 from rag_platform.drafts.lifecycle import Drafts, Opened, no_longer_live

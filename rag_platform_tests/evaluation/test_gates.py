@@ -109,7 +109,7 @@ def test_documents_that_are_gone_are_the_cause(
     assert {item.case_id for item in found.lost} == {"ports", "keys", "backup", "quota"}
     assert {item.cause for item in found.lost} == {"its document is gone"}
     assert found.lost[0].before == "rank 1"
-    assert "4 documents gone, first default.docs-backup" in " ".join(found.changes)
+    assert "4 documents gone, first default.backup-docs" in " ".join(found.changes)
     assert "its document is gone" in verdict_markdown(found)
 
 
@@ -123,7 +123,7 @@ def test_a_document_that_was_replaced_is_named(
     found = judged(shelf, first, second, results, floor)
     (lost,) = found.lost
     assert lost.case_id == "keys"
-    assert re.fullmatch(r"the text of document docs-keys-\w{10} was replaced", lost.cause)
+    assert re.fullmatch(r"the text of document keys-docs-\w{10} was replaced", lost.cause)
     assert found.reasons == (
         "retrieval.hit_rate@10 is 0.875, the floor is 0.95",
         "1 questions lost their document: keys",

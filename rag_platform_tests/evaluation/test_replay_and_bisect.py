@@ -51,7 +51,7 @@ def test_a_question_is_asked_again_on_its_release(
     now = replay(library, trace, release_id=second)
     assert not now.same
     assert now.reasons[0] == f"1 hits are not in release {second}"
-    assert now.reasons[1].startswith("since then: 1 documents changed, first default.docs-keys")
+    assert now.reasons[1].startswith("since then: 1 documents changed, first default.keys-docs")
     with pytest.raises(NotFoundError):
         replay(library, trace, release_id="20200101T000000-abcdef")
 
@@ -78,7 +78,7 @@ def test_the_release_that_changed_an_answer_is_found(
     assert found.release_id == releases[5] and found.before == releases[4]
     assert len(found.asked) <= 4
     assert len(found.suspects) == 1 and found.suspects[0].startswith(
-        "document changed: default.docs-keys"
+        "document changed: default.keys-docs"
     )
     assert len(found.changes) == 1 and found.changes[0].startswith("2 documents changed")
     ports = expectation("which port?", file="ports.md")

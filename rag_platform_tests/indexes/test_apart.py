@@ -74,9 +74,7 @@ def ingest(folder: Path, home: Path, settings: Settings, strategy: Strategy) -> 
                 on_outcome=lambda v, o: outcomes.append(
                     (v.filename, o.stage, o.sha256, int(o.counts.get("chunk_count", 0)), o.reused)
                 ),
-                on_failure=lambda v, stage, code, reason: failures.append(
-                    (v.filename, stage, code)
-                ),
+                on_failure=lambda v, stage, error: failures.append((v.filename, stage, error.code)),
             ),
         )
     lines = [

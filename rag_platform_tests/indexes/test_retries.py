@@ -124,8 +124,8 @@ class Try:
             [self.ledger.version(version_id) for version_id in version_ids],
             Workspace(**self.parts),
             hooks=Hooks(
-                on_failure=lambda version, stage, code, reason: self.failed.append(
-                    (version.filename, code)
+                on_failure=lambda version, stage, error: self.failed.append(
+                    (version.filename, error.code)
                 ),
                 on_progress=lambda stage, done, total, message: self.said.append(message),
             ),

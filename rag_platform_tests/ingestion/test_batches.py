@@ -63,8 +63,8 @@ def test_small_batches_come_to_the_same_as_one(
         Workspace(**parts),
         hooks=Hooks(
             on_outcome=lambda version, outcome: seen.append((version.version_id, outcome.stage)),
-            on_failure=lambda version, stage, code, reason: failed.append(
-                (version.version_id, stage, code)
+            on_failure=lambda version, stage, error: failed.append(
+                (version.version_id, stage, error.code)
             ),
         ),
     )

@@ -153,7 +153,7 @@ def test_a_changed_file_of_the_release_is_named(published: Path, shelf: Shelf) -
 
 
 def test_changed_outputs_are_found(published: Path, shelf: Shelf) -> None:
-    (path,) = shelf.store.area("versions").glob("default/docs-roads-*/*/views/*.parquet")
+    (path,) = shelf.store.area("versions").glob("default/roads-docs-*/*/views/*.parquet")
     path.write_bytes(path.read_bytes() + b"\n")
     assert "outputs_changed" in codes(shelf)
     path.unlink()
@@ -164,7 +164,7 @@ def test_edits_and_headings_that_make_other_texts_and_sections_are_found(
     published: Path, shelf: Shelf
 ) -> None:
     change_manifest(published, lambda manifest: manifest.update(outputs={}, given={}))
-    (path,) = shelf.store.area("versions").glob("default/docs-gates-*/*/edits/*.parquet")
+    (path,) = shelf.store.area("versions").glob("default/gates-docs-*/*/edits/*.parquet")
     sound, edits = path.read_bytes(), read_records(path, Edit)
     write_records(path, Edit, [*edits, Edit(4, 5, "", "control")])
     assert codes(shelf) == ["edits_changed"] * 2

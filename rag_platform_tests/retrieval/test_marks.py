@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.envelopes import fit_query
+from rag_platform.api.query_data import fit_query
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.retrieval.library import Library
 from rag_platform_tests.chat_server import chat_server, said

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.envelopes import fit_query
+from rag_platform.api.query_data import fit_query
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.ir import Hit, QueryRequest
 from rag_platform.observability import trace_reader

@@ -155,7 +155,7 @@ def test_jobs_of_others_are_as_if_they_were_not_there(place: Place) -> None:
     [
         ("ingest", {"content": "x", "filename": "x.md", "collection": "vault"}),
         ("ingest", {"content": "x", "filename": "x.md", "collection": "unseen"}),
-        ("delete_document", {"doc_id": "files-vaultplan", "collection": "vault"}),
+        ("delete_document", {"doc_id": "vaultplan-files", "collection": "vault"}),
         ("expect", {"action": "add", "question": "x", "refuse": True, "collection": "vault"}),
         ("query", {"query": "x", "collections": ["hr", "vault"]}),
     ],

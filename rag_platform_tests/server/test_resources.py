@@ -114,7 +114,7 @@ def test_ids_tags_and_libraries_are_completed(lamps: Any) -> None:
             argument = {"name": name, "value": value}
             return list((await client.complete(ref, argument)).completion.values)
 
-        assert len(await values(document, "doc_id", "files-lamp")) == 5
+        assert len(await values(document, "doc_id", "lamp")) == 5
         assert len(await values(document, "doc_id", "lamp3")) == 1
         assert await values(prompt, "tag", "h") == ["house"]
         assert await values(prompt, "collection", "") == ["default"]

@@ -202,7 +202,7 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
             "unknown_namespace",
             "known: default",
         ),
-        ("get_document", {"doc_id": "ports.md"}, "unknown_document", "did you mean files-ports"),
+        ("get_document", {"doc_id": "ports.md"}, "unknown_document", "did you mean ports-files"),
         ("list_documents", {"cursor": "?"}, "bad_cursor", "next_cursor"),
     ],
 )

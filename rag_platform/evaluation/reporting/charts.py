@@ -51,6 +51,6 @@ def draw_metrics(runs: Mapping[str, EvalRun]) -> bytes:
     return stream.getvalue()
 
 
-def embed_png(picture: bytes, title: str) -> str:
+def embed_picture(picture: bytes, title: str, kind: str = "png") -> str:
     """The picture as Markdown that holds it whole."""
-    return f"![{title}](data:image/png;base64,{base64.b64encode(picture).decode()})"
+    return f"![{title}](data:image/{kind};base64,{base64.b64encode(picture).decode()})"

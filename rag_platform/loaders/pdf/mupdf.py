@@ -32,6 +32,7 @@ from rag_platform.loaders.pdf.images import find_images
 from rag_platform.loaders.pdf.layout import layout_regions
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes
 from rag_platform.loaders.pdf.runs import Run
 from rag_platform.traits import Traits
 
@@ -69,6 +70,16 @@ class PdfLoader(PagedLoader):
         """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages, self.profile), info)
+
+    def locate(
+        self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]
+    ) -> PageQuote:
+        """Where the spans of the facts are printed on a page; give all its blocks."""
+        with characters.open_pdf(path) as document:
+            shown = document[page - 1]
+            shown.remove_rotation()
+            boxes = quote_boxes(characters.read_runs(shown), text, blocks, spans)
+            return PageQuote(shown.rect.width, shown.rect.height, boxes)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its rectangle does not print."""

@@ -46,6 +46,7 @@ from rag_platform.loaders.pdf.images import (
 )
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes, turn
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform.traits import Traits
 
@@ -75,6 +76,15 @@ class PdfiumLoader(PagedLoader):
         """The facts, read in this process without limits; `intake.loading` sets those."""
         info = describe(path, self.max_pages)
         return self.assemble(load_window(path, 0, info.pages), info)
+
+    def locate(
+        self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]
+    ) -> PageQuote:
+        """Where the spans of the facts are printed on a page; give all its blocks."""
+        with open_pdf(path) as document, _page(document, page - 1) as shown:
+            left, bottom, right, top = shown.get_bbox()
+            boxes = quote_boxes(read_runs(shown), text, blocks, spans)
+            return turn(PageQuote(right - left, top - bottom, boxes), shown.get_rotation())
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its rectangle does not print."""

@@ -1,30 +1,153 @@
-"""The first page: a question and its answer."""
+"""The first page: a question, its answer, and what the answer cites."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
-from starlette.responses import Response
+from markupsafe import escape
+from pydantic import Field, model_validator
+from starlette.responses import RedirectResponse, Response
 
-from rag_platform.answering.engine import answer
-from rag_platform.api.envelopes import fit_query
-from rag_platform.ir import QueryRequest
-from rag_platform.web.rendering import render
-from rag_platform.web.site import PageNamespace, SiteOf
+from rag_platform import access
+from rag_platform.api.asking import QuestionAddress, ask
+from rag_platform.api.envelopes import failure
+from rag_platform.config.settings import strategy_names
+from rag_platform.contract.schema import CitationPart
+from rag_platform.contract.source_shapes import AskedData
+from rag_platform.messages import translate
+from rag_platform.retrieval.namespaces import choose_namespaces
+from rag_platform.web.rendering import is_fragment, language_of, link, render, render_text
+from rag_platform.web.routes.asking import event_stream
+from rag_platform.web.site import PageNamespace, Site, SiteOf
+from rag_platform.web.waiting import follow, sse, work_for
 
 router = APIRouter()
 
 
+class Form(QuestionAddress):
+    """A question as the form sends it: what was left empty is not there, tags are parted by commas
+    and phrasings by lines.
+    """
+
+    q: str = Field(default="", max_length=4000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tidy(cls, given: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            values = value if isinstance(value, list) else [value]
+            parts = [part for item in values for part in _parts(name, item) if part != ""]
+            if parts:
+                found[name] = parts if isinstance(value, list) else parts[-1]
+        return found
+
+    def address(self) -> dict[str, Any]:
+        """The parameters of this question's address."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def _parts(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, str):
+        return [value]
+    if name == "tags":
+        return [part.strip() for part in value.replace("，", ",").split(",")]
+    return [part.strip() for part in value.splitlines()] if name == "searches" else [value.strip()]
+
+
+Asked = Annotated[Form, Query()]
+
+
 @router.get("/")
-def show(
-    request: Request,
-    site: SiteOf,
-    namespace: PageNamespace,
-    q: Annotated[str, Query(max_length=4000)] = "",
-) -> Response:
+async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: Asked) -> Response:
     """The form, and the answer to a question."""
-    result = None
-    if q.strip():
-        result = fit_query(answer(site.library, QueryRequest(q, namespace)))
-    return render(request, "ask.html", namespace=namespace, q=q, result=result)
+    values: dict[str, Any] = {}
+    if asked.q:
+        question = asked.question()
+        data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
+        values = answer_values(site, asked, data)
+    values |= {"namespace": namespace, "asked": asked}
+    return render(
+        request,
+        "asking/ask.html",
+        strategies=strategy_names(site.settings),
+        **values,
+    )
+
+
+@router.get("/ask")
+def begin(request: Request, asked: Asked) -> Response:
+    """The place into which the answer is streamed, and the address of the question."""
+    address = link("/", **asked.address())
+    if not is_fragment(request) or not asked.q:
+        return RedirectResponse(address, 303)
+    answer = render(request, "asking/live.html", stream=link("/ask/stream", **asked.address()))
+    answer.headers["HX-Push-Url"] = address
+    return answer
+
+
+@router.get("/ask/stream")
+async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
+    """The answer as parts of the page: `text` as it is written, `answer` when it is checked."""
+    question = asked.question()
+
+    async def events() -> AsyncIterator[str]:
+        waited = 0.0
+        language = language_of(request)
+        async for kind, value in follow(
+            lambda on_text, gone: ask(site.library, question, on_text=on_text, cancelled=gone)
+        ):
+            if kind == "text":
+                yield sse("text", str(escape(value)))
+            elif kind == "done":
+                values = answer_values(site, asked, value)
+                yield sse("answer", render_text(request, "asking/answer.html", **values))
+            elif kind == "failed":
+                error = failure(value)["error"]
+                yield sse("answer", render_text(request, "asking/failed.html", error=error))
+            else:
+                waited += value
+                still = translate("Still at work after {n} s.", language, n=round(waited))
+                yield sse("note", str(escape(still)))
+        yield sse("end", "")
+
+    return event_stream(events())
+
+
+def answer_values(site: Site, asked: Form, data: AskedData) -> dict[str, Any]:
+    """What the template of an answer shows."""
+    namespace = choose_namespaces(site.library, asked.namespace)[0]
+    release_id = data["release_id"] if asked.release else None
+    shown = [*(row["citation"] for row in data["results"]), *data["citations"]]
+    places = {
+        citation["chunk_id"]: source_link(citation, namespace, release_id) for citation in shown
+    }
+    cited = {citation["chunk_id"] for citation in data["citations"]}
+    marks = {
+        citation["id"]: {
+            "href": places[citation["chunk_id"]],
+            "class": "mark",
+            "hx-get": places[citation["chunk_id"]],
+            "hx-target": "#panel",
+            "hx-swap": "innerHTML show:#panel:top",
+        }
+        for citation in data["citations"]
+    }
+    return {
+        "asked": asked,
+        "data": data,
+        "marks": marks,
+        "places": places,
+        "others": [row for row in data["results"] if row["chunk_id"] not in cited],
+        "may_write": access.current().may("write"),
+        "namespace": namespace,
+    }
+
+
+def source_link(citation: CitationPart, namespace: str, release_id: str | None = None) -> str:
+    """The address at which a passage of an answer is shown in its document."""
+    spans = [f"{start}-{end}" for start, end in citation.get("spans", [])]
+    space = citation.get("namespace", namespace)
+    return link(f"/source/{space}/{citation['chunk_id']}", release=release_id, span=spans)

@@ -1,0 +1,223 @@
+"""Questions of pages and `/api`, asked as their addresses say."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from datetime import date
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from rag_platform.answering.citations import strip_marks
+from rag_platform.answering.engine import answer
+from rag_platform.api.query_data import fit_query, public
+from rag_platform.api.release_choice import find_release
+from rag_platform.contract.source_shapes import AskedData, ComparedData, RankedRow
+from rag_platform.errors import InputError, ProviderError
+from rag_platform.ir import Json, QueryRequest
+from rag_platform.query.constants import MAX_SEARCH_CHARS, MAX_SEARCHES
+from rag_platform.retrieval.constants import MAX_TOP_K
+from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespaces
+
+# a page shows whole passages; only a great many of them are cut
+_PAGE_TOKENS = 200_000
+_MAX_CHARS = 4000
+_NONE = 10**6  # the rank of what is missing
+_Name = Annotated[str, Field(max_length=63)]
+_Words = Annotated[str, Field(max_length=MAX_SEARCH_CHARS)]
+_Short = Annotated[str, Field(max_length=200)]
+
+
+class Options(BaseModel):
+    """A question and how it is asked, but for its free filters."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    q: str = Field(max_length=_MAX_CHARS, description="The question.")
+    namespace: list[_Name] = Field(
+        default=[], max_length=50, description="The libraries; default: those asked first."
+    )
+    top_k: int | None = Field(default=None, ge=1, le=MAX_TOP_K, description="Results at most.")
+    mode: Literal["hybrid", "dense", "sparse"] | None = None
+    strategy: str | None = Field(default=None, max_length=100, description="A way to search.")
+    release: str | None = Field(
+        default=None, max_length=100, description="As of a release_id or a date."
+    )
+    rerank: bool = True
+    max_per_document: int | None = Field(
+        default=None, ge=0, le=MAX_TOP_K, description="Results of one document; 0: no limit."
+    )
+    searches: list[_Words] = Field(
+        default=[], max_length=MAX_SEARCHES, description="Phrasings searched beside the question."
+    )
+    source: str | None = Field(default=None, max_length=500, description="Only of this source.")
+    tags: list[_Short] = Field(
+        default=[], max_length=50, description="Only documents with one of these tags."
+    )
+    section: str | None = Field(
+        default=None, max_length=1000, description="Only sections whose path begins so."
+    )
+    since: date | None = Field(default=None, description="Only documents of this day or later.")
+    until: date | None = Field(default=None, description="Only documents of this day or earlier.")
+
+
+class Question(Options):
+    """A question with its free filters as an object."""
+
+    filters: dict[str, Any] = Field(default={}, description="Filters by field.")
+
+
+class QuestionAddress(Options):
+    """A question as an address holds it: its free filters are JSON."""
+
+    filters: str = Field(default="", max_length=4000, description="Filters by field, as JSON.")
+
+    def question(self) -> Question:
+        """The question. Raises InputError `invalid_filter` for filters that are no JSON object."""
+        found: Any = {}
+        if self.filters.strip():
+            try:
+                found = json.loads(self.filters)
+            except (ValueError, RecursionError) as error:
+                raise InputError(
+                    f"filters {self.filters[:80]!r} are no JSON ({error}); write"
+                    ' {"lang": "en"}, for example',
+                    code="invalid_filter",
+                ) from error
+        if not isinstance(found, dict):
+            raise InputError(
+                f'filters {self.filters[:80]!r} are no JSON object; write {{"lang": "en"}}, for'
+                " example",
+                code="invalid_filter",
+            )
+        return Question(**{**self.model_dump(), "filters": found})
+
+
+def ask(
+    library: Library,
+    question: Question,
+    *,
+    on_text: Callable[[str], None] | None = None,
+    cancelled: threading.Event | None = None,
+) -> AskedData:
+    """The answer to a question. Raises what `answering.engine.answer` raises, and ProviderError
+    where nothing could be searched.
+    """
+    request = query_request(library, question)
+    result = public(answer(library, request, on_text=on_text, cancelled=cancelled))
+    found, warnings = fit_query(result, max_tokens=_PAGE_TOKENS)
+    data: Any = dict(found)
+    if (failed := data.pop("failure", None)) is not None:
+        raise ProviderError(failed["message"], code=failed["code"], trace_id=result.trace_id)
+    data |= {"trace_id": result.trace_id, "warnings": warnings}
+    asked: AskedData = data
+    return asked
+
+
+def compare(
+    library: Library,
+    question: Question,
+    left: str,
+    right: str,
+    cancelled: threading.Event | None = None,
+) -> ComparedData:
+    """A question asked in two ways, each `strategy:NAME`, `release:ID or date`, or empty for the
+    question as it is. Raises InputError, and what `ask` raises.
+    """
+    answers = [
+        ask(library, _changed(question, change), cancelled=cancelled) for change in (left, right)
+    ]
+    rankings = [[row["chunk_id"] for row in answer["results"]] for answer in answers]
+    rows = rank_both(rankings[0], rankings[1])
+    places = {row["chunk_id"]: row["citation"] for a in answers for row in a["results"]}
+    for row in rows:
+        row["source_uri"] = places[row["chunk_id"]]["source_uri"]
+        row["section_path"] = places[row["chunk_id"]]["section_path"]
+    texts = [strip_marks(answer["answer_markdown"]) for answer in answers]
+    return {
+        "left_name": left,
+        "right_name": right,
+        "left": answers[0],
+        "right": answers[1],
+        "rows": rows,
+        "same_answer": texts[0] == texts[1],
+        "same_ranking": rankings[0] == rankings[1],
+    }
+
+
+def rank_both(before: Sequence[str], after: Sequence[str]) -> list[RankedRow]:
+    """Every chunk of two rankings with its ranks, by the better of them."""
+    left = {chunk_id: rank for rank, chunk_id in enumerate(before, 1)}
+    right = {chunk_id: rank for rank, chunk_id in enumerate(after, 1)}
+    rows: list[RankedRow] = [
+        {"chunk_id": chunk_id, "before": left.get(chunk_id), "after": right.get(chunk_id)}
+        for chunk_id in dict.fromkeys([*after, *before])
+    ]
+    return sorted(rows, key=lambda row: min(row["before"] or _NONE, row["after"] or _NONE))
+
+
+def _changed(question: Question, change: str) -> Question:
+    """The question asked in another way. Raises InputError `bad_way`."""
+    kind, _, value = change.partition(":")
+    if not change:
+        return question
+    if kind not in ("strategy", "release") or not value:
+        raise InputError(
+            f"{change[:80]!r} is no way to ask; write strategy:NAME or release:ID", code="bad_way"
+        )
+    return question.model_copy(update={kind: value})
+
+
+def query_request(library: Library, question: Question) -> QueryRequest:
+    """The question as the engine takes it. Raises InputError, NotFoundError."""
+    names = choose_namespaces(library, question.namespace)
+    release_id = None
+    if question.release:
+        if len(names) > 1:
+            raise InputError(
+                f"a release belongs to one library; name it ({', '.join(names)})",
+                code="release_of_several",
+            )
+        release_id = find_release(library, names[0], question.release)
+    return QueryRequest(
+        question.q,
+        names[0],
+        question.top_k,
+        question.mode,
+        _filters(question),
+        release_id=release_id,
+        strategy=question.strategy,
+        max_per_document=question.max_per_document,
+        namespaces=names if len(names) > 1 else (),
+        rerank=question.rerank,
+        searches=tuple(words for words in question.searches if words.strip()),
+    )
+
+
+def _filters(question: Question) -> Json:
+    """The free filters and those that have a field of their own: all must hold."""
+    dates = {
+        operator: day.isoformat()
+        for operator, day in (("$gte", question.since), ("$lte", question.until))
+        if day is not None
+    }
+    own: Json = {
+        "source": question.source,
+        "tags": {"$in": list(question.tags), "$missing": "exclude"} if question.tags else None,
+        "section_path": question.section,
+        "doc_date": dates,
+    }
+    own = {field: value for field, value in own.items() if value}
+    both = own.keys() & question.filters.keys()
+    if not both:
+        return {**question.filters, **own}
+    given = question.filters.get("$and", [])
+    extra = {field: own[field] for field in both}
+    return {
+        **own,
+        **question.filters,
+        "$and": [*(given if isinstance(given, list) else [given]), extra],
+    }

@@ -1,0 +1,129 @@
+"""Why the hits of a question stand in their order, as its trace tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rag_platform import access
+from rag_platform.contract.source_shapes import LegPlace, OrderData, OrderRow
+from rag_platform.errors import InputError, NotFoundError, RagError
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ir import Json
+from rag_platform.observability import trace_reader
+from rag_platform.retrieval.library import Library
+
+LEGS = ("sparse", "dense", "fusion", "rerank")
+_MOST_ROWS = 60
+
+
+def read_question_trace(library: Library, trace_id: str) -> Json:
+    """The trace of a question that the caller may see.
+
+    Raises NotFoundError `unknown_trace`, InputError `not_a_question`.
+    """
+    trace = trace_reader.show(library.store.logs_dir, trace_id)
+    request = trace.get("attrs", {}).get("request") or {}
+    spaces = {trace.get("namespace") or "", *(request.get("namespaces") or ())} - {""}
+    if not all(map(access.current().may_see, spaces)):
+        raise NotFoundError(f"no trace {trace_id[:40]!r}", code="unknown_trace")
+    if trace.get("trace_type") != "query":
+        raise InputError(
+            f"{trace['trace_id']} is the trace of a {trace.get('trace_type')}, not of a question",
+            code="not_a_question",
+        )
+    return trace
+
+
+def explain_order(library: Library, trace_id: str) -> OrderData:
+    """The places of each hit, and of the best candidates that are none, by stage. Raises as
+    `read_question_trace`.
+    """
+    trace = read_question_trace(library, trace_id)
+    attrs = trace.get("attrs", {})
+    places = _read_legs(trace["events"])
+    final = [str(chunk_id) for chunk_id in attrs.get("ranked_chunk_ids") or ()]
+    others = _others(places, final)
+    namespace, release_id = str(trace.get("namespace") or ""), str(attrs.get("release_id") or "")
+    ids = [*final, *others][:_MOST_ROWS]
+    named, notes = _read_rows(library, attrs, namespace, ids)
+    rows: list[OrderRow] = []
+    for number, chunk_id in enumerate(ids, 1):
+        row: OrderRow = {
+            "chunk_id": chunk_id,
+            "source_uri": named[chunk_id].source_uri if chunk_id in named else "",
+            "section_path": named[chunk_id].chunk.section_path if chunk_id in named else "",
+            "legs": {leg: found[chunk_id] for leg, found in places.items() if chunk_id in found},
+        }
+        if number <= len(final):
+            row["rank"] = number
+        rows.append(row)
+    return {
+        "trace_id": str(trace["trace_id"]),
+        "question": str((attrs.get("request") or {}).get("text") or ""),
+        "namespace": namespace,
+        "release_id": release_id,
+        "legs": [leg for leg in LEGS if places.get(leg)],
+        "rows": rows,
+        "notes": notes,
+    }
+
+
+def _read_legs(events: Sequence[Json]) -> dict[str, dict[str, LegPlace]]:
+    """Leg to chunk_id to its place. A leg that ran for several phrasings counts with the best
+    place, a fusion that was done again with the last.
+    """
+    places: dict[str, dict[str, LegPlace]] = {leg: {} for leg in LEGS}
+    for event in events:
+        kind, payload = event.get("kind"), event.get("payload") or {}
+        if kind == "retrieval.candidates" and payload.get("source") in LEGS:
+            known = places[payload["source"]]
+            for chunk_id, place in _ranked(payload.get("candidates")).items():
+                if chunk_id not in known or place["rank"] < known[chunk_id]["rank"]:
+                    known[chunk_id] = place
+        elif kind == "fusion.ranked":
+            places["fusion"] = _ranked(payload.get("ranked"))
+        elif kind == "rerank.ranked":
+            places["rerank"] = _ranked(payload.get("after"))
+    return places
+
+
+def _ranked(items: Any) -> dict[str, LegPlace]:
+    """chunk_id to place of a list of ids, or of objects with a score."""
+    found: dict[str, LegPlace] = {}
+    for rank, item in enumerate(items or (), 1):
+        if isinstance(item, Mapping):
+            place: LegPlace = {"rank": rank}
+            if item.get("score") is not None:
+                place["score"] = float(item["score"])
+            found[str(item["chunk_id"])] = place
+        else:
+            found[str(item)] = {"rank": rank}
+    return found
+
+
+def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) -> list[str]:
+    """The candidates that are no hit, in the order of the latest stage that had them."""
+    rest: dict[str, None] = {}
+    for leg in reversed(LEGS):
+        by_rank = sorted(places[leg].items(), key=lambda item: item[1]["rank"])
+        rest |= dict.fromkeys(chunk_id for chunk_id, _ in by_rank if chunk_id not in final)
+    return list(rest)
+
+
+def _read_rows(
+    library: Library, attrs: Json, namespace: str, chunk_ids: Sequence[str]
+) -> tuple[dict[str, ChunkRow], list[str]]:
+    """(the rows of the chunks that can still be shown, what is to be said of the others)."""
+    releases = attrs.get("releases") or {namespace: attrs.get("release_id")}
+    found: dict[str, ChunkRow] = {}
+    notes: list[str] = []
+    for name, release_id in releases.items():
+        try:
+            with library.lease(name, release_id) as lease:
+                hidden = library.hidden_chunks(lease)
+                rows = lease.release.catalog.rows(chunk_ids)
+                found |= {key: row for key, row in rows.items() if key not in hidden}
+        except RagError as error:
+            notes.append(error.message)
+    return found, notes

@@ -1,0 +1,394 @@
+"""Where a cited chunk stands in its document: rectangles on pages, lines, rows of a sheet, images;
+and what stands around it.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from urllib.parse import unquote
+
+from rag_platform.api.document_views import chunk_part
+from rag_platform.caching import Cache
+from rag_platform.contract.source_shapes import (
+    PlaceData,
+    PlaceLine,
+    PlacePage,
+    PlaceRow,
+    PlaceTable,
+    SourceData,
+    SourceImage,
+    VersionPart,
+)
+from rag_platform.errors import DocumentError, InputError, NotFoundError
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ir import Block, Chunk, Facts, Version
+from rag_platform.releases.release_store import list_heads
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.storage.store import Store, read_records
+
+if TYPE_CHECKING:
+    from rag_platform.normalisation.edits import Normalised
+
+Span = tuple[int, int]
+MAX_SPANS = 50
+_AROUND_LINES = 15
+_AROUND_ROWS = 8
+_MOST_LINES = 400  # of text, or rows of a sheet
+_LINE_CHARS = 2000  # of a longer line only what stands near the passage is shown
+_ENGINES = ("pymupdf", "pdfium")
+_ROWS = re.compile(r"(?:sheet=(?P<sheet>[^;]*);)?rows=(?P<first>\d+)(?:-(?P<last>\d+))?")
+
+
+class Held(NamedTuple):
+    """A chunk in the release that is read for it."""
+
+    lease: Lease
+    row: ChunkRow
+    state: Literal["current", "changed"]
+
+    @property
+    def version(self) -> Version:
+        """The version that the chunk belongs to."""
+        found = self.lease.release.catalog.version(self.row.chunk.version_id)
+        assert found is not None  # the catalog has no chunk without its version
+        return found
+
+
+@contextmanager
+def holding(
+    library: Library, chunk_id: str, namespace: str | None = None, release_id: str | None = None
+) -> Iterator[Held]:
+    """A chunk in a release: the named one, else the published one, else the newest that is kept and
+    has it. Raises NotFoundError `unknown_chunk`.
+    """
+    library_names = [namespace] if namespace else library.namespaces()
+    for name in library_names:
+        library.require_visible(name)
+        for release, state in _releases(library, name, release_id):
+            with library.lease(name, release) as lease:
+                row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
+                if row is not None and chunk_id not in library.hidden_chunks(lease):
+                    yield Held(lease, row, state)
+                    return
+    raise NotFoundError(
+        f"no chunk {chunk_id[:80]!r}: its document was deleted, or no release that is kept holds"
+        " it; ask the question again",
+        code="unknown_chunk",
+    )
+
+
+def _releases(
+    library: Library, namespace: str, release_id: str | None
+) -> Iterator[tuple[str, Literal["current", "changed"]]]:
+    current = library.current(namespace)
+    if release_id:
+        yield release_id, "current" if release_id == current else "changed"
+        return
+    yield current, "current"
+    for manifest in list_heads(library.store, namespace):
+        if manifest.release_id != current and not manifest.failures:
+            yield manifest.release_id, "changed"
+
+
+def read_source(
+    library: Library, chunk_id: str, namespace: str | None = None, release_id: str | None = None
+) -> SourceData:
+    """A chunk with its document, the history of that, and its images. Raises NotFoundError."""
+    with holding(library, chunk_id, namespace, release_id) as held:
+        chunk, lease = held.row.chunk, held.lease
+        document = lease.release.catalog.document(chunk.doc_id)
+        texts = {
+            text.asset_id: text for text in lease.release.catalog.media_texts(chunk.version_id)
+        }
+        images: list[SourceImage] = []
+        for asset_id in chunk.asset_ids:
+            text = texts.get(asset_id)
+            images.append(
+                {
+                    "asset_id": asset_id,
+                    "caption": text.caption if text else "",
+                    "ocr_text": text.ocr_text if text else "",
+                }
+            )
+        return {
+            "chunk": chunk_part(chunk, chunk.chunk_text),
+            "namespace": lease.namespace,
+            "release_id": lease.release_id,
+            "state": held.state,
+            "doc_id": chunk.doc_id,
+            "version_id": chunk.version_id,
+            "title": held.row.doc_title,
+            "filename": held.row.filename,
+            "source_uri": held.row.source_uri,
+            "content_type": held.row.content_type,
+            "tags": list(document.tags) if document else [],
+            "history": _history(library, lease.namespace, chunk.doc_id),
+            "images": images,
+        }
+
+
+def _history(library: Library, namespace: str, doc_id: str) -> list[VersionPart]:
+    from rag_platform.ledger.ledger import Ledger
+
+    with closing(Ledger(library.store.ledger_path)) as ledger:
+        document = ledger.document(namespace, doc_id)
+        versions = ledger.versions(namespace, doc_id)
+    return [
+        {
+            "version_id": version.version_id,
+            "received_at": version.received_at,
+            "state": "live" if version.version_id == document.live_version else version.status,
+            "file_sha256": version.file_sha256,
+        }
+        for version in reversed(versions)
+    ]
+
+
+# --- places -------------------------------------------------------------------------------------
+
+
+def find_place(
+    library: Library,
+    chunk_id: str,
+    namespace: str | None = None,
+    release_id: str | None = None,
+    *,
+    spans: Sequence[Span] = (),
+    page: int | None = None,
+) -> PlaceData:
+    """Where a chunk stands, and in it the spans [start, end) of its text, by default all of it.
+
+    For formats with pages: on each of its pages, or on the one named. Raises NotFoundError,
+    InputError `bad_span` and `bad_page`.
+    """
+    with holding(library, chunk_id, namespace, release_id) as held:
+        return _Place(library, held, spans, page).data()
+
+
+class _Place:
+    """One look-up."""
+
+    def __init__(
+        self, library: Library, held: Held, spans: Sequence[Span], page: int | None
+    ) -> None:
+        self.library, self.chunk, self.version = library, held.row.chunk, held.version
+        self.catalog = held.lease.release.catalog
+        self.facts, normalised = _read_texts(
+            library.store, self.version, held.lease.release.manifest.profiles
+        )
+        self.inside = (self.chunk.fact_start, self.chunk.fact_end)
+        self.cited = _to_facts(self.chunk, normalised, spans)
+        self.page = page
+
+    def data(self) -> PlaceData:
+        """The place in the form that the format has."""
+        data: PlaceData = {
+            "chunk_id": self.chunk.chunk_id,
+            "version_id": self.version.version_id,
+            "form": "lines",
+            "page_count": self.facts.summary.pages,
+            "pages": [],
+            "lines": [],
+            "tables": [],
+            "warnings": [],
+        }
+        if is_drawn(self.version) and self.chunk.page_start is not None:
+            data["form"] = "pages"
+            self._add_pages(data)
+        elif not self.chunk.chunk_text:
+            data["form"] = "images"
+        elif _ROWS.match(self.chunk.locator):
+            data["form"] = "rows"
+            data["tables"] = list(self._tables())
+        else:
+            data["lines"] = self._lines()
+        return data
+
+    def _add_pages(self, data: PlaceData) -> None:
+        first = self.chunk.page_start or 1
+        last = self.chunk.page_end or first
+        numbers = range(first, last + 1) if self.page is None else [self.page]
+        for number in numbers:
+            if not 1 <= number <= self.facts.summary.pages:
+                raise InputError(
+                    f"page {number} is not within 1-{self.facts.summary.pages}", code="bad_page"
+                )
+            try:
+                data["pages"].append(self._page(number))
+            except DocumentError as error:
+                warning = f"page {number}: the passage was not found in the file ({error.message})"
+                data["warnings"].append(warning)
+                data["pages"].append(
+                    {"page": number, "width": 0.0, "height": 0.0, "boxes": [], "cited": []}
+                )
+
+    def _page(self, number: int) -> PlacePage:
+        from rag_platform.intake.isolation import locate_in_child
+
+        blocks = [block for block in self.facts.blocks if block.page == number]
+        found = locate_in_child(
+            self.library.store.raw_path(self.version.file_sha256),
+            self.version.loader,
+            number,
+            self.facts.text,
+            blocks,
+            [self.inside, *self.cited],
+            self.library.settings.limits,
+        )
+        inside, cited = found.boxes[0], [box for group in found.boxes[1:] for box in group]
+        pictures = [
+            link.bbox
+            for link in self.catalog.media(self.chunk.doc_id)
+            if link.page == number and link.asset_id in self.chunk.asset_ids and link.bbox
+        ]
+        if not self.chunk.chunk_text:
+            cited = pictures
+        return {
+            "page": number,
+            "width": round(found.width, 2),
+            "height": round(found.height, 2),
+            "boxes": _rounded([*inside, *pictures]),
+            "cited": _rounded(cited),
+        }
+
+    def _lines(self) -> list[PlaceLine]:
+        text = self.facts.text
+        starts = [0, *(match.end() for match in re.finditer("\n", text))]
+        # the text is that of the file, line by line
+        numbered = any(block.byte_start is not None for block in self.facts.blocks)
+        first = bisect_right(starts, self.inside[0]) - 1
+        last = bisect_right(starts, max(self.inside[0], self.inside[1] - 1)) - 1
+        found: list[PlaceLine] = []
+        window = range(max(0, first - _AROUND_LINES), min(len(starts), last + _AROUND_LINES + 1))
+        for index in window[:_MOST_LINES]:
+            begin = starts[index]
+            end = starts[index + 1] - 1 if index + 1 < len(starts) else len(text)
+            shown, cited = self._cut(begin, end)
+            line: PlaceLine = {
+                "text": shown,
+                "inside": begin < self.inside[1] and self.inside[0] < max(end, begin + 1),
+                "cited": cited,
+            }
+            if numbered:
+                line["number"] = index + 1
+            found.append(line)
+        return found
+
+    def _cut(self, begin: int, end: int) -> tuple[str, list[list[int]]]:
+        """Text and cited spans of a line, or of the part of a long one that shows the passage."""
+        here = [
+            (max(start, begin), min(stop, end))
+            for start, stop in self.cited
+            if start < end and begin < stop
+        ]
+        if end - begin > _LINE_CHARS:
+            near = here[0][0] if here else max(begin, min(self.inside[0], end))
+            begin = max(begin, near - _LINE_CHARS // 4)
+            end = min(end, begin + _LINE_CHARS)
+        cited = [[start - begin, min(stop, end) - begin] for start, stop in here if start < end]
+        return self.facts.text[begin:end], cited
+
+    def _tables(self) -> Iterator[PlaceTable]:
+        """The rows of each sheet that the chunk stands in, and some around them."""
+        touched: dict[str, list[PlaceRow]] = {}
+        heads: dict[str, list[str]] = {}
+        sheets = {
+            _sheet(block)
+            for block in self.facts.blocks
+            if block.start < self.inside[1] and self.inside[0] < block.end
+        }
+        for block in self.facts.blocks:
+            if (sheet := _sheet(block)) in sheets and _ROWS.match(block.locator):
+                head, rows = self._rows(block)
+                heads.setdefault(sheet, head)
+                touched.setdefault(sheet, []).extend(rows)
+        for sheet, rows in touched.items():
+            at = [number for number, row in enumerate(rows) if row["inside"]] or [0]
+            first, last = max(0, at[0] - _AROUND_ROWS), at[-1] + _AROUND_ROWS + 1
+            shown = rows[first : min(last, first + _MOST_LINES)]
+            yield {"sheet": unquote(sheet), "head": heads.get(sheet, []), "rows": shown}
+
+    def _rows(self, block: Block) -> tuple[list[str], list[PlaceRow]]:
+        """(cells of the header, the rows) of a block of a sheet."""
+        from rag_platform.loaders.pipe_tables import parse_row
+        from rag_platform.text.markdown_blocks import DELIMITER
+
+        lines: list[tuple[int, str]] = []
+        at = block.start
+        for line in self.facts.text[block.start : block.end].split("\n"):
+            lines.append((at, line))
+            at += len(line) + 1
+        is_table = len(lines) > 1 and bool(DELIMITER.fullmatch(lines[1][1]))
+        head = parse_row(lines[0][1]) if is_table else []
+        named = _ROWS.match(block.locator)
+        first = int(named["first"]) if named else 0
+        rows: list[PlaceRow] = []
+        for number, (start, line) in enumerate(lines[2:] if is_table else lines, first):
+            end = start + len(line)
+            row: PlaceRow = {
+                "number": number,
+                "cells": parse_row(line) if is_table else [line],
+                "inside": start < self.inside[1] and self.inside[0] < end,
+                "cited": any(start < stop and begin < end for begin, stop in self.cited),
+            }
+            rows.append(row)
+        return head, rows
+
+
+def is_drawn(version: Version) -> bool:
+    """True for a format whose pages can be drawn."""
+    from rag_platform.registry import traits
+
+    return traits("loader", version.loader).engine in _ENGINES
+
+
+def _sheet(block: Block) -> str:
+    named = _ROWS.match(block.locator)
+    return (named["sheet"] or "") if named else ""
+
+
+def _to_facts(chunk: Chunk, normalised: Normalised, spans: Sequence[Span]) -> list[Span]:
+    """The spans of a chunk's text in the facts; the whole chunk without any, and where its text was
+    edited by hand.
+    """
+    if not spans or chunk.edited_from:
+        return [(chunk.fact_start, chunk.fact_end)]
+    if len(spans) > MAX_SPANS or any(
+        not 0 <= start < end <= len(chunk.chunk_text) for start, end in spans
+    ):
+        raise InputError(
+            f"the spans are not {MAX_SPANS} at most within 0-{len(chunk.chunk_text)}, the text of"
+            " the chunk",
+            code="bad_span",
+        )
+    start = chunk.norm_start
+    return [normalised.span_to_facts(start + first, start + last) for first, last in spans]
+
+
+def _rounded(boxes: Sequence[Sequence[float]]) -> list[list[float]]:
+    return [[round(value, 2) for value in box] for box in boxes]
+
+
+_texts: Cache[tuple[Facts, Normalised]] = Cache(4)
+
+
+def _read_texts(
+    store: Store, version: Version, profiles: Mapping[str, str]
+) -> tuple[Facts, Normalised]:
+    """The facts of a version and their normalised form; the latest are remembered."""
+    from rag_platform.documents.versions import load_facts
+    from rag_platform.ir import Edit
+    from rag_platform.normalisation.edits import apply_edits
+
+    edits_path = store.version_path(version, "edits", profiles["sections"])
+    key = (store.facts_dir(version, profiles["facts"]), edits_path)
+    found = _texts.get(key)
+    if found is None:
+        facts = load_facts(store, version, profiles["facts"])
+        found = (facts, apply_edits(facts.text, read_records(edits_path, Edit)))
+        _texts.put(key, found)
+    return found

@@ -1,0 +1,346 @@
+"""Turns the result of a question into the data of the public contract, cut to a budget."""
+
+from __future__ import annotations
+
+import dataclasses
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from rag_platform.answering.citations import make_citation
+from rag_platform.api.answer_data import ENVELOPE_TOKENS, abridge, answer_data
+from rag_platform.api.envelopes import without_paths
+from rag_platform.config.settings import canonical_json
+from rag_platform.contract.markdown_views import (
+    chunk_uri,
+    format_edited,
+    format_place,
+    format_section,
+    hit_text,
+    snippet,
+)
+from rag_platform.contract.schema import (
+    CitationPart,
+    ErrorPart,
+    QueryData,
+    ResultPart,
+)
+from rag_platform.errors import InputError
+from rag_platform.ir import Citation, Hit, QueryResult
+from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
+from rag_platform.text.tokens import estimate_tokens
+
+DETAILS = ("full", "brief")
+
+
+class _Sizes(NamedTuple):
+    """Characters of a chunk in the passage of `markdown`, in a citation's text and in a snippet; no
+    passages with 0.
+    """
+
+    passage: int
+    text: int
+    snippet: int
+    found: int = 0  # of a passage that is not cited, where that is less; 0: no less
+
+    def of(self, cited: bool) -> int:
+        """Characters of a cited passage, or of another one."""
+        return self.text if cited or not self.found else self.found
+
+
+class _Unsearched(QueryData):
+    """The data of a question that could not be searched."""
+
+    failure: ErrorPart
+
+
+_WHOLE = 10**9
+# Tried in this order until the data fits its budget; the passages, which people read, shrink last.
+_FULL = (
+    _Sizes(_WHOLE, _WHOLE, 320),
+    _Sizes(_WHOLE, 480, 200),
+    _Sizes(_WHOLE, 300, 120),
+    _Sizes(700, 240, 100),
+    _Sizes(560, 180, 90),
+    _Sizes(440, 140, 80),
+    _Sizes(340, 120, 80),
+    _Sizes(240, 100, 60),
+    _Sizes(160, 80, 60),
+)
+_BRIEF = (_Sizes(0, 160, 160), _Sizes(0, 80, 80))
+# the same for a client, whose structure holds the passages of the text and no others
+_LINKED = {
+    "full": tuple(
+        _Sizes(size, size, size, found)
+        for size, found in (
+            (_WHOLE, _WHOLE),
+            (1600, 1000),
+            (1200, 700),
+            (1000, 500),
+            (800, 400),
+            (600, 300),
+            (450, 220),
+            (320, 160),
+            (200, 120),
+            (120, 80),
+        )
+    ),
+    "brief": (_Sizes(0, 160, 160, 100), _Sizes(0, 80, 80)),
+}
+
+
+def public(result: QueryResult) -> QueryResult:
+    """The result as it may leave the machine: absolute paths in its warnings and errors are cut to
+    their last name.
+    """
+    if not result.warnings:
+        return result
+    changes: dict[str, Any] = {"warnings": tuple(without_paths(result.warnings))}
+    if (error := result.flags.get("error")) is not None:  # then the answer says no more than that
+        changes |= {
+            "answer_markdown": without_paths(result.answer_markdown),
+            "flags": {**result.flags, "error": without_paths(error)},
+        }
+    return dataclasses.replace(result, **changes)
+
+
+def fit_query(
+    result: QueryResult, detail: str = "full", max_tokens: int = 8000, *, linked: bool = False
+) -> tuple[QueryData, list[str]]:
+    """(data, warnings) of a query, the engine's warnings and those of cuts to fit `max_tokens`;
+    `markdown` has them as notes.
+
+    `full` quotes the passages in `markdown`, `brief` only names the cited ones. Every result has a
+    citation: those of the answer keep their number, the others follow. Texts are cut to a verbatim
+    beginning of their chunk; the last results are left out only where that does not suffice. With
+    `linked`, for clients of the server, `markdown` has the link, score and words of each source,
+    and the budget counts it with the `answer_data` beside it.
+    """
+    if detail not in DETAILS:
+        raise InputError(
+            f"unknown detail {detail!r}; known: {', '.join(DETAILS)}", code="unknown_detail"
+        )
+    numbered = _number_citations(result)
+    levels = _LINKED[detail] if linked else _FULL if detail == "full" else _BRIEF
+    if linked and detail == "brief":
+        result, numbered = abridge(result, numbered, levels[0].text, levels[0].found)
+    everything = len(result.hits)
+    longest = max((len(hit.chunk_text) for hit in result.hits), default=0)
+
+    @cache
+    def build(level: int, count: int) -> tuple[QueryData, list[str]]:
+        notes = list(result.warnings)
+        if detail == "full" and levels[level].text < longest:
+            notes.append(
+                f"texts were cut to fit {max_tokens} tokens (those of citations to"
+                f" {levels[level].text} characters); ask for fewer with top_k, or read a source in"
+                " full with get_document"
+            )
+        if count < everything:
+            notes.append(
+                f"{everything - count} of {everything} results were left out to fit"
+                f" {max_tokens} tokens"
+            )
+        return _query_data(result, numbered, levels[level], count, notes, linked), notes
+
+    def fits(level: int, count: int) -> bool:
+        data, notes = build(level, count)
+        if not linked:
+            return estimate_tokens(canonical_json(data)) <= max_tokens
+        text = estimate_tokens(data["markdown"]) + estimate_tokens(canonical_json(notes))
+        return (
+            text + estimate_tokens(canonical_json(answer_data(data, detail))) + ENVELOPE_TOKENS
+            <= max_tokens
+        )
+
+    if fits(0, everything):
+        return build(0, everything)
+    last = len(levels) - 1
+    level = bisect_left(range(last), True, lo=1, key=lambda number: fits(number, everything))
+    if level < last or fits(last, everything):
+        return build(level, everything)
+    fewer = bisect_left(
+        range(everything - 1), True, key=lambda dropped: fits(last, everything - dropped)
+    )
+    return build(last, max(everything - fewer, 1))
+
+
+def _number_citations(result: QueryResult) -> dict[str, Citation]:
+    """A citation for every hit by chunk_id: those of the answer, then the others, numbered on."""
+    known = {citation.chunk_id: citation for citation in result.citations}
+    number = max((citation.id for citation in result.citations), default=0)
+    others = [hit for hit in result.hits if hit.chunk_id not in known]
+    return known | {hit.chunk_id: make_citation(number + n, hit) for n, hit in enumerate(others, 1)}
+
+
+def _query_data(
+    result: QueryResult,
+    numbered: Mapping[str, Citation],
+    sizes: _Sizes,
+    count: int,
+    notes: Sequence[str],
+    linked: bool = False,
+) -> QueryData:
+    hits = result.hits[:count]
+    several = len(result.releases) > 1
+    cited = {citation.chunk_id for citation in result.citations}
+    parts = {
+        chunk_id: citation_part(citation, sizes.of(chunk_id in cited), named=several)
+        for chunk_id, citation in numbered.items()
+    }
+    uncited = [
+        numbered[hit.chunk_id] for hit in hits if numbered[hit.chunk_id] not in result.citations
+    ]
+    data: QueryData = {
+        "markdown": _query_markdown(result, uncited, sizes, notes, linked),
+        "answer_markdown": result.answer_markdown,
+        "citations": [parts[citation.chunk_id] for citation in result.citations],
+        "results": [_result(hit, parts[hit.chunk_id], sizes) for hit in hits],
+        "confidence": round(result.confidence, 4),
+        "effective_mode": result.effective_mode,
+        "applied_filters": to_json(result.applied_filters),
+        "matched_count": result.matched_count,
+        "release_id": result.release_id,
+        "answered": result.answered,
+        "state": result.state,
+    }
+    if several:
+        data["releases"] = dict(result.releases)
+    if result.flags.get("unsupported"):
+        data["unsupported"] = list(result.flags["unsupported"])
+    if result.searches:
+        data["searches"] = list(result.searches)
+    if result.usage:
+        data["usage"] = dict(result.usage)
+    if (error := result.flags.get("error")) is None:
+        return data
+    message = f"the library could not be searched: {without_paths(error['message'])}"
+    details = {"kind": "failed", "causes": error.get("causes", [])}
+    return _Unsearched(
+        **data, failure={"code": error["code"], "message": message, "details": details}
+    )
+
+
+def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
+    part: ResultPart = {
+        "rank": hit.rank,
+        "chunk_id": hit.chunk_id,
+        "score": hit.score,
+        "source": hit.source,
+        "text_snippet": snippet(hit_text(hit), sizes.snippet),
+        "citation": citation,
+        "asset_ids": list(hit.asset_ids),
+        "asset_uris": [f"asset://{asset_id}" for asset_id in hit.asset_ids],
+    }
+    if hit.found_by:
+        part["found_by"] = list(hit.found_by)
+    return part
+
+
+def citation_part(
+    citation: Citation, max_chars: int = _WHOLE, *, named: bool = False
+) -> CitationPart:
+    """The public form of a citation, with at most `max_chars` characters of the chunk's text, and
+    with its namespace where `named`.
+    """
+    part: CitationPart = {
+        "id": citation.id,
+        "chunk_id": citation.chunk_id,
+        "doc_id": citation.doc_id,
+        "version_id": citation.version_id,
+        "source_uri": citation.source_uri,
+        "section_path": citation.section_path,
+        "text": citation.text[:max_chars],
+        "score": citation.score,
+    }
+    if citation.page_range is not None:
+        part["page_range"] = list(citation.page_range)
+    if citation.line_range is not None:
+        part["line_range"] = list(citation.line_range)
+    if citation.locator:
+        part["locator"] = citation.locator
+    if citation.edited_from:
+        part["edited_from"] = list(citation.edited_from)
+    if named:
+        part["namespace"] = citation.namespace
+    if spans := [[start, end] for start, end in citation.spans if end <= max_chars]:
+        part["spans"] = spans
+    return part
+
+
+def source_line(citation: Citation) -> str:
+    """`file, heading, page or lines`, and whether the text was edited, for a list of sources."""
+    place = format_place(citation.page_range, citation.line_range, citation.locator)
+    section = format_section(citation.section_path)
+    parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
+    return ", ".join(filter(None, parts))
+
+
+def _query_markdown(
+    result: QueryResult,
+    uncited: Sequence[Citation],
+    sizes: _Sizes,
+    notes: Sequence[str],
+    linked: bool = False,
+) -> str:
+    """The answer, its sources, what else was found and how: all that a client of text needs.
+
+    Marks [n] are those of the answer's citations; passages that were only found have a plain number
+    (n), so that no mark points at nothing.
+    """
+    parts = [result.answer_markdown.strip() or "No passage of this library answers the question."]
+    if result.citations:
+        marked = [(f"[{c.id}]", c) for c in result.citations]
+        parts += ["**Sources**", _list_sources(marked, sizes, linked)]
+    if uncited and (sizes.passage or linked):
+        marked = [(f"({c.id})", c) for c in uncited]
+        also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
+        parts += ["**Also found**", _list_sources(marked, also, linked)]
+    parts += [f"Note: {note}" for note in notes]
+    images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
+    releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
+    release = f"release {result.release_id}"
+    if len(releases) > 1:
+        release = f"releases {', '.join(releases)}"
+    facts = [
+        f"mode {result.effective_mode}",
+        f"confidence {result.confidence:.2f}",
+        release,
+        result.trace_id,
+    ]
+    if images:
+        facts.insert(0, f"{pluralise(images, 'image')} in these sources")
+    if result.matched_count is not None:
+        facts.insert(0, f"filters leave {pluralise(result.matched_count, 'chunk')}")
+    parts.append(f"*{' · '.join(filter(None, facts))}*")
+    return "\n\n".join(parts)
+
+
+def _list_sources(
+    citations: Sequence[tuple[str, Citation]], sizes: _Sizes, linked: bool = False
+) -> str:
+    if linked:
+        lines = [(f"{mark} {_link(citation)}", citation.text) for mark, citation in citations]
+        if not sizes.passage:
+            return "\n".join(f"- {line}: {text}".removesuffix(": ") for line, text in lines)
+        return "\n\n".join(f"{line}\n{_quote(text, sizes.passage)}" for line, text in lines)
+    if not sizes.passage:
+        return "\n".join(f"- {mark} {source_line(citation)}" for mark, citation in citations)
+    return "\n\n".join(
+        f"{mark} {source_line(citation)}\n\n{_quote(citation.text, sizes.passage)}"
+        for mark, citation in citations
+    )
+
+
+def _link(citation: Citation) -> str:
+    """The source as a link that the server reads, with its score."""
+    place = source_line(citation).replace("[", "(").replace("]", ")")
+    return f"[{place}]({chunk_uri(citation.chunk_id)}) {citation.score:.2f}"
+
+
+def _quote(text: str, max_chars: int) -> str:
+    shown = text.strip()
+    shown = shown if len(shown) <= max_chars else shown[:max_chars].rstrip() + " …"
+    return "\n".join(f"> {line}".rstrip() for line in shown.splitlines())

@@ -1,0 +1,120 @@
+"""The first lines and rows of what a stage made of one document, for whoever looks at it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rag_platform.intake.isolation import extract_images
+from rag_platform.ir import Json
+from rag_platform.media.store import PDF_ENGINES, page_target
+
+if TYPE_CHECKING:
+    from rag_platform.documents.versions import VersionBuild
+
+TEXT_CHARS = 1200
+ROWS = 8
+CELL_CHARS = 160
+PICTURES = 3
+PAGE_DPI = 40  # a page of paper is 330 pixels wide
+PAGE_PIXELS = 200_000
+
+
+def preview_stage(stage: str, work: VersionBuild, *, fresh: bool) -> Json:
+    """`row_count` of what a stage wrote, and the beginning of it: `text`, `rows`, asset_ids under
+    `pictures`, and of a PDF that was read just now its first page under `page`, as PNG.
+    """
+    make = _PREVIEWS.get(stage)
+    found = make(work) if make else {}
+    if stage == "facts" and fresh and (page := _first_page(work)):
+        found["page"] = page
+    return found
+
+
+def _facts(work: VersionBuild) -> Json:
+    return {"row_count": len(work.facts.blocks), "text": _cut(work.facts.text, TEXT_CHARS)}
+
+
+def _first_page(work: VersionBuild) -> bytes:
+    """The first page of a PDF drawn small; nothing where it cannot be drawn."""
+    version = work.version
+    engine = PDF_ENGINES.get(work.facts.summary.loader_name)
+    if engine is None:
+        return b""
+    target = f"{page_target(1)};dpi={PAGE_DPI};pixels={PAGE_PIXELS}"
+    raw_path = work.store.raw_path(version.file_sha256)
+    with work.store.scratch() as scratch:
+        found = extract_images(raw_path, [target], scratch, work.settings.limits, engine=engine)
+        drawn = found[target]
+        return drawn.read_bytes() if isinstance(drawn, Path) else b""
+
+
+def _media(work: VersionBuild) -> Json:
+    links = work.links
+    rows = [
+        {
+            "image": _cut(link.origin_ref),
+            "type": link.mime,
+            "width": link.width,
+            "height": link.height,
+            "bytes": link.size,
+            "page": link.page or 0,
+            "missing": link.reason,
+        }
+        for link in links[:ROWS]
+    ]
+    pictures = list(dict.fromkeys(link.asset_id for link in links if link.asset_id))[:PICTURES]
+    return {**_table(links, rows), "pictures": pictures}
+
+
+def _sections(work: VersionBuild) -> Json:
+    rows = [
+        {
+            "section": _cut(section.section_path),
+            "level": section.heading_level,
+            "characters": section.norm_end - section.norm_start,
+        }
+        for section in work.sections[:ROWS]
+    ]
+    return _table(work.sections, rows)
+
+
+def _chunks(work: VersionBuild) -> Json:
+    rows = [
+        {
+            "chunk": chunk.chunk_index,
+            "section": _cut(chunk.section_path),
+            "page": chunk.page_start or 0,
+            "line": chunk.line_start or 0,
+            "tokens": chunk.token_count,
+            "text": _cut(chunk.chunk_text),
+        }
+        for chunk in work.chunks[:ROWS]
+    ]
+    return _table(work.chunks, rows)
+
+
+def _views(work: VersionBuild) -> Json:
+    rows = [
+        {"keyphrases": _cut(", ".join(view.keyphrases)), "dense_text": _cut(view.dense_text)}
+        for view in work.views[:ROWS]
+    ]
+    return _table(work.views, rows)
+
+
+def _table(records: Sequence[Any], rows: list[Json]) -> Json:
+    return {"row_count": len(records), "rows": rows}
+
+
+def _cut(text: str, chars: int = CELL_CHARS) -> str:
+    return text if len(text) <= chars else f"{text[: chars - 1]}…"
+
+
+_PREVIEWS: dict[str, Callable[[VersionBuild], Json]] = {
+    "facts": _facts,
+    "media": _media,
+    "sections": _sections,
+    "chunks": _chunks,
+    "views": _views,
+}

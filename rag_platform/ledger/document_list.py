@@ -1,0 +1,229 @@
+"""Pages and counts of the documents of a namespace, selected, grouped and counted in SQL."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from rag_platform.ledger.schema import Database
+
+GroupBy = Literal["tags", "categories", "source"]
+GONE = ("retired", "deleted")
+
+_NEWEST = """
+(SELECT v.{column} FROM versions v WHERE v.namespace = d.namespace AND v.doc_id = d.doc_id
+    ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1)
+"""
+_VERSION = f"COALESCE(d.live_version, {_NEWEST.format(column='version_id')}, '')"
+_STATUS = f"""
+CASE
+    WHEN d.doc_id IN (SELECT doc_id FROM deletions WHERE namespace = :namespace
+        AND version_id IS NULL AND lifted_at = '') THEN 'deleted'
+    WHEN d.status != 'active' THEN d.status
+    WHEN is_published(d.live_version) THEN 'active'
+    WHEN d.live_version IS NULL
+        AND {_NEWEST.format(column="status")} IN ('failed', 'dead') THEN 'failed'
+    ELSE 'pending' END
+"""
+# the list that users gave, and behind it that of the file, as one JSON list
+_MEMBERS = f"""
+(SELECT CASE WHEN told = '[]' THEN d.{{key}} WHEN d.{{key}} = '[]' THEN told
+    ELSE substr(d.{{key}}, 1, length(d.{{key}}) - 1) || ', ' || substr(told, 2) END
+FROM (SELECT COALESCE((SELECT json_extract(s.counts, '$.metadata.{{key}}') FROM versions s
+    WHERE s.version_id = {_VERSION}), '[]') AS told))
+"""
+_TAGS, _CATEGORIES = _MEMBERS.format(key="tags"), _MEMBERS.format(key="categories")
+_PAGE = """
+WITH places AS MATERIALIZED (
+    SELECT {group} AS place, d.source_uri, d.doc_id FROM documents d {members}
+    WHERE d.namespace = :namespace {conditions}),
+page AS (
+    SELECT place, source_uri, doc_id FROM places
+    WHERE :after IS NULL OR (place = '', place, source_uri) > (:after = '', :after, :after_uri)
+    ORDER BY place = '', place, source_uri LIMIT :limit),
+counts AS (SELECT place, count(*) AS count FROM places GROUP BY place)
+SELECT total, page.place, doc_id, counts.count
+FROM (SELECT count({counted}) AS total FROM places)
+    LEFT JOIN page LEFT JOIN counts ON counts.place = page.place
+ORDER BY page.place = '', page.place, source_uri
+"""
+# newest versions that failed, unless the source has another one by now
+_FAILED = f"""
+SELECT n.doc_id, d.source_uri, '[' || n.code || '] ' || n.reason AS problem
+FROM versions n CROSS JOIN documents d ON d.namespace = n.namespace AND d.doc_id = n.doc_id
+WHERE n.namespace = :namespace AND n.status IN ('failed', 'dead')
+    AND n.rowid = {_NEWEST.format(column="rowid")} AND {_STATUS} NOT IN ('retired', 'deleted')
+    AND (d.wanted_version IS NULL OR d.wanted_version = n.version_id)
+"""
+_ROWS = f"""
+SELECT d.doc_id, d.filename, d.title, {_TAGS}, d.source, d.source_uri, {_VERSION}, {_STATUS},
+    COALESCE((SELECT problem FROM ({_FAILED}) f WHERE f.doc_id = d.doc_id), ''), d.updated_at
+FROM documents d
+WHERE d.namespace = :namespace AND d.doc_id IN (SELECT value FROM json_each(:doc_ids))
+"""
+_COUNTS = f"""
+SELECT {_STATUS} AS state, count(*) FROM documents d WHERE d.namespace = :namespace GROUP BY state
+"""
+_PROBLEMS = f"""
+SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) ORDER BY source_uri LIMIT :limit
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which documents are listed. Empty fields ask for nothing; of several values one must match.
+
+    `words` must all be in title, file name or source_uri, in whatever case; `since` and `until` are
+    beginnings of ISO times of the last change, both included. Retired and deleted documents are
+    left out unless `gone` or a status names them.
+    """
+
+    tags: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    source: tuple[str, ...] = ()
+    status: tuple[str, ...] = ()
+    words: str = ""
+    since: str = ""
+    until: str = ""
+    gone: bool = False
+
+
+class DocumentRow(NamedTuple):
+    """A document as lists show it; `problem` says why its newest version failed."""
+
+    doc_id: str
+    filename: str
+    title: str
+    tags: list[str]
+    source: str
+    source_uri: str
+    version_id: str
+    status: str  # active | pending | failed | retired | deleted
+    problem: str
+    updated_at: str
+
+
+class Place(NamedTuple):
+    """A document in a group of `count`; one with two tags has two places."""
+
+    group: str
+    document: DocumentRow
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Places by group and source_uri, those without a group last; `total` counts the documents of
+    all pages.
+    """
+
+    total: int
+    places: list[Place] = field(default_factory=list)
+
+
+class DocumentList(Database):
+    """Lists documents. `published` holds the version_ids of the published release."""
+
+    def document_page(
+        self,
+        namespace: str,
+        wanted: Wanted,
+        published: Collection[str],
+        *,
+        group_by: GroupBy | None = None,
+        after: tuple[str, str] | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """At most `limit` places behind `after`, the (group, source_uri) of a place."""
+        db = self._prepared(published, wanted.words)
+        group, members, counted = "''", "", "*"
+        if group_by == "source":
+            group = "d.source"
+        elif group_by is not None:
+            group, counted = "DISTINCT member.value", "DISTINCT doc_id"
+            lists = _TAGS if group_by == "tags" else _CATEGORIES
+            members = f""", json_each(COALESCE(NULLIF({lists}, '[]'), '[""]')) member"""
+        conditions, values = _conditions(wanted)
+        sql = _PAGE.format(group=group, members=members, conditions=conditions, counted=counted)
+        group_after, uri_after = after or (None, None)
+        values |= {"namespace": namespace, "limit": limit}
+        values |= {"after": group_after, "after_uri": uri_after}
+        found = db.execute(sql, values).fetchall()
+        keys = [(place, doc_id, count) for _, place, doc_id, count in found if doc_id is not None]
+        rows = self._document_rows(db, namespace, {doc_id for _, doc_id, _ in keys})
+        places = [Place(group, rows[doc_id], count) for group, doc_id, count in keys]
+        return Page(found[0][0], places)
+
+    def count_documents(self, namespace: str, published: Collection[str]) -> dict[str, int]:
+        """How many documents have each status."""
+        db = self._prepared(published)
+        return dict(db.execute(_COUNTS, {"namespace": namespace}).fetchall())
+
+    def document_problems(
+        self, namespace: str, published: Collection[str], limit: int
+    ) -> tuple[int, list[tuple[str, str]]]:
+        """(how many documents have a newest version that failed, source_uri and reason of the first
+        ones), also where an earlier version is live.
+        """
+        db = self._prepared(published)
+        found = db.execute(_PROBLEMS, {"namespace": namespace, "limit": limit}).fetchall()
+        return (found[0][2] if found else 0), [(uri, problem) for uri, problem, _ in found]
+
+    def _prepared(self, published: Collection[str], words: str = "") -> sqlite3.Connection:
+        """The connection, with the functions that the statements above call."""
+        wanted = words.casefold().split()
+
+        def has_words(*names: str) -> bool:
+            text = " ".join(names).casefold()
+            return all(word in text for word in wanted)
+
+        db = self._db()
+        db.create_function("is_published", 1, published.__contains__, deterministic=True)
+        db.create_function("has_words", 3, has_words, deterministic=True)
+        return db
+
+    def _document_rows(
+        self, db: sqlite3.Connection, namespace: str, doc_ids: set[str]
+    ) -> dict[str, DocumentRow]:
+        values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids))}
+        rows = (DocumentRow(*row) for row in db.execute(_ROWS, values))
+        return {
+            row.doc_id: row._replace(tags=list(dict.fromkeys(json.loads(str(row.tags)))))
+            for row in rows
+        }
+
+
+def _conditions(wanted: Wanted) -> tuple[str, dict[str, Any]]:
+    """(SQL conditions on a document `d`, each after AND; their values)."""
+    found: list[str] = []
+    values: dict[str, Any] = {"since": wanted.since, "until": wanted.until}
+    for key, column, given in (
+        ("source", "d.source", wanted.source),
+        ("status", _STATUS, wanted.status),
+    ):
+        if given:
+            found.append(f"{column} IN (SELECT value FROM json_each(:{key}))")
+            values[key] = json.dumps(given)
+    for key, lists, given in (
+        ("tags", _TAGS, wanted.tags),
+        ("categories", _CATEGORIES, wanted.categories),
+    ):
+        if given:
+            found.append(
+                f"EXISTS (SELECT 1 FROM json_each({lists}) WHERE value IN (SELECT value FROM"
+                f" json_each(:{key})))"
+            )
+            values[key] = json.dumps(given)
+    hidden = [f"'{status}'" for status in GONE if status not in wanted.status]
+    if hidden and not wanted.gone:
+        found.append(f"{_STATUS} NOT IN ({', '.join(hidden)})")
+    if wanted.words.strip():
+        found.append("has_words(d.title, d.filename, d.source_uri)")
+    if wanted.since:
+        found.append("d.updated_at >= :since")
+    if wanted.until:
+        found.append("d.updated_at < :until || '~'")  # what begins so is included
+    return "".join(f" AND {condition}" for condition in found), values

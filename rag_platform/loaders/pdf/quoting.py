@@ -1,0 +1,187 @@
+"""Where quoted text is printed on a page of a PDF: the rectangles of its characters, line by line.
+
+A block owns the characters that its rectangle holds, as when it was read. Its letters are those of
+the page in the same order, so a span of the text is a run of characters. Cells of a table may be
+printed in another order: there words are looked for in the order of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import NamedTuple
+
+from rag_platform.ir import Block, Box
+from rag_platform.loaders.pdf import characters
+from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.text.scripts import letters
+
+_APART = 1.5  # font sizes between two pieces of a line that are boxed by themselves
+Span = tuple[int, int]  # of the facts, half open
+
+
+@dataclass(frozen=True, slots=True)
+class PageQuote:
+    """The size of a page in points and, for each span asked for, its rectangles."""
+
+    width: float
+    height: float
+    boxes: tuple[tuple[Box, ...], ...]
+
+
+def turn(quote: PageQuote, degrees: int) -> PageQuote:
+    """What was found on an unrotated page, as the page is shown: turned clockwise."""
+    width, height = quote.width, quote.height
+
+    def turned(box: Box) -> Box:
+        x0, y0, x1, y1 = box
+        if degrees == 90:
+            return height - y1, x0, height - y0, x1
+        if degrees == 180:
+            return width - x1, height - y1, width - x0, height - y0
+        return y0, width - x1, y1, width - x0
+
+    if degrees not in (90, 180, 270):
+        return quote
+    boxes = tuple(tuple(map(turned, found)) for found in quote.boxes)
+    size = (width, height) if degrees == 180 else (height, width)
+    return PageQuote(*size, boxes)
+
+
+class _Letter(NamedTuple):
+    """A printed letter and the place of its character: (line, character of that line)."""
+
+    text: str
+    line: int
+    at: int
+
+
+def quote_boxes(
+    runs: Sequence[Run], text: str, blocks: Sequence[Block], spans: Sequence[Span]
+) -> tuple[tuple[Box, ...], ...]:
+    """The rectangles of each span of the facts `text` on one page; give all blocks of that page."""
+    placed = [block for block in blocks if block.bbox is not None]
+    pieces, _ = characters.assign_runs(runs, [block.bbox for block in placed if block.bbox])
+    found: list[list[Box]] = [[] for _ in spans]
+    for block, owned in zip(placed, pieces, strict=True):
+        inside = [(max(start, block.start), min(end, block.end)) for start, end in spans]
+        if not owned or all(start >= end for start, end in inside):
+            continue
+        printed = _Printed(owned)
+        for boxes, (start, end) in zip(found, inside, strict=True):
+            if start < end:
+                whole = text[block.start : block.end]
+                boxes += printed.boxes(whole, start - block.start, end - block.start)
+    return tuple(map(tuple, found))
+
+
+class _Printed:
+    """The lines that a block prints."""
+
+    def __init__(self, owned: Sequence[Run]) -> None:
+        self._lines = characters.visual_lines(owned)
+        self._chars = [[(char, run) for run in line for char in run.chars] for line in self._lines]
+        self._letters = [
+            _Letter(letter, number, at)
+            for number, line in enumerate(self._chars)
+            for at, (char, _) in enumerate(line)
+            for letter in letters(char.text)
+        ]
+
+    def boxes(self, text: str, start: int, end: int) -> list[Box]:
+        """The rectangles of text[start:end], where `text` is all that the block says."""
+        chosen = self._find(text, start, end)
+        return [
+            box
+            for number, line in enumerate(self._chars)
+            if (places := chosen.get(number))
+            for box in _line_boxes(line, places)
+        ]
+
+    def _find(self, text: str, start: int, end: int) -> dict[int, set[int]]:
+        """Line to the characters of the span in it."""
+        before, quoted = len(letters(text[:start])), len(letters(text[start:end]))
+        said = letters(text)
+        if quoted == len(said):
+            meant: Iterable[_Letter] = self._letters
+        elif said == "".join(letter.text for letter in self._letters):
+            meant = self._letters[before : before + quoted]
+        else:
+            meant = self._find_words(text, start, end)
+        chosen: dict[int, set[int]] = {}
+        for letter in meant:
+            chosen.setdefault(letter.line, set()).add(letter.at)
+        return chosen
+
+    def _find_words(self, text: str, start: int, end: int) -> Iterator[_Letter]:
+        """The letters of the words of the span, which stand in another order on the page."""
+        printed = list(self._printed_words())
+        said = [(word, at) for word, at in _words(text) if word]
+        free = set(range(len(printed)))
+        place: dict[int, int] = {}  # word of the text to word of the page
+        matcher = SequenceMatcher(
+            None, [word for word, _ in said], [word for word, _ in printed], autojunk=False
+        )
+        for match in matcher.get_matching_blocks():
+            for step in range(match.size):
+                place[match.a + step] = match.b + step
+                free.discard(match.b + step)
+        for number, (word, _) in enumerate(said):
+            if number not in place:
+                near = place.get(number - 1, -1) + 1
+                same = [other for other in free if printed[other][0] == word]
+                if same:
+                    place[number] = min(same, key=lambda other: (abs(other - near), other))
+                    free.discard(place[number])
+        for number, (_, at) in enumerate(said):
+            if number in place and start <= at < end:
+                yield from printed[place[number]][1]
+
+    def _printed_words(self) -> Iterator[tuple[str, list[_Letter]]]:
+        """Runs of letters with nothing between them: (the word, its letters)."""
+        word: list[_Letter] = []
+        for letter in self._letters:
+            if word and (letter.line != word[-1].line or letter.at > word[-1].at + 1):
+                yield "".join(item.text for item in word), word
+                word = []
+            word.append(letter)
+        if word:
+            yield "".join(item.text for item in word), word
+
+
+def _words(text: str) -> Iterator[tuple[str, int]]:
+    """The runs of letters of a text, and where they begin."""
+    word, begin = "", 0
+    for at, char in enumerate(text):
+        if said := letters(char):
+            begin = at if not word else begin
+            word += said
+        elif word:
+            yield word, begin
+            word = ""
+    if word:
+        yield word, begin
+
+
+def _line_boxes(line: Sequence[tuple[Char, Run]], places: set[int]) -> Iterator[Box]:
+    """The rectangles of the chosen characters of a line and what stands between them."""
+    ordered = sorted(places)
+    first = 0
+    for step, (left, right) in enumerate(pairwise(ordered), 1):
+        between = "".join(line[at][0].text for at in range(left + 1, right))
+        gap = line[right][0].x0 - line[left][0].x1
+        if letters(between) or gap > _APART * line[left][1].size:
+            yield _union(line, ordered[first:step])
+            first = step
+    yield _union(line, ordered[first:])
+
+
+def _union(line: Sequence[tuple[Char, Run]], places: Sequence[int]) -> Box:
+    """The rectangle around characters, as high as their line."""
+    x0, y0, x1, y1 = characters.union([line[at][0][1:] for at in places])
+    runs = [line[at][1] for at in places]
+    if all(run.horizontal for run in runs):
+        y0, y1 = min(y0, *(run.box[1] for run in runs)), max(y1, *(run.box[3] for run in runs))
+    return x0, y0, x1, y1

@@ -1,0 +1,100 @@
+"""`/api`: cited chunks, where they stand, their proof, and the pictures that show them."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Query
+from starlette.responses import Response
+
+from rag_platform.api import pictures
+from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
+from rag_platform.api.proofs import prove_chunk
+from rag_platform.contract.source_shapes import PlaceData, ProvedData, SourceData
+from rag_platform.errors import InputError
+from rag_platform.web.site import SiteOf
+
+router = APIRouter(tags=["sources"])
+ChunkId = Annotated[str, Path(max_length=100, description="chk_ and 20 hex digits.")]
+Namespace = Annotated[
+    str | None, Query(max_length=63, description="The library; default: the first that has it.")
+]
+Release = Annotated[
+    str | None, Query(max_length=40, description="A kept release; default: the newest with it.")
+]
+Spans = Annotated[
+    list[Annotated[str, Query(max_length=30)]],
+    Query(max_length=MAX_SPANS, description="START-END in the chunk's text; default: all of it."),
+]
+Page = Annotated[int | None, Query(ge=1, le=100_000, description="A page; default: its own.")]
+_PICTURE: dict[int | str, dict[str, Any]] = {
+    200: {
+        "content": {
+            kind: {"schema": {"type": "string", "format": "binary"}}
+            for kind in ("image/png", "image/jpeg", "image/webp")
+        }
+    }
+}
+_SPAN = re.compile(r"(\d{1,9})-(\d{1,9})")
+
+
+def read_spans(texts: list[str]) -> list[Span]:
+    """The spans that an address names. Raises InputError `bad_span`."""
+    found = []
+    for text in texts:
+        if (match := _SPAN.fullmatch(text)) is None:
+            raise InputError(f"span {text[:40]!r} is not START-END", code="bad_span")
+        found.append((int(match[1]), int(match[2])))
+    return found
+
+
+@router.get("/chunks/{chunk_id}")
+def get_chunk(
+    site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None, release: Release = None
+) -> SourceData:
+    """A cited chunk with its document, the versions of that, and its images."""
+    return read_source(site.library, chunk_id, namespace, release)
+
+
+@router.get("/chunks/{chunk_id}/place")
+def get_place(
+    site: SiteOf,
+    chunk_id: ChunkId,
+    namespace: Namespace = None,
+    release: Release = None,
+    span: Spans = [],  # noqa: B006 (FastAPI copies it)
+    page: Page = None,
+) -> PlaceData:
+    """Where a chunk stands in its file: rectangles on pages, lines, or rows of a sheet."""
+    return find_place(site.library, chunk_id, namespace, release, spans=read_spans(span), page=page)
+
+
+@router.get("/chunks/{chunk_id}/proof")
+def get_proof(site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None) -> ProvedData:
+    """The proof of a chunk, made now from the bytes of its file."""
+    return prove_chunk(site.library, chunk_id, namespace)
+
+
+@router.get(
+    "/pages/{namespace}/{version_id}/{page}.png", response_class=Response, responses=_PICTURE
+)
+def get_page(
+    site: SiteOf,
+    namespace: Annotated[str, Path(max_length=63)],
+    version_id: Annotated[str, Path(max_length=300)],
+    page: Annotated[int, Path(ge=1, le=100_000)],
+    release: Release = None,
+) -> Response:
+    """A page of a document as it is drawn."""
+    found = pictures.page_picture(site.library, namespace, version_id, page, release)
+    return Response(found, media_type=pictures.media_type(found))
+
+
+@router.get("/assets/{asset_id}", response_class=Response, responses=_PICTURE)
+def get_image(
+    site: SiteOf, asset_id: Annotated[str, Path(max_length=64, description="A sha256.")]
+) -> Response:
+    """An image of a published document, drawn anew."""
+    found = pictures.image_picture(site.library, asset_id)
+    return Response(found, media_type=pictures.media_type(found))

