@@ -40,12 +40,14 @@ from rag_platform.web.guards import (
 from rag_platform.web.pages import ask as ask_pages
 from rag_platform.web.pages import evaluation as evaluation_pages
 from rag_platform.web.pages import explaining as explaining_pages
+from rag_platform.web.pages import overview as overview_pages
 from rag_platform.web.pages import preferences as preference_pages
 from rag_platform.web.pages import sources as source_pages
 from rag_platform.web.pages import traces as trace_pages
 from rag_platform.web.rendering import STATIC, render
 from rag_platform.web.routes import asking as asking_routes
 from rag_platform.web.routes import evaluation as evaluation_routes
+from rag_platform.web.routes import overview as overview_routes
 from rag_platform.web.routes import sources as source_routes
 from rag_platform.web.routes import system as system_routes
 from rag_platform.web.routes import traces as trace_routes
@@ -75,6 +77,7 @@ _ROUTES = (
     source_routes,
     trace_routes,
     evaluation_routes,
+    overview_routes,
 )
 _PAGES = (
     ask_pages,
@@ -82,6 +85,7 @@ _PAGES = (
     explaining_pages,
     trace_pages,
     evaluation_pages,
+    overview_pages,
     preference_pages,
 )
 

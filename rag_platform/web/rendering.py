@@ -35,6 +35,7 @@ PAGES = (
     ("/ingestion-traces", "Ingestion traces"),
     ("/query-traces", "Query traces"),
     ("/evaluation", "Evaluation"),
+    ("/overview", "Overview"),
 )
 
 
