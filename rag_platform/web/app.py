@@ -61,7 +61,7 @@ _POLICY = (
 _HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # none at all would make forms of unknown origin
     "x-frame-options": "DENY",
 }
 _STATUSES = {
