@@ -14,6 +14,7 @@ from functools import partial
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.config.provider_snapshot import Provider
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups
@@ -27,7 +28,7 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.observability import tracing
 from rag_platform.query import filters
-from rag_platform.registry import build
+from rag_platform.registry import build, provider_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.evaluation_files import RUN_PREFIX
@@ -320,3 +321,22 @@ def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
             code="no_context",
         )
     return found
+
+
+def evaluation_snapshot(settings: Settings) -> dict[str, Provider]:
+    """What measures a run that names nothing, as `providers_snapshot` tells the other modules."""
+    sets = _SETS["end_to_end"]
+    versions = "+".join(provider_version("metric_set", name) for name in sets)
+    judge = settings.judge.provider
+    return {
+        "evaluator": {
+            "provider_id": f"metric_set.{'+'.join(sets)}",
+            "version": versions,
+            "profile_id": "",
+        },
+        "judge": {
+            "provider_id": f"llm.{judge}",
+            "version": provider_version("llm", judge) if judge != "none" else "",
+            "profile_id": "",
+        },
+    }

@@ -37,7 +37,10 @@ PAGES = (
     ("/browser", "Browse"),
     ("/ingestion", "Ingest"),
     ("/releases", "Releases"),
+    ("/ingestion-traces", "Ingestion traces"),
+    ("/query-traces", "Query traces"),
     ("/evaluation", "Evaluation"),
+    ("/overview", "Overview"),
 )
 
 
