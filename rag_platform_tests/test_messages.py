@@ -6,6 +6,7 @@ import ast
 import inspect
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -42,8 +43,13 @@ def template(node: ast.expr) -> str | None:
     return None
 
 
-def templates() -> Iterator[tuple[str, str]]:
+@cache
+def templates() -> list[tuple[str, str]]:
     """(where, template) of every error that the code raises or makes."""
+    return list(_templates())
+
+
+def _templates() -> Iterator[tuple[str, str]]:
     kinds = {
         name
         for name, item in vars(errors).items()
@@ -63,10 +69,16 @@ def templates() -> Iterator[tuple[str, str]]:
 
 def test_every_error_has_its_chinese() -> None:
     known = catalogue("zh")
-    found = list(templates())
-    assert len(found) > 500
-    missing = [item for item in found if item[1] not in known and item[1] not in INVARIANTS]
+    assert len(templates()) > 500
+    missing = [item for item in templates() if item[1] not in known and item[1] not in INVARIANTS]
     assert not missing, "\n".join(f"{where}: {text}" for where, text in missing)
+
+
+def test_every_message_in_the_troubleshooting_is_one_of_the_code() -> None:
+    page = (PACKAGE.parent / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 15
+    assert {text.replace("…", "{}") for text in shown} <= {text for _, text in templates()}
 
 
 def test_every_translation_has_the_places_of_its_original() -> None:
