@@ -108,7 +108,7 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
-        evaluator_id = options.evaluator or ("judge" if options.judge else "basic")
+        evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT)
         evaluator: Evaluator = build(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
         )
@@ -325,13 +325,11 @@ def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
 
 def evaluation_snapshot(settings: Settings) -> dict[str, Provider]:
     """What measures a run that names nothing, as `providers_snapshot` tells the other modules."""
-    sets = _SETS["end_to_end"]
-    versions = "+".join(provider_version("metric_set", name) for name in sets)
     judge = settings.judge.provider
     return {
         "evaluator": {
-            "provider_id": f"metric_set.{'+'.join(sets)}",
-            "version": versions,
+            "provider_id": f"evaluator.{_DEFAULT}",
+            "version": provider_version("evaluator", _DEFAULT),
             "profile_id": "",
         },
         "judge": {

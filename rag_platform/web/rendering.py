@@ -20,7 +20,7 @@ from starlette.templating import Jinja2Templates
 
 from rag_platform import access
 from rag_platform.contract.markdown_views import format_section
-from rag_platform.messages import LANGUAGES, choose_language, translate
+from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
 
@@ -93,11 +93,14 @@ def _templates() -> Jinja2Templates:
 
 
 def _context(request: Request) -> dict[str, Any]:
-    """What every template may use: `_` translates, `link` builds addresses."""
+    """What every template may use: `_` translates, `filled` what has its values already, such as
+    the message of an error; `link` builds addresses.
+    """
     language = language_of(request)
     site = get_site(request)
     return {
         "_": partial(translate, language=language),
+        "filled": partial(translate_filled, language=language),
         "language": language,
         "languages": LANGUAGES,
         "theme": theme_of(request),
