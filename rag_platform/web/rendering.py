@@ -20,7 +20,7 @@ from starlette.templating import Jinja2Templates
 
 from rag_platform import access
 from rag_platform.contract.markdown_views import format_section
-from rag_platform.messages import LANGUAGES, choose_language, translate
+from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
 
@@ -32,7 +32,16 @@ _EXCERPT, _BEFORE = 700, 250  # characters of a passage beside an answer, and be
 _END = re.compile(r"[.!?](?=\s)\s*|[。！？；]|\n+")
 _MARK = re.compile(r"\[(\d{1,3})\]")
 # (path, English name) of the pages, in the order of the menu
-PAGES = (("/", "Ask"), ("/evaluation", "Evaluation"))
+PAGES = (
+    ("/", "Ask"),
+    ("/browser", "Browse"),
+    ("/ingestion", "Ingest"),
+    ("/releases", "Releases"),
+    ("/ingestion-traces", "Ingestion traces"),
+    ("/query-traces", "Query traces"),
+    ("/evaluation", "Evaluation"),
+    ("/overview", "Overview"),
+)
 
 
 def language_of(request: Request) -> str:
@@ -84,11 +93,14 @@ def _templates() -> Jinja2Templates:
 
 
 def _context(request: Request) -> dict[str, Any]:
-    """What every template may use: `_` translates, `link` builds addresses."""
+    """What every template may use: `_` translates, `filled` what has its values already, such as
+    the message of an error; `link` builds addresses.
+    """
     language = language_of(request)
     site = get_site(request)
     return {
         "_": partial(translate, language=language),
+        "filled": partial(translate_filled, language=language),
         "language": language,
         "languages": LANGUAGES,
         "theme": theme_of(request),
