@@ -84,8 +84,8 @@ class _Printed:
     """The lines that a block prints."""
 
     def __init__(self, owned: Sequence[Run]) -> None:
-        self._lines = characters.visual_lines(owned)
-        self._chars = [[(char, run) for run in line for char in run.chars] for line in self._lines]
+        lines = characters.visual_lines(owned)
+        self._chars = [[(char, run) for run in line for char in run.chars] for line in lines]
         self._letters = [
             _Letter(letter, number, at)
             for number, line in enumerate(self._chars)
