@@ -28,7 +28,7 @@ _THUMBNAILS = 3  # images beside a passage
 
 
 class Form(QuestionAddress):
-    """A question as the form sends it: what was left empty is not there, tags are parted by commas
+    """A question as the form sends it: what was left empty is not there, tags are separated by commas
     and phrasings by lines.
     """
 
