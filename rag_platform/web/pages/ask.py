@@ -28,8 +28,8 @@ _THUMBNAILS = 3  # images beside a passage
 
 
 class Form(QuestionAddress):
-    """A question as the form sends it: what was left empty is not there, tags are separated by commas
-    and phrasings by lines.
+    """A question as the form sends it: what was left empty is not there, tags are separated by
+    commas and phrasings by lines.
     """
 
     q: str = Field(default="", max_length=4000)
