@@ -14,6 +14,7 @@ from functools import partial
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.config.provider_snapshot import Provider
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups
@@ -27,7 +28,7 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.observability import tracing
 from rag_platform.query import filters
-from rag_platform.registry import build
+from rag_platform.registry import build, provider_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.evaluation_files import RUN_PREFIX
@@ -38,6 +39,7 @@ OnProgress = Callable[[int, int], None]  # cases done, all cases
 _BATCH = 64  # cases asked, measured and committed together: what a killed run loses
 _TOP_K = 10
 _THREADS = min(8, os.cpu_count() or 1)  # fewer than make a library give something up
+_DEFAULT = "basic"  # the evaluator of a run that names neither one nor a judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +109,7 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
-        evaluator_id = options.evaluator or ("judge" if options.judge else "basic")
+        evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT)
         evaluator: Evaluator = build(
             "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
         )
@@ -320,3 +322,20 @@ def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
             code="no_context",
         )
     return found
+
+
+def evaluation_snapshot(settings: Settings) -> dict[str, Provider]:
+    """What measures a run that names nothing, as `providers_snapshot` tells the other modules."""
+    judge = settings.judge.provider
+    return {
+        "evaluator": {
+            "provider_id": f"evaluator.{_DEFAULT}",
+            "version": provider_version("evaluator", _DEFAULT),
+            "profile_id": "",
+        },
+        "judge": {
+            "provider_id": f"llm.{judge}",
+            "version": provider_version("llm", judge) if judge != "none" else "",
+            "profile_id": "",
+        },
+    }
