@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 from rag_platform.telemetry import SWITCHES
+from rag_platform_tests import every_command
+from rag_platform_tests.conftest import PORTS
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SAMPLES = REPOSITORY / "rag_platform" / "samples"
@@ -121,12 +123,50 @@ def cut_off(tmp_path: Path, *commands: list[str], **environment: str) -> dict[st
 
 
 @pytest.mark.e2e
+def test_no_command_at_all_asks_for_another_machine(tmp_path: Path, config_folder: Path) -> None:
+    """Of every command that there is; a new one that nobody listed here is named."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "ports.md").write_text(PORTS, encoding="utf-8")
+    (tmp_path / "cases.yaml").write_text(
+        "- {case_id: a, query: Which port, expected_files: [ports.md]}\n", encoding="utf-8"
+    )
+    out = tmp_path / "codes.json"
+    found = cut_off(
+        tmp_path,
+        [sys.executable, str(Path(every_command.__file__)), str(out)],
+        RAG_HOME=str(tmp_path / "data"),
+        RAG_CONFIG=str(config_folder),
+    )
+    assert found["ended"][0][0] == 0, found["ended"]
+    assert (found["asked"], found["no_route"]) == ([], 0)
+    told = json.loads(out.read_text(encoding="utf-8"))
+    assert told["others"] == ["demo", "serve"]  # the test below has them
+    assert {name for name, code in told["codes"].items() if code} == REFUSED, told
+
+
+# what finds nothing to do in so small a library, or has no language model to ask
+REFUSED = {
+    *("docs diff", "docs live", "drafts disable", "drafts enable", "drafts merge", "drafts move"),
+    *("drafts publish", "drafts reparent", "drafts revert", "eval promote", "gc", "jobs cancel"),
+    *(
+        "jobs retry",
+        "mcp doctor",
+        "prompts activate",
+        "prompts rollback",
+        "prompts split",
+        "prompts try",
+    ),
+    "prompts verdict",
+}
+
+
+@pytest.mark.e2e
 def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
     rag = [sys.executable, "-m", "rag_platform.cli.main"]
     found = cut_off(
         tmp_path,
         [*rag, "preview", str(DATASHEET)],
-        [*rag, "ingest", str(SAMPLES)],
+        [*rag, "demo"],
         [*rag, "query", "What is the maximum throughput of the PX-40?"],
         [sys.executable, "-c", SERVE],
         RAG_HOME=str(tmp_path / "data"),
