@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -92,6 +93,14 @@ def test_every_translation_has_the_places_of_its_original() -> None:
         named = set(re.findall(r"\{[a-z]\w*\}", english))
         wrong += [english] if named != set(re.findall(r"\{[a-z]\w*\}", chinese)) else []
     assert not wrong
+
+
+def test_no_message_has_two_translations() -> None:
+    found: dict[str, set[str]] = {}
+    for file in (PACKAGE / "defaults" / "messages" / "zh").glob("*.json"):
+        for english, chinese in json.loads(file.read_text(encoding="utf-8")).items():
+            found.setdefault(english, set()).add(chinese)
+    assert [english for english, texts in found.items() if len(texts) > 1] == []
 
 
 def test_every_command_and_option_has_its_chinese() -> None:
