@@ -68,6 +68,29 @@ def _templates() -> Iterator[tuple[str, str]]:
                     yield f"{path.relative_to(PACKAGE)}:{node.lineno}", message
 
 
+def notes() -> Iterator[tuple[str, str]]:
+    """(where, template) of what an answer notes about how it came about."""
+    for package in ("answering", "query", "retrieval"):
+        for path in sorted((PACKAGE / package).glob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    kind = node.func.attr
+                    appends = kind == "append" and "warnings" in ast.unparse(node.func)
+                    warns = kind in ("attempt", "failed", "give_up")
+                    for argument in node.args[0 if appends else 1 :] if appends or warns else ():
+                        text = (template(argument) or "").replace("%s", "{}")
+                        if " " in text:
+                            text += ", because {} questions run at once" * (kind == "give_up")
+                            yield f"{path.relative_to(PACKAGE)}:{node.lineno}", text
+
+
+def test_every_note_of_an_answer_has_its_chinese() -> None:
+    known, found = catalogue("zh"), list(notes())
+    assert len(found) > 25
+    missing = [f"{where}: {text}" for where, text in found if text not in known]
+    assert not missing, "\n".join(missing)
+
+
 def test_every_error_has_its_chinese() -> None:
     known = catalogue("zh")
     assert len(templates()) > 500
