@@ -26,7 +26,7 @@ from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.messages import LANGUAGES, translate_filled
-from rag_platform.observability import faults, tracing
+from rag_platform.observability import faults, otlp, tracing
 from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
@@ -42,7 +42,9 @@ class Context:
     @cached_property
     def settings(self) -> Settings:
         """The effective settings."""
-        return load_settings()
+        settings = load_settings()
+        otlp.setup(settings.observability.otlp)
+        return settings
 
     @cached_property
     def store(self) -> Store:
