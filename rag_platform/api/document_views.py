@@ -5,7 +5,6 @@ cut to a budget of text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
@@ -104,9 +103,7 @@ def _sections(
     """The sections in order, each with its slice of the normalised `text`, or an outline."""
     reader = lease.release.catalog
     sections = reader.sections(found.document.doc_id)
-    counts = Counter(
-        chunk.section_id for chunk in reader.chunks_of_version(found.version.version_id)
-    )
+    counts = reader.section_counts(found.version.version_id)
     rows: list[SectionPart] = []
     following, offset = None, window.offset
     for number, section in enumerate(sections[window.row :], window.row):
@@ -118,7 +115,7 @@ def _sections(
             "section_path": section.section_path,
             "title": section.title,
             "level": section.heading_level,
-            "chunks": counts[section.section_id],
+            "chunks": counts.get(section.section_id, 0),
         }
         rows.append(row)
         if text is not None:

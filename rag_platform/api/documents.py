@@ -74,7 +74,7 @@ def list_documents(
         raise InputError(f"limit {limit} is not within 1-{MAX_LIMIT}", code="bad_limit")
     wanted = _parse_filter(filter or {}, include_deleted)
     after = None if cursor is None else _read_place(cursor, group_by)
-    with _opened_ledger(library, namespace) as (ledger, published):
+    with opened_ledger(library, namespace) as (ledger, published):
         found = ledger.document_page(
             namespace,
             wanted,
@@ -182,7 +182,7 @@ def _listed(row: DocumentRow, published: Mapping[str, int]) -> ListedDocument:
 
 
 @contextmanager
-def _opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Mapping[str, int]]]:
+def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Mapping[str, int]]]:
     """The ledger, and chunks by version_id of the published release, none before the first one.
 
     Raises NotFoundError `unknown_namespace`, and IntegrityError for a data root with releases and
@@ -213,7 +213,7 @@ class DocumentStates(NamedTuple):
 
 def document_states(library: Library, namespace: str, limit: int) -> DocumentStates:
     """The states of a namespace's documents, with at most `limit` problems."""
-    with _opened_ledger(library, namespace) as (ledger, published):
+    with opened_ledger(library, namespace) as (ledger, published):
         counts = ledger.count_documents(namespace, published)
         return DocumentStates(counts, *ledger.document_problems(namespace, published, limit))
 

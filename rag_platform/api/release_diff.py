@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rag_platform.answering.engine import answer
 from rag_platform.errors import RagError, ReleaseError
-from rag_platform.ir import Document, Hit, Json, QueryRequest
+from rag_platform.ir import Hit, Json, QueryRequest
 from rag_platform.observability.trace_reader import list_questions
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Lease, Library
@@ -123,39 +123,45 @@ def _documents(
 ) -> tuple[tuple[DocumentChange, ...], int, int, int]:
     """(documents that differ, how many do not, how many are hidden, chunks of the unchanged)."""
     hidden = library.hidden_names(old) | library.hidden_names(new)
-    left, right = _documents_by_id(old), _documents_by_id(new)
-    ids = sorted(left.keys() | right.keys())
+    left, right = (lease.release.catalog.live_versions() for lease in (old, new))
     changes: list[DocumentChange] = []
     unchanged = gone = kept = 0
-    for doc_id in ids:
-        document = right.get(doc_id) or left[doc_id]
-        sides = [side[doc_id].live_version for side in (left, right) if doc_id in side]
-        if not hidden.isdisjoint([doc_id, *sides]):
+    for doc_id in sorted(left.keys() | right.keys()):
+        (before, uri), (after, newer_uri) = left.get(doc_id, _NONE), right.get(doc_id, _NONE)
+        if not hidden.isdisjoint((doc_id, before, after)):
             gone += 1
             continue
-        one, other = _chunk_ids(old, left.get(doc_id)), _chunk_ids(new, right.get(doc_id))
-        before, after = _version(left.get(doc_id)), _version(right.get(doc_id))
+        if before == after and _same_outputs(old, new, after):
+            unchanged, kept = unchanged + 1, kept + new.release.manifest.versions[after]
+            continue
+        one, other = _chunk_ids(old, before), _chunk_ids(new, after)
         if before == after and one == other:
             unchanged, kept = unchanged + 1, kept + len(one)
             continue
         change = "added" if not before else "removed" if not after else "changed"
         counts = len(other - one), len(one - other), len(one & other)
-        changes.append(DocumentChange(doc_id, document.source_uri, change, before, after, *counts))
+        changes.append(DocumentChange(doc_id, newer_uri or uri, change, before, after, *counts))
     return tuple(changes), unchanged, gone, kept
 
 
-def _documents_by_id(lease: Lease) -> dict[str, Document]:
-    return {document.doc_id: document for document in lease.release.catalog.documents()}
+_NONE = ("", "")  # version_id and source_uri of what a release does not hold
 
 
-def _version(document: Document | None) -> str:
-    return (document.live_version or "") if document else ""
+def _same_outputs(old: Lease, new: Lease, version_id: str) -> bool:
+    """True where both releases were made from the same stored outputs of a version."""
+    one, other = old.release.manifest, new.release.manifest
+    known = one.outputs.get(version_id)
+    return (
+        known is not None
+        and known == other.outputs.get(version_id)
+        and one.editions.get(version_id) == other.editions.get(version_id)
+    )
 
 
-def _chunk_ids(lease: Lease, document: Document | None) -> set[str]:
-    if document is None:
+def _chunk_ids(lease: Lease, version_id: str) -> set[str]:
+    if not version_id:
         return set()
-    return set(lease.release.catalog.chunk_ids("version_id = ?", (document.live_version,)))
+    return set(lease.release.catalog.chunk_ids("version_id = ?", (version_id,)))
 
 
 def _query(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 import time
+import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -30,12 +31,14 @@ MAX_WAIT_SECONDS = 600.0
 _POLL_SECONDS = 0.2
 _LISTED = 20  # documents and failures of a job that are shown
 _BAD_STATES = ("failed", "dead")
+_UNSEEN = ("Cc", "Cf", "Cs")
+_MAX_NAME_BYTES = 200  # file systems take 255; what tells equal names apart is added
 
 OnProgress = Callable[[float, float, str], None]  # done, total, message
 
 
 @contextmanager
-def _opened(settings: Settings) -> Iterator[DataRoot]:
+def opened(settings: Settings) -> Iterator[DataRoot]:
     """The data root, its ledger closed afterwards."""
     root = DataRoot.open(settings)
     try:
@@ -76,18 +79,40 @@ def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
     )
 
 
-def ingest(settings: Settings, given: Input, namespace: str, options: ReceiveOptions) -> JobData:
-    """The job that ingests one file, folder, URL or content, as it is at its start. Raises what
+def ingest(
+    settings: Settings, given: Sequence[Input], namespace: str, options: ReceiveOptions
+) -> JobData:
+    """The job that ingests files, folders, URLs or contents, as it is at its start. Raises what
     `start_ingest` raises.
     """
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.receiving import check_namespace
 
     check_namespace(namespace)
-    with _opened(settings) as root:
-        started = start_ingest([given], namespace, root.workspace(namespace), options)
+    with opened(settings) as root:
+        started = start_ingest(given, namespace, root.workspace(namespace), options)
         watch(started.job, started.process, settings)
         return job_data(started.job.job_id, root)
+
+
+def owned_path(given: str, home: Path) -> Path:
+    """The file or folder that whoever owns the data root names; any but the data root's own.
+
+    Raises InputError `missing_path`, `path_not_allowed`.
+    """
+    from rag_platform.intake.discovery import why_missing
+
+    try:
+        path = Path(given).expanduser().resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as error:
+        code, reason = why_missing(given)
+        raise InputError(reason, code=code) from error
+    if path.is_relative_to(home.resolve()) or home.resolve().is_relative_to(path):
+        raise InputError(
+            f"{path.name!r} holds the data root, or is part of it; name the folder of your files",
+            code="path_not_allowed",
+        )
+    return path
 
 
 def input_of(
@@ -111,13 +136,22 @@ def input_of(
         if not is_url(url):
             raise InputError(f"{url[:80]!r} is no http:// or https:// address", code="bad_url")
         return url.strip()
-    name = Path((filename or "").replace("\\", "/")).name
-    if not name or not Path(name).suffix:
+    return Content(file_name(filename or ""), (content or "").encode())
+
+
+def file_name(given: str) -> str:
+    """The last part of what a client calls a file, without characters that nobody sees (of control,
+    or that turn the direction of writing). Raises InputError `bad_filename` without a suffix.
+    """
+    seen = "".join(char for char in given if unicodedata.category(char) not in _UNSEEN)
+    name = Path(seen.replace("\\", "/")).name
+    if not Path(name).suffix or len(name.encode()) > _MAX_NAME_BYTES:
         raise InputError(
-            f"filename {(filename or '')[:80]!r}: content needs one with a suffix, e.g. notes.md",
+            f"filename {given[:80]!r}: content needs one with a suffix, e.g. notes.md, of at most"
+            f" {_MAX_NAME_BYTES} bytes",
             code="bad_filename",
         )
-    return Content(name, (content or "").encode())
+    return name
 
 
 # --- delete -------------------------------------------------------------------------------------
@@ -141,7 +175,7 @@ def delete(
     """
     from rag_platform.releases.deletion import plan_delete, start_delete
 
-    with _opened(settings) as root:
+    with opened(settings) as root:
         parts: dict[str, Any] = {
             "mode": mode,
             "settings": settings,
@@ -184,7 +218,7 @@ def get_job(
     NotFoundError.
     """
     until = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
-    with _opened(settings) as root:
+    with opened(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
         while True:
             job = root.ledger.job(job_id)
@@ -200,7 +234,7 @@ def list_jobs(
     settings: Settings, namespaces: Collection[str] | None = None, limit: int = 10
 ) -> list[JobData]:
     """The newest jobs of the namespaces, by default of all."""
-    with _opened(settings) as root:
+    with opened(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
         names = (None,) if namespaces is None else namespaces
         found = [job for name in names for job in root.ledger.jobs(name, limit)]
@@ -210,7 +244,7 @@ def list_jobs(
 
 def cancel_job(settings: Settings, job_id: str) -> JobData:
     """The job, stopped: what it has done stays done. Raises NotFoundError `nothing_to_cancel`."""
-    with _opened(settings) as root:
+    with opened(settings) as root:
         jobs.cancel(job_id, root.ledger, silent=settings.jobs.silent_seconds)
         return job_data(job_id, root)
 
@@ -227,13 +261,13 @@ def watch(
     if process is None:
         return
 
-    def watch() -> None:
-        with _opened(settings) as root:
+    def follow() -> None:
+        with opened(settings) as root:
             ended = jobs.wait(job.job_id, process, root.ledger, root.store)
         if ended.state == "done" and on_done is not None:
             on_done()
 
-    threading.Thread(target=watch, name=f"watch {job.job_id}", daemon=True).start()
+    threading.Thread(target=follow, name=f"watch {job.job_id}", daemon=True).start()
 
 
 def job_data(job_id: str, root: DataRoot) -> JobData:

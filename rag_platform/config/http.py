@@ -37,6 +37,9 @@ class HttpSettings(Section):
     allowed_hosts: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] = ()  # of pages in browsers, as https://app.example.com
     max_body_bytes: int = Field(default=4 * 1024 * 1024, ge=1024)
+    # of the files that one upload hands over; each file has limits.max_bytes besides
+    max_upload_bytes: int = Field(default=1024 * 1024 * 1024, ge=1024)
+    max_upload_files: int = Field(default=500, ge=1)
     # for the headers of a request, and again for its body
     request_seconds: float = Field(default=10.0, gt=0)
     requests_per_minute: int = Field(default=600, ge=1)  # of one token

@@ -149,6 +149,8 @@ class ServerSettings(Section):
     allow: tuple[Change, ...] = ()
     # folders whose files assistants may ingest; none: content and addresses alone
     ingest_roots: tuple[Path, ...] = ()
+    # where the Dagster UI is, for links to its runs; empty: no links
+    dagster_url: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
     http: HttpSettings = HttpSettings()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import PurePosixPath
 
 from rag_platform.errors import InputError, NotFoundError
@@ -19,8 +20,10 @@ def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
     Suffixes may be left out; retired and deleted documents are found too. Raises NotFoundError
     `unknown_document` naming near ones, InputError `ambiguous` listing the candidates.
     """
+    with suppress(NotFoundError):
+        return ledger.document(namespace, name)
     documents = ledger.documents(namespace)
-    exact = [document for document in documents if name in (document.doc_id, document.source_uri)]
+    exact = [document for document in documents if name == document.source_uri]
     meant = exact or [
         d for d in documents if name and (d.doc_id.startswith(name) or _ends(d.source_uri, name))
     ]

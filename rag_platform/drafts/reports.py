@@ -27,9 +27,10 @@ _SNIPPET = 70
 
 def list_data(drafts: Drafts) -> Json:
     """The drafts of a namespace, each with what stands between it and its publication."""
+    found = drafts.ledger.drafts(drafts.namespace)
     live = {
-        document.doc_id: document.live_version
-        for document in drafts.ledger.documents(drafts.namespace)
+        draft.doc_id: drafts.ledger.document(drafts.namespace, draft.doc_id).live_version
+        for draft in found
     }
     rows: list[Json] = [
         {
@@ -41,7 +42,7 @@ def list_data(drafts: Drafts) -> Json:
             "outdated": draft.version_id != live.get(draft.doc_id),
             "updated_at": draft.updated_at,
         }
-        for draft in drafts.ledger.drafts(drafts.namespace)
+        for draft in found
     ]
     lines = [
         f"{row['doc_id']}  {row['state']}, {row['operations']} operations"

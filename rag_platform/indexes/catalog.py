@@ -215,6 +215,22 @@ class CatalogReader:
         )
         return [from_row(Chunk, row) for row in rows]
 
+    def chunk_page(self, version_id: str, section_id: str, begin: int, limit: int) -> list[Chunk]:
+        """At most `limit` chunks of a version in reading order from the place `begin` on; with a
+        section_id of those of that section alone.
+        """
+        rows = self._select(
+            f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? AND ? IN ('', section_id)"
+            " ORDER BY chunk_index, rowid LIMIT ? OFFSET ?",
+            (version_id, section_id, limit, begin),
+        )
+        return [from_row(Chunk, row) for row in rows]
+
+    def section_counts(self, version_id: str) -> dict[str, int]:
+        """section_id to the number of chunks of a version in it."""
+        sql = "SELECT section_id, count(*) FROM chunks WHERE version_id = ? GROUP BY section_id"
+        return dict(self._select(sql, (version_id,)))
+
     def entries_of_version(self, version_id: str) -> list[Entry]:
         """The chunks of a version with their index hashes, in reading order."""
         sql = (
@@ -310,6 +326,11 @@ class CatalogReader:
         )
         return [tuple(row) for row in self._select(sql)]
 
+    def live_versions(self) -> dict[str, tuple[str, str]]:
+        """doc_id to (version_id, source_uri) of every document."""
+        sql = "SELECT doc_id, coalesce(live_version, ''), source_uri FROM documents"
+        return {doc_id: (version_id, uri) for doc_id, version_id, uri in self._select(sql)}
+
     def languages(self, sample: int = 500) -> dict[str, float]:
         """The share of each language among about `sample` chunks; `""` in older catalogs."""
         (rows,) = self._select("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
@@ -397,6 +418,19 @@ class CatalogReader:
         )
         names = ("lexical", "dense", "failed_embed", "no_text")
         return found | dict(zip(names, self._select(sql).fetchone(), strict=True))
+
+    def counts_since(self, time: str) -> dict[str, int]:
+        """Documents whose version came in from that ISO time on, their chunks, and their images."""
+        new = "version_id IN (SELECT version_id FROM versions WHERE received_at >= ?)"
+        counted = {
+            "documents": f"count(*) FROM versions WHERE {new}",
+            "chunks": f"count(*) FROM main.chunks WHERE {new}",
+            "images": f"count(DISTINCT asset_id) FROM asset_anchor WHERE {new}",
+        }
+        return {
+            name: int(self._select(f"SELECT {what}", (time,)).fetchone()[0])
+            for name, what in counted.items()
+        }
 
     def chunk_counts(self) -> dict[str, int]:
         """Number of chunks of every live version, zero included."""

@@ -227,9 +227,11 @@ def _queued_item(version: Version | JobItem) -> JobItem:
 # --- retries ------------------------------------------------------------------------------------
 
 
-def start_retry(job_id: str, root: DataRoot, *, wait: float = 0.0) -> Started:
+def start_retry(
+    job_id: str, root: DataRoot, *, wait: float = 0.0, source_uri: str | None = None
+) -> Started:
     """The launched job that does what a job left undone: its failed, dead, cancelled and
-    unprocessed documents, then its release.
+    unprocessed documents, or the one that is named, then its release.
 
     A file that could not be received is received again from where it was. Jobs that process no
     documents are run again as a whole. Raises NotFoundError `nothing_to_retry`; BusyError while the
@@ -248,7 +250,9 @@ def start_retry(job_id: str, root: DataRoot, *, wait: float = 0.0) -> Started:
         return _repeat(job, root)
     with _hold(job.namespace, f"a retry of {job_id}", root, wait):
         workspace = root.workspace(job.namespace)
-        before = ledger.job_items(job_id)
+        before = [
+            item for item in ledger.job_items(job_id) if source_uri in (None, item.source_uri)
+        ]
         items = _undone(before, job.namespace, _profile(workspace), ledger)
         inputs = _inputs(before, job, ledger)
         since = any(row.published_at > job.created_at for row in ledger.releases(job.namespace))

@@ -25,12 +25,12 @@ _ROOTLESS = ("files", "inline", "urls")  # names of sources without a root
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A document that was handed over rather than named: its bytes and the file name that stands
-    for them in the source `inline`.
+    """A document that was handed over rather than named: its bytes, or the file that holds them
+    until they are received, and the file name that stands for them in the source `inline`.
     """
 
     filename: str
-    data: bytes
+    data: bytes | Path
 
 
 Input = Path | str | Content  # a file or folder, a URL, or content
@@ -45,7 +45,7 @@ class Found:
     source_uri: str
     explicit: bool
     ignored: str = ""  # the reason, for files that a folder run leaves alone
-    content: bytes | None = None
+    content: bytes | Path | None = None
     arriving: bool = False  # left alone for now: something may still be writing it
 
 

@@ -370,9 +370,9 @@ def _arrive(file: Found, known: Document | None, workspace: Workspace) -> _Arriv
         path = store.raw_path(file_sha256)
     elif file.content is not None:
         filename, origin = file.path.name, ""
-        file_sha256, size = store.spool(
-            io.BytesIO(file.content), limits.read_chunk_size_bytes, limits.max_bytes
-        )
+        held = file.content
+        with io.BytesIO(held) if isinstance(held, bytes) else open(held, "rb") as given:
+            file_sha256, size = store.spool(given, limits.read_chunk_size_bytes, limits.max_bytes)
         path = store.raw_path(file_sha256)
     else:
         filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0

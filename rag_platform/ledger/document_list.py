@@ -106,7 +106,8 @@ class DocumentRow(NamedTuple):
     updated_at: str
 
 
-class Place(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Place:
     """A document in a group of `count`; one with two tags has two places."""
 
     group: str
@@ -156,6 +157,13 @@ class DocumentList(Database):
         rows = self._document_rows(db, namespace, {doc_id for _, doc_id, _ in keys})
         places = [Place(group, rows[doc_id], count) for group, doc_id, count in keys]
         return Page(found[0][0], places)
+
+    def document_row(
+        self, namespace: str, doc_id: str, published: Collection[str]
+    ) -> DocumentRow | None:
+        """A document as lists show it; None for one that is not known."""
+        db = self._prepared(published)
+        return self._document_rows(db, namespace, {doc_id}).get(doc_id)
 
     def count_documents(self, namespace: str, published: Collection[str]) -> dict[str, int]:
         """How many documents have each status."""

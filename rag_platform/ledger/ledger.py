@@ -566,17 +566,31 @@ class Ledger(DocumentList):
         *,
         state: str | None = None,
         dead: bool = False,
+        before: str = "",
     ) -> list[Job]:
-        """At most `limit` jobs, newest first; with `dead` those that gave a document up."""
+        """At most `limit` jobs, newest first; with `dead` those that gave a document up, with
+        `before` those that were added before that job.
+        """
         condition = "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "1"
+        if before:
+            condition += " AND rowid < (SELECT rowid FROM jobs WHERE job_id = ?)"
         newest = f"created_at DESC, rowid DESC LIMIT {limit:d}"
-        return self._select(
-            Job, "jobs", {"namespace": namespace, "state": state}, newest, condition
-        )
+        where = {"namespace": namespace, "state": state}
+        return self._select(Job, "jobs", where, newest, condition, (before,) if before else ())
 
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
+
+    def job_item_page(self, job_id: str, begin: int, limit: int) -> list[JobItem]:
+        """At most `limit` documents of a job from the place `begin` on, those that failed first."""
+        order = f"state NOT IN ('failed', 'dead'), source_uri LIMIT {limit:d} OFFSET {begin:d}"
+        return self._select(JobItem, "job_items", {"job_id": job_id}, order)
+
+    def job_item_counts(self, job_id: str) -> dict[str, int]:
+        """How many documents of a job are in each state."""
+        sql = "SELECT state, count(*) FROM job_items WHERE job_id = ? GROUP BY state ORDER BY state"
+        return dict(self._db().execute(sql, (job_id,)).fetchall())
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
         """Set columns of a job: state, progress, result, reason, pid, process, heartbeat_at,

@@ -220,12 +220,13 @@ class Database:
         where: dict[str, Any],
         order: str,
         condition: str = "1",
+        values: Sequence[Any] = (),
     ) -> list[RecordT]:
         given = {key: value for key, value in where.items() if value is not None}
         clause = " AND ".join([condition, *(f"{key} = ?" for key in given)])
         rows = self._db().execute(
             f"SELECT {columns(record)} FROM {table} WHERE {clause} ORDER BY {order}",
-            tuple(given.values()),
+            (*values, *given.values()),
         )
         return [from_row(record, row) for row in rows]
 

@@ -373,7 +373,7 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
     The pointer decides which one is `published`: a crash may have come before the ledger was told.
     """
     published = releases.current(store, namespace)
-    kept = {manifest.release_id: manifest for manifest in releases.list_releases(store, namespace)}
+    kept = {head.release_id: head for head in releases.list_heads(store, namespace)}
     found: list[Json] = []
     for row in ledger.releases(namespace):
         manifest = kept.get(row.release_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Literal
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Path, Query, Request
 
 from rag_platform import access
 from rag_platform.config.settings import Settings
@@ -77,6 +77,15 @@ def _shown_namespace(
 
 
 PageNamespace = Annotated[str, Depends(_shown_namespace)]
+
+
+def _path_namespace(site: SiteOf, namespace: Annotated[str, Path(max_length=63)]) -> str:
+    """The namespace that an address names. Raises NotFoundError."""
+    site.library.require_visible(namespace)
+    return namespace
+
+
+PathNamespace = Annotated[str, Depends(_path_namespace)]
 
 
 def _require(scope: Scope) -> None:

@@ -85,7 +85,7 @@ def ingest(call: Call, arguments: IngestArguments) -> Answer:
         arguments.path, arguments.url, arguments.content, arguments.filename, call.settings
     )
     options = ReceiveOptions(tags=tuple(arguments.tags or ()), metadata=arguments.metadata or {})
-    job = writing.ingest(call.settings, given, namespace, options)
+    job = writing.ingest(call.settings, [given], namespace, options)
     return _waited(call, job, arguments.wait)
 
 

@@ -1,0 +1,206 @@
+"""One document and one chunk with everything that is known of them, for pages."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.document_views import chunk_part
+from rag_platform.api.documents import opened_ledger
+from rag_platform.api.envelopes import without_paths
+from rag_platform.contract.schema import SectionPart
+from rag_platform.contract.upkeep_shapes import (
+    ChunkDetail,
+    ChunksData,
+    DocumentDetail,
+    ImageText,
+    VersionRow,
+)
+from rag_platform.documents.metadata import with_file_metadata
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ir import Document, Version, View
+from rag_platform.retrieval.library import Lease, Library
+from rag_platform.storage.records import to_json
+from rag_platform.storage.store import Store, read_records
+
+MAX_CHUNKS = 200
+
+
+def describe_document(library: Library, namespace: str, doc_id: str) -> DocumentDetail:
+    """A document with its versions and the outline of what is published. Raises NotFoundError."""
+    from rag_platform.releases.version_history import history
+
+    with opened_ledger(library, namespace) as (ledger, published):
+        document = ledger.document(namespace, doc_id)
+        row = ledger.document_row(namespace, doc_id, published)
+        told = history(document, store=library.store, ledger=ledger)
+        live = ledger.version(document.live_version) if document.live_version else None
+    shown = with_file_metadata(document, live) if live else document
+    rows = cast(list[VersionRow], without_paths(told["versions"]))
+    data: DocumentDetail = {
+        "namespace": namespace,
+        "doc_id": document.doc_id,
+        "source": document.source,
+        "source_uri": document.source_uri,
+        "filename": document.filename,
+        "title": document.title,
+        "tags": list(shown.tags),
+        "categories": list(shown.categories),
+        "metadata": cast(dict[str, Any], to_json(shown.metadata)),
+        "status": row.status if row else "",
+        "problem": str(without_paths(row.problem)) if row else "",
+        "pinned": document.pinned,
+        "live_version": document.live_version,
+        "wanted_version": document.wanted_version,
+        "created_at": document.created_at,
+        "updated_at": document.updated_at,
+        "versions": rows,
+        "release_id": "",
+        "sections": [],
+        "chunks": 0,
+        "unread": "",
+    }
+    try:
+        with library.lease(namespace) as lease:
+            _, version = _published(library, lease, doc_id)
+            data["release_id"] = lease.release_id
+            data["sections"] = _outline(lease, doc_id, version)
+            data["chunks"] = lease.release.manifest.versions[version.version_id]
+    except NotFoundError as error:
+        data["unread"] = error.message
+    return data
+
+
+def _published(library: Library, lease: Lease, doc_id: str) -> tuple[Document, Version]:
+    """The document and version that a release shows. Raises NotFoundError."""
+    catalog, hidden = lease.release.catalog, library.hidden_names(lease)
+    document = catalog.document(doc_id)
+    version = catalog.version(document.live_version or "") if document else None
+    if document is None or version is None or hidden & {doc_id, version.version_id}:
+        raise NotFoundError(
+            f"release {lease.release_id} shows no document {doc_id[:80]!r}: it failed, waits for a"
+            " release, or was deleted",
+            code="not_published",
+        )
+    return document, version
+
+
+def _outline(lease: Lease, doc_id: str, version: Version) -> list[SectionPart]:
+    counts = lease.release.catalog.section_counts(version.version_id)
+    return [
+        {
+            "section_id": section.section_id,
+            "section_path": section.section_path,
+            "title": section.title,
+            "level": section.heading_level,
+            "chunks": counts.get(section.section_id, 0),
+        }
+        for section in lease.release.catalog.sections(doc_id)
+    ]
+
+
+def list_chunks(
+    library: Library,
+    namespace: str,
+    doc_id: str,
+    *,
+    section_id: str = "",
+    limit: int = 50,
+    cursor: str | None = None,
+) -> ChunksData:
+    """One page of a published document's chunks, or of those of a section. Raises NotFoundError,
+    InputError.
+    """
+    if not 1 <= limit <= MAX_CHUNKS:
+        raise InputError(f"limit {limit} is not within 1-{MAX_CHUNKS}", code="bad_limit")
+    with library.lease(namespace) as lease:
+        _, version = _published(library, lease, doc_id)
+        begin = 0
+        if cursor is not None:
+            version_id, begin = read_cursor(cursor, (str, int))
+            if version_id != version.version_id or not 0 <= begin < 2**31:
+                raise InputError(
+                    f"the cursor belongs to version {version_id[:80]}; begin again without it",
+                    code="bad_cursor",
+                )
+        catalog = lease.release.catalog
+        counts = catalog.section_counts(version.version_id)
+        total = counts.get(section_id, 0) if section_id else sum(counts.values())
+        chunks = catalog.chunk_page(version.version_id, section_id, begin, limit)
+        end = begin + len(chunks)
+        return {
+            "namespace": namespace,
+            "doc_id": doc_id,
+            "version_id": version.version_id,
+            "release_id": lease.release_id,
+            "chunks": [chunk_part(chunk, chunk.chunk_text) for chunk in chunks],
+            "total": total,
+            "next_cursor": make_cursor(version.version_id, end) if end < total else None,
+        }
+
+
+def describe_chunk(library: Library, namespace: str, chunk_id: str) -> ChunkDetail:
+    """A published chunk with its place and its retrieval texts. Raises NotFoundError."""
+    with library.lease(namespace) as lease:
+        catalog = lease.release.catalog
+        row = catalog.rows([chunk_id]).get(chunk_id)
+        if row is None or chunk_id in library.hidden_chunks(lease):
+            raise NotFoundError(
+                f"no chunk {chunk_id[:80]!r} in release {lease.release_id} of {namespace!r}; its"
+                " document may have changed since",
+                code="unknown_chunk",
+            )
+        chunk = row.chunk
+        version = catalog.version(chunk.version_id)
+        view = _view(lease, library.store, version, chunk_id) if version else None
+        around = [it.chunk_id for it in catalog.neighbours(chunk_id, 1, 1)]
+        place = around.index(chunk_id)
+        return {
+            "namespace": namespace,
+            "release_id": lease.release_id,
+            "doc_id": chunk.doc_id,
+            "doc_title": row.doc_title,
+            "version_id": chunk.version_id,
+            "source_uri": row.source_uri,
+            "content_type": row.content_type,
+            "status": row.status,
+            "chunk": chunk_part(chunk, chunk.chunk_text),
+            "token_count": chunk.token_count,
+            "text_len": chunk.text_len,
+            "lang": chunk.lang,
+            "chunk_type": chunk.chunk_type,
+            "parent_id": chunk.parent_id,
+            "before": around[place - 1] if place else "",
+            "after": around[place + 1] if place + 1 < len(around) else "",
+            "dense_text": view.dense_text if view else "",
+            "sparse_text": view.sparse_text if view else "",
+            "keyphrases": list(view.keyphrases) if view else [],
+            "quality_score": view.quality_score if view else None,
+            "view_title": view.title if view else "",
+            "view_summary": view.summary if view else "",
+            "view_tags": list(view.tags) if view else [],
+            "images": _images(lease, row),
+        }
+
+
+def _view(lease: Lease, store: Store, version: Version, chunk_id: str) -> View | None:
+    """What the retrievers read of a chunk; None where the file of it was collected."""
+    manifest = lease.release.manifest
+    edition = manifest.editions.get(version.version_id, "")
+    path = store.version_path(version, "views", manifest.profiles["views"], edition)
+    if not path.is_file():
+        return None
+    return next((view for view in read_records(path, View) if view.chunk_id == chunk_id), None)
+
+
+def _images(lease: Lease, row: ChunkRow) -> list[ImageText]:
+    texts = {it.asset_id: it for it in lease.release.catalog.media_texts(row.chunk.version_id)}
+    return [
+        {
+            "asset_id": asset_id,
+            "ocr_text": texts[asset_id].ocr_text if asset_id in texts else "",
+            "caption": texts[asset_id].caption if asset_id in texts else "",
+        }
+        for asset_id in row.chunk.asset_ids
+    ]

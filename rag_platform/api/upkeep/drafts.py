@@ -1,0 +1,131 @@
+"""Drafts of a document's chunks as pages read and change them; publishing starts a job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.writing import job_data, opened, watch
+from rag_platform.config.settings import Settings
+from rag_platform.contract.schema import JobData
+from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
+from rag_platform.errors import InputError
+
+if TYPE_CHECKING:
+    from rag_platform.drafts.lifecycle import Drafts, Opened
+
+MAX_CHUNKS = 100
+
+
+@contextmanager
+def _drafts(settings: Settings, namespace: str) -> Iterator[Drafts]:
+    from rag_platform.drafts.lifecycle import Drafts
+
+    with opened(settings) as root:
+        yield Drafts(namespace, root.workspace(namespace, root.bound_strategy(namespace)))
+
+
+def list_drafts(settings: Settings, namespace: str) -> DraftsData:
+    """The drafts of a namespace."""
+    from rag_platform.drafts.reports import list_data
+
+    with opened(settings) as root:
+        if namespace not in root.ledger.namespaces():
+            return {"markdown": "", "drafts": []}
+    with _drafts(settings, namespace) as drafts:
+        return cast(DraftsData, list_data(drafts))
+
+
+def show_draft(
+    settings: Settings,
+    namespace: str,
+    doc_id: str,
+    *,
+    limit: int = 50,
+    cursor: str | None = None,
+    chunk_id: str = "",
+) -> DraftData:
+    """The draft of a document with a page of its chunks, or of a document without one; the page
+    begins at `chunk_id` where that is named. Raises NotFoundError, ReleaseError `stale_versions`.
+    """
+    from rag_platform.drafts.reports import show_data
+
+    if not 1 <= limit <= MAX_CHUNKS:
+        raise InputError(f"limit {limit} is not within 1-{MAX_CHUNKS}", code="bad_limit")
+    with _drafts(settings, namespace) as drafts:
+        draft = drafts.open(doc_id)
+        pieces = draft.edited.pieces
+        begin = 0 if cursor is None else max(0, read_cursor(cursor, (int,))[0])
+        if chunk_id:
+            names = (piece.chunk.chunk_id for piece in pieces)
+            begin = next((n for n, name in enumerate(names) if name == chunk_id), 0)
+        end = begin + limit
+        page = pieces[begin:end]
+        data = show_data(replace(draft, edited=replace(draft.edited, pieces=page)))
+        following = make_cursor(end) if end < len(pieces) else None
+        places = {"cursor": make_cursor(begin), "next_cursor": following}
+        return cast(DraftData, {**data, **places, "total": len(pieces)})
+
+
+def preview_draft(settings: Settings, namespace: str, doc_id: str) -> DraftPreview:
+    """What publishing the draft would change."""
+    from rag_platform.drafts.reports import preview_data
+
+    with _drafts(settings, namespace) as drafts:
+        return cast(DraftPreview, preview_data(drafts.open(doc_id)))
+
+
+def change_draft(
+    settings: Settings,
+    namespace: str,
+    doc_id: str,
+    change: Callable[[Drafts], Opened],
+) -> DraftData:
+    """The draft after a change, without its chunks."""
+    from rag_platform.drafts.reports import show_data
+
+    with _drafts(settings, namespace) as drafts:
+        return cast(DraftData, show_data(change(drafts), with_chunks=False))
+
+
+def add_operation(
+    settings: Settings, namespace: str, doc_id: str, operation: dict[str, Any]
+) -> DraftData:
+    """The draft with one more operation, see `drafts.operations`. Raises InputError."""
+    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.add(doc_id, operation))
+
+
+def undo(settings: Settings, namespace: str, doc_id: str) -> DraftData:
+    """The draft without its last operation. Raises InputError."""
+    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.undo(doc_id)[0])
+
+
+def discard(settings: Settings, namespace: str, doc_id: str) -> DraftData:
+    """The draft as it was published. Raises InputError."""
+    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.discard(doc_id))
+
+
+def rebase(settings: Settings, namespace: str, doc_id: str) -> DraftData:
+    """The draft over the live version; what does not apply becomes conflicts. Raises InputError."""
+    return change_draft(settings, namespace, doc_id, lambda drafts: drafts.rebase(doc_id))
+
+
+def publish(
+    settings: Settings, namespace: str, doc_id: str, *, drop_conflicts: bool = False
+) -> JobData:
+    """The job that publishes a draft. Raises InputError, with conflicts in its details."""
+    with _drafts(settings, namespace) as drafts:
+        job, process = drafts.start_publish(doc_id, drop_conflicts=drop_conflicts)
+        watch(job, process, settings)
+        return job_data(job.job_id, drafts.workspace)
+
+
+def revert(settings: Settings, namespace: str, doc_id: str) -> JobData:
+    """The job that publishes a document as it was cut. Raises InputError."""
+    with _drafts(settings, namespace) as drafts:
+        job, process = drafts.start_revert(doc_id)
+        watch(job, process, settings)
+        return job_data(job.job_id, drafts.workspace)

@@ -1,0 +1,146 @@
+"""Jobs in pages, one job with its documents, and retries."""
+
+from __future__ import annotations
+
+from typing import cast
+from urllib.parse import quote
+
+from rag_platform import access
+from rag_platform.api.cursors import make_cursor, read_cursor
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.writing import job_data, opened, watch
+from rag_platform.config.settings import Settings
+from rag_platform.contract.schema import JobData
+from rag_platform.contract.upkeep_shapes import JobDetail, JobItemRow, JobPage, JobRow
+from rag_platform.errors import InputError, unknown_job
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Job
+from rag_platform.processes import jobs
+from rag_platform.storage.records import to_json
+from rag_platform.workspace import DataRoot
+
+MAX_JOBS = 100
+MAX_ITEMS = 200
+_JOB_TAG = "rag/job_id"  # of the Dagster runs that a job launches
+_ITEM_FIELDS = tuple(JobItemRow.__annotations__)
+
+
+def list_jobs(
+    settings: Settings, namespace: str, *, limit: int = 20, cursor: str | None = None
+) -> JobPage:
+    """One page of the jobs of a namespace, newest first. Raises InputError."""
+    if not 1 <= limit <= MAX_JOBS:
+        raise InputError(f"limit {limit} is not within 1-{MAX_JOBS}", code="bad_limit")
+    before = "" if cursor is None else str(read_cursor(cursor, (str,))[0])
+    with opened(settings) as root:
+        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        found = root.ledger.jobs(namespace, limit + 1, before=before)
+        page = found[:limit]
+        return {
+            "jobs": [_row(job, root.ledger, settings) for job in page],
+            "next_cursor": make_cursor(page[-1].job_id) if len(found) > limit else None,
+        }
+
+
+def show_job(
+    settings: Settings, job_id: str, *, limit: int = 50, cursor: str | None = None
+) -> JobDetail:
+    """A job with a page of its documents. Raises NotFoundError, InputError."""
+    if not 1 <= limit <= MAX_ITEMS:
+        raise InputError(f"limit {limit} is not within 1-{MAX_ITEMS}", code="bad_limit")
+    begin = 0 if cursor is None else int(read_cursor(cursor, (int,))[0])
+    if not 0 <= begin < 2**31:
+        raise InputError(f"cursor {str(cursor)[:40]!r} was not given out here", code="bad_cursor")
+    with opened(settings) as root:
+        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        job = require_job(root, job_id)
+        row = _row(job, root.ledger, settings)
+        items = root.ledger.job_item_page(job_id, begin, limit)
+        end = begin + len(items)
+        stages = job.progress.get("stages", {})
+        return {
+            **row,
+            "stages": [
+                {
+                    "name": name,
+                    "done": int(stage["done"]),
+                    "total": int(stage["total"]),
+                    "rate_per_s": jobs.rate(stage),
+                }
+                for name, stage in stages.items()
+            ],
+            "result": cast(dict[str, object], without_paths(job.result)),
+            "items": [
+                cast(
+                    JobItemRow,
+                    {key: without_paths(to_json(item)[key]) for key in _ITEM_FIELDS},
+                )
+                for item in items
+            ],
+            "next_cursor": make_cursor(end) if end < sum(row["counts"].values()) else None,
+        }
+
+
+def require_job(root: DataRoot, job_id: str) -> Job:
+    """A job that the caller may see. Raises NotFoundError, alike for others."""
+    job = root.ledger.job(job_id)
+    caller = access.current()
+    if caller.namespaces is not None and not caller.may_see(job.namespace):
+        raise unknown_job(job_id)
+    return job
+
+
+def cancel_job(settings: Settings, job_id: str) -> JobData:
+    """The job, stopped. Raises NotFoundError."""
+    with opened(settings) as root:
+        require_job(root, job_id)
+        jobs.cancel(job_id, root.ledger, silent=settings.jobs.silent_seconds)
+        return job_data(job_id, root)
+
+
+def retry_job(settings: Settings, job_id: str, source_uri: str | None = None) -> JobData:
+    """The job that does what another one left undone, or one document of it. Raises NotFoundError
+    `nothing_to_retry`, BusyError.
+    """
+    from rag_platform.ingestion.job_start import start_retry
+
+    with opened(settings) as root:
+        require_job(root, job_id)
+        started = start_retry(job_id, root, source_uri=source_uri)
+        watch(started.job, started.process, settings)
+        return job_data(started.job.job_id, root)
+
+
+def _row(job: Job, ledger: Ledger, settings: Settings) -> JobRow:
+    summary = jobs.summary(job)
+    progress = job.progress
+    return {
+        "job_id": job.job_id,
+        "kind": job.kind,
+        "namespace": job.namespace,
+        "state": job.state,
+        "reason": str(without_paths(job.reason)),
+        "stage": str(progress.get("stage", "")),
+        "message": str(without_paths(progress.get("message", ""))),
+        "done": int(progress.get("done", 0)),
+        "total": int(progress.get("total", 0)),
+        "seconds": round(summary["seconds"], 1),
+        "seconds_left": summary["seconds_left"],
+        "created_at": job.created_at,
+        "started_at": job.started_at,
+        "ended_at": job.ended_at,
+        "trace_id": job.trace_id,
+        "retry_of": summary["retry_of"],
+        "run_url": _run_url(job, summary["run_id"], settings.server.dagster_url),
+        "counts": ledger.job_item_counts(job.job_id),
+    }
+
+
+def _run_url(job: Job, run_id: str, dagster_url: str) -> str:
+    """The job's run in the Dagster UI, or the runs that it launched; empty without an address."""
+    if not dagster_url:
+        return ""
+    base = dagster_url.rstrip("/")
+    if run_id:
+        return f"{base}/runs/{quote(run_id, safe='')}"
+    return f"{base}/runs?q%5B0%5D={quote(f'tag:{_JOB_TAG}={job.job_id}', safe='')}"

@@ -1,0 +1,149 @@
+"""Releases as pages read and change them: which one readers see, what each changed, which stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.release_diff import compare
+from rag_platform.api.writing import opened
+from rag_platform.config.settings import Settings
+from rag_platform.contract.upkeep_shapes import (
+    DeletionProof,
+    ReleaseDiffData,
+    ReleaseRow,
+    ReleasesData,
+)
+from rag_platform.errors import InputError
+from rag_platform.retrieval.library import Library
+from rag_platform.workspace import DataRoot
+
+_NOT_FROM_HERE = "Dagster's partitions and events: `rag gc --prove` looks into them"
+
+
+def list_releases(settings: Settings, namespace: str) -> ReleasesData:
+    """The releases of a namespace, newest first."""
+    from rag_platform.releases.publishing import history
+    from rag_platform.releases.release_store import current, list_heads
+
+    with opened(settings) as root:
+        store = root.store
+        heads = {head.release_id: head for head in list_heads(store, namespace)}
+        rows = [
+            cast(
+                ReleaseRow,
+                {
+                    **{
+                        key: without_paths(value)
+                        for key, value in row.items()
+                        if key in ReleaseRow.__annotations__
+                    },
+                    "kept": row["release_id"] in heads,
+                    "checks": [
+                        {"name": it.name, "passed": it.passed, "details": without_paths(it.details)}
+                        for it in (
+                            heads[row["release_id"]].checks if row["release_id"] in heads else ()
+                        )
+                    ],
+                },
+            )
+            for row in history(namespace, store=store, ledger=root.ledger)
+        ]
+        published = current(store, namespace)
+        newer = [row for row in rows if row["published_at"] and row["kept"]]
+        return {
+            "namespace": namespace,
+            "keep": settings.releases.keep,
+            "can_roll_back": published in heads and heads[published].parent in heads,
+            "can_go_forward": bool(newer) and newer[0]["release_id"] != published,
+            "releases": rows,
+        }
+
+
+def diff_releases(
+    library: Library, namespace: str, before: str | None, after: str | None, queries: int
+) -> ReleaseDiffData:
+    """What differs between two kept releases, see `release_diff.compare`."""
+    found = compare(library, namespace, before, after, queries=queries)
+    return cast(ReleaseDiffData, found.data())
+
+
+def roll_back(settings: Settings, namespace: str, release_id: str | None = None) -> ReleasesData:
+    """The releases after an earlier one was published again. Raises RagError."""
+    from rag_platform.releases import publishing
+
+    def change(root: DataRoot) -> object:
+        return publishing.roll_back(namespace, release_id, store=root.store, ledger=root.ledger)
+
+    return _after(settings, namespace, change)
+
+
+def go_forward(settings: Settings, namespace: str) -> ReleasesData:
+    """The releases after the newest one was published again. Raises ReleaseError."""
+    from rag_platform.releases import publishing
+
+    def change(root: DataRoot) -> object:
+        return publishing.go_forward(namespace, store=root.store, ledger=root.ledger)
+
+    return _after(settings, namespace, change)
+
+
+def publish_rejected(
+    settings: Settings, namespace: str, release_id: str, reason: str
+) -> ReleasesData:
+    """The releases after one was published that the quality gate had rejected; the reason is
+    recorded. Raises InputError without one, ReleaseError.
+    """
+    from rag_platform.releases import publishing
+
+    if not reason.strip():
+        raise InputError("say why it is published all the same", code="no_reason")
+
+    def change(root: DataRoot) -> object:
+        return publishing.publish_candidate(
+            namespace,
+            release_id,
+            settings=settings,
+            store=root.store,
+            ledger=root.ledger,
+            override=reason.strip(),
+        )
+
+    return _after(settings, namespace, change)
+
+
+def pin(settings: Settings, namespace: str, release_id: str, pinned: bool) -> ReleasesData:
+    """The releases after one was pinned, or left to retention again. Raises NotFoundError."""
+    from rag_platform.releases import publishing
+
+    def change(root: DataRoot) -> object:
+        return publishing.pin_release(
+            namespace, release_id, pinned, store=root.store, ledger=root.ledger
+        )
+
+    return _after(settings, namespace, change)
+
+
+def _after(
+    settings: Settings, namespace: str, change: Callable[[DataRoot], object]
+) -> ReleasesData:
+    with opened(settings) as root:
+        change(root)
+    return list_releases(settings, namespace)
+
+
+def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionProof:
+    """What is left of a document where a server may look. Raises NotFoundError."""
+    from rag_platform.releases.deletion import prove
+
+    with opened(settings) as root:
+        found = prove(
+            namespace,
+            doc_id,
+            settings=settings,
+            store=root.store,
+            ledger=root.ledger,
+            partitions=_NOT_FROM_HERE,
+        )
+    return cast(DeletionProof, without_paths(found.data()))

@@ -1,0 +1,209 @@
+"""Files that a browser hands over: they wait in the spool under an id, are looked at, and are
+ingested from there. Collecting garbage removes those that nobody ingests.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO
+
+from rag_platform import access
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.writing import allowed_path, file_name, ingest, input_of, owned_path
+from rag_platform.config.settings import Settings, load_strategy
+from rag_platform.contract.schema import JobData
+from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
+from rag_platform.errors import InputError, NotFoundError
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.storage.store import Store
+
+_ID = re.compile(r"up_[0-9a-f]{16}")
+_BLOCK = 1024 * 1024
+MAX_PREVIEW_CHUNKS = 20
+
+
+def keep_upload(settings: Settings, files: Sequence[tuple[str, BinaryIO]]) -> UploadData:
+    """The files, each (name as the client gives it, its bytes), under a new id.
+
+    Raises InputError for no files, for more or larger ones than the settings allow, for names
+    without a suffix, and for two of one name.
+    """
+    limits, http = settings.limits, settings.server.http
+    if not 1 <= len(files) <= http.max_upload_files:
+        raise InputError(
+            f"{len(files)} files were handed over; one upload takes 1 to {http.max_upload_files}"
+            " (server.http.max_upload_files)",
+            code="too_many_files",
+        )
+    names = [file_name(name) for name, _ in files]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise InputError(
+            f"two of the files are called {twice[0]!r}; rename one, or name their folder instead",
+            code="same_name",
+        )
+    upload_id = f"up_{secrets.token_hex(8)}"
+    folder = _folder(settings, upload_id)
+    folder.mkdir(parents=True)
+    left = http.max_upload_bytes
+    try:
+        for name, (_, source) in zip(names, files, strict=True):
+            size = _copy(source, folder / name, min(limits.max_bytes, left))
+            if size is None:
+                raise InputError(
+                    f"{name!r} is too large: a file has at most {limits.max_bytes} bytes"
+                    f" (limits.max_bytes), an upload {http.max_upload_bytes}"
+                    " (server.http.max_upload_bytes)",
+                    code="too_large",
+                )
+            left -= size
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return show_upload(settings, upload_id)
+
+
+def _copy(source: BinaryIO, target: Path, most: int) -> int | None:
+    """How many bytes were copied; None where there were more than `most`."""
+    size = 0
+    with open(target, "xb") as opened:
+        while block := source.read(_BLOCK):
+            size += len(block)
+            if size > most:
+                return None
+            opened.write(block)
+    return size
+
+
+def show_upload(settings: Settings, upload_id: str) -> UploadData:
+    """The files that wait under an id. Raises NotFoundError `unknown_upload`."""
+    return {
+        "upload_id": upload_id,
+        "files": [
+            {"name": path.name, "size": path.stat().st_size} for path in _files(settings, upload_id)
+        ],
+    }
+
+
+def drop_upload(settings: Settings, upload_id: str) -> None:
+    """Forget the files that wait under an id. Raises NotFoundError."""
+    _files(settings, upload_id)
+    shutil.rmtree(_folder(settings, upload_id), ignore_errors=True)
+
+
+def preview_upload(
+    settings: Settings, namespace: str, upload_id: str, name: str, strategy: str | None = None
+) -> PreviewData:
+    """What ingesting one of the files would give, with its first chunks. Raises NotFoundError, and
+    what `documents.previewing.preview` raises.
+    """
+    path = next((it for it in _files(settings, upload_id) if it.name == name), None)
+    if path is None:
+        raise NotFoundError(f"the upload has no file {name[:80]!r}", code="unknown_file")
+    return _preview(settings, namespace, path, strategy)
+
+
+def preview_path(
+    settings: Settings, namespace: str, given: str, strategy: str | None = None
+) -> PreviewData:
+    """The same for a file on the machine of the server. Raises InputError."""
+    return _preview(settings, namespace, _path(given, settings), strategy)
+
+
+def _preview(settings: Settings, namespace: str, path: Path, strategy: str | None) -> PreviewData:
+    from rag_platform.documents.previewing import preview, preview_data
+
+    bound = _bound_strategy(settings, namespace)
+    chosen = load_strategy(settings, strategy or bound, ingestion=True)
+    found = preview(path, chosen, settings)
+    data = preview_data(found, MAX_PREVIEW_CHUNKS)
+    return {
+        "markdown": data["markdown"],
+        "filename": data["filename"],
+        "mime": data["mime"],
+        "loader": data["loader"],
+        "strategy": data["strategy"],
+        "title": data["title"],
+        "pages": data["pages"],
+        "text_chars": data["text_chars"],
+        "sections": [section["section_path"] for section in data["sections"]],
+        "chunks": data["chunks"],
+        "chunks_total": data["chunks_total"],
+        "images": len(data["media"]),
+        "edits": data["edits"],
+        "quality": data["quality"],
+        "warnings": [str(without_paths(warning)) for warning in found.warnings],
+        "seconds": data["seconds"],
+    }
+
+
+def _bound_strategy(settings: Settings, namespace: str) -> str | None:
+    ledger = Ledger(Store(settings.home).ledger_path)
+    try:
+        return ledger.namespaces().get(namespace)
+    finally:
+        ledger.close()
+
+
+def ingest_upload(
+    settings: Settings, namespace: str, upload_id: str, tags: Sequence[str] = ()
+) -> JobData:
+    """The job that ingests the files of an upload, which are received before this returns. Raises
+    NotFoundError, BusyError.
+    """
+    from rag_platform.intake.discovery import Content
+    from rag_platform.intake.receiving import ReceiveOptions
+
+    given = [Content(path.name, path) for path in _files(settings, upload_id)]
+    job = ingest(settings, given, namespace, ReceiveOptions(tags=tuple(tags)))
+    shutil.rmtree(_folder(settings, upload_id), ignore_errors=True)
+    return job
+
+
+def ingest_place(
+    settings: Settings,
+    namespace: str,
+    *,
+    path: str | None = None,
+    url: str | None = None,
+    tags: Sequence[str] = (),
+) -> JobData:
+    """The job that ingests a file or folder of the server's machine, or an address.
+
+    Whoever owns the data root can read its machine's files anyway, and may name any of them; a
+    token's bearer names what lies in `server.ingest_roots`. Raises InputError, BusyError.
+    """
+    from rag_platform.intake.receiving import ReceiveOptions
+
+    given = _path(path, settings) if path and not url else input_of(path, url, None, None, settings)
+    return ingest(settings, [given], namespace, ReceiveOptions(tags=tuple(tags)))
+
+
+def _path(given: str, settings: Settings) -> Path:
+    if access.current() == access.OWNER:
+        return owned_path(given, settings.home)
+    return allowed_path(given, settings.server.ingest_roots, settings.home)
+
+
+def _folder(settings: Settings, upload_id: str) -> Path:
+    return Store(settings.home).spool_dir / "uploads" / upload_id
+
+
+def _files(settings: Settings, upload_id: str) -> list[Path]:
+    """The files that wait under an id. Raises NotFoundError `unknown_upload`."""
+    known = _ID.fullmatch(upload_id) and _folder(settings, upload_id).is_dir()
+    found = sorted(_listed(_folder(settings, upload_id))) if known else []
+    if not found:
+        raise NotFoundError(
+            f"no files wait under {upload_id[:40]!r}: they were ingested, or collected as garbage;"
+            " hand them over again",
+            code="unknown_upload",
+        )
+    return found
+
+
+def _listed(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.iterdir() if path.is_file())

@@ -1,0 +1,344 @@
+"""The shapes of what the pages that keep a library up read: versions, chunks, drafts, jobs,
+releases.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
+
+from rag_platform.contract.schema import ChunkPart, JobData, SectionPart
+
+
+class VersionRow(TypedDict):
+    """A version of a document; `drift` says how its build differs from the one before."""
+
+    version_id: str
+    received_at: str
+    completed_at: str
+    status: str  # received | ready | failed | dead | purged
+    live: bool
+    pinned: bool
+    wanted: bool  # what the source held last
+    deleted_at: str
+    size: int
+    chunks: int | None
+    edition: str
+    revision: int
+    releases: list[str]
+    attempts: int
+    code: str
+    reason: str
+    drift: dict[str, Any] | None
+
+
+class DocumentDetail(TypedDict):
+    """A document as the ledger knows it, its versions newest first, and the outline of what is
+    published of it; `unread` says why nothing is.
+    """
+
+    namespace: str
+    doc_id: str
+    source: str
+    source_uri: str
+    filename: str
+    title: str
+    tags: list[str]
+    categories: list[str]
+    metadata: dict[str, Any]
+    status: str  # active | pending | failed | retired | deleted
+    problem: str  # why its newest version failed
+    pinned: bool
+    live_version: str | None
+    wanted_version: str | None
+    created_at: str
+    updated_at: str
+    versions: list[VersionRow]
+    release_id: str
+    sections: list[SectionPart]
+    chunks: int
+    unread: str
+
+
+class ChunksData(TypedDict):
+    """Published chunks of a document in reading order; `total` counts those of all pages."""
+
+    namespace: str
+    doc_id: str
+    version_id: str
+    release_id: str
+    chunks: list[ChunkPart]
+    total: int
+    next_cursor: str | None
+
+
+class ImageText(TypedDict):
+    """What models read in an image of a chunk."""
+
+    asset_id: str
+    ocr_text: str
+    caption: str
+
+
+class ChunkDetail(TypedDict):
+    """A published chunk with its place and what the retrievers read of it."""
+
+    namespace: str
+    release_id: str
+    doc_id: str
+    doc_title: str
+    version_id: str
+    source_uri: str
+    content_type: str
+    status: str  # ready | failed_embed | no_text
+    chunk: ChunkPart
+    token_count: int
+    text_len: int
+    lang: str
+    chunk_type: str
+    parent_id: str
+    before: str  # chunk_id of the one before it in its document, empty at the begin
+    after: str
+    dense_text: str
+    sparse_text: str
+    keyphrases: list[str]
+    quality_score: float | None
+    view_title: str
+    view_summary: str
+    view_tags: list[str]
+    images: list[ImageText]
+
+
+class DraftRow(TypedDict):
+    """A draft in a list."""
+
+    doc_id: str
+    state: str  # open | published
+    operations: int
+    conflicts: int
+    version_id: str
+    outdated: bool  # made over another version than the live one
+    updated_at: str
+
+
+class DraftsData(TypedDict):
+    """The drafts of a namespace."""
+
+    markdown: str
+    drafts: list[DraftRow]
+
+
+class DraftConflict(TypedDict):
+    """An operation that does not apply to the live version."""
+
+    operation: dict[str, Any]
+    code: str
+    reason: str
+
+
+class DraftChunk(TypedDict):
+    """A chunk as a draft has it."""
+
+    chunk_id: str
+    section_path: str
+    text: str
+    edited: bool
+    edited_from: list[str]
+    disabled: bool
+    parent: bool
+    parent_id: str
+
+
+class DraftData(TypedDict):
+    """A draft over a document's chunks; `state` is none where nothing was edited yet."""
+
+    markdown: str
+    doc_id: str
+    version_id: str
+    live_version: str
+    state: str  # none | open | published
+    operations: list[dict[str, Any]]
+    conflicts: list[DraftConflict]
+    chunks: list[DraftChunk]
+    total: NotRequired[int]  # chunks of all pages
+    cursor: NotRequired[str]  # of this page
+    next_cursor: NotRequired[str | None]
+
+
+class DraftPreview(TypedDict):
+    """What publishing a draft would change."""
+
+    markdown: str
+    doc_id: str
+    version_id: str
+    operations: int
+    conflicts: int
+    changed: list[str]
+    gone: list[str]
+    moved: list[str]
+    disabled: list[str]
+    chunks: int
+    chunks_added: int
+    chunks_removed: int
+    embeddings_to_compute: int
+    warnings: list[str]
+
+
+class JobRow(TypedDict):
+    """A job in a list; `counts` are its documents by state."""
+
+    job_id: str
+    kind: str
+    namespace: str
+    state: str
+    reason: str
+    stage: str
+    message: str
+    done: int
+    total: int
+    seconds: float
+    seconds_left: float | None
+    created_at: str
+    started_at: str
+    ended_at: str
+    trace_id: str
+    retry_of: str
+    run_url: str  # in the Dagster UI; empty where its address is not set
+    counts: dict[str, int]
+
+
+class JobStage(TypedDict):
+    """How far a stage of a job is."""
+
+    name: str
+    done: int
+    total: int
+    rate_per_s: float | None
+
+
+class JobItemRow(TypedDict):
+    """A document of a job."""
+
+    source_uri: str
+    doc_id: str
+    version_id: str
+    decision: str
+    state: str
+    code: str
+    reason: str
+    attempts: int
+
+
+class JobDetail(JobRow):
+    """A job with its stages, what came of it, and a page of its documents, failed ones first."""
+
+    stages: list[JobStage]
+    result: dict[str, Any]
+    items: list[JobItemRow]
+    next_cursor: str | None
+
+
+class JobPage(TypedDict):
+    """Jobs, newest first."""
+
+    jobs: list[JobRow]
+    next_cursor: str | None
+
+
+class UploadedFile(TypedDict):
+    """A file that was handed over and waits to be ingested."""
+
+    name: str
+    size: int
+
+
+class UploadData(TypedDict):
+    """Files that wait under an id until they are ingested."""
+
+    upload_id: str
+    files: list[UploadedFile]
+
+
+class PreviewData(TypedDict):
+    """What ingesting a file would give."""
+
+    markdown: str
+    filename: str
+    mime: str
+    loader: str
+    strategy: str
+    title: str
+    pages: int
+    text_chars: int
+    sections: list[str]  # paths
+    chunks: list[dict[str, Any]]
+    chunks_total: int
+    images: int
+    edits: dict[str, int]
+    quality: dict[str, Any]
+    warnings: list[str]
+    seconds: dict[str, float]
+
+
+class ReleaseRow(TypedDict):
+    """A release: its state, size, what it changed against its parent, and its checks."""
+
+    release_id: str
+    parent: str | None
+    state: str  # candidate | published | rejected | retired | dropped | lost
+    strategy: str
+    strategy_config_id: str
+    created_at: str
+    published_at: str
+    reason: str
+    pinned: bool
+    documents: int
+    chunks: int
+    bytes: int
+    bytes_alone: int
+    delta: dict[str, Any]
+    kept: bool  # its files are there
+    checks: list[dict[str, Any]]  # name, passed, details
+
+
+class ReleasesData(TypedDict):
+    """The releases of a namespace, newest first; `keep` is how many retention keeps."""
+
+    namespace: str
+    keep: int
+    can_roll_back: bool
+    can_go_forward: bool
+    releases: list[ReleaseRow]
+
+
+class ReleaseDiffData(TypedDict):
+    """How one release differs from another: documents, chunks, and hits of the latest questions."""
+
+    markdown: str
+    namespace: str
+    before: str
+    after: str
+    documents: list[dict[str, Any]]
+    unchanged: int
+    hidden: int
+    chunks: dict[str, int]
+    queries: list[dict[str, Any]]
+    wordless: int
+
+
+class DeletionProof(TypedDict):
+    """What every store still holds of a document."""
+
+    markdown: str
+    doc_id: str
+    remaining: dict[str, int]
+    total: int
+    shared: dict[str, int]
+    not_looked_into: list[str]
+
+
+class StartedJob(TypedDict):
+    """A job that was started, as assistants see it too."""
+
+    job: JobData

@@ -1,0 +1,168 @@
+"""Pages that take documents in: files, folders and addresses, previews, jobs and their progress."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Form, Query, Request
+from starlette.datastructures import FormData
+from starlette.responses import RedirectResponse, Response
+
+from rag_platform.api.upkeep import jobs, uploads
+from rag_platform.contract.upkeep_shapes import JobDetail
+from rag_platform.errors import InputError
+from rag_platform.processes.jobs import FINAL_STATES
+from rag_platform.web.rendering import is_fragment, link, render, render_text
+from rag_platform.web.routes.documents import Cursor
+from rag_platform.web.routes.jobs import JobId, NamedNamespace, UploadId, follow_job, take_files
+from rag_platform.web.site import MayWrite, SiteOf
+
+router = APIRouter()
+_Text = Annotated[str, Form(max_length=4000)]
+_EVERY_SECONDS = 0.7
+
+
+@router.get("/ingestion")
+def show(
+    request: Request, site: SiteOf, namespace: NamedNamespace, cursor: Cursor = None
+) -> Response:
+    """Where documents are taken in, and the jobs."""
+    data = jobs.list_jobs(site.settings, namespace, cursor=cursor)
+    return render(request, "browsing/ingestion.html", namespace=namespace, data=data)
+
+
+def _tags(given: str) -> list[str]:
+    parts = (part.strip() for part in given.replace("，", ",").split(","))
+    return [part for part in parts if part]
+
+
+@router.post("/ingestion/upload", dependencies=[MayWrite])
+async def upload(request: Request, site: SiteOf) -> Response:
+    """Files wait for a look at them."""
+    named: dict[str, str] = {}
+
+    def read(form: FormData) -> None:
+        named.update({key: str(form.get(key, "")) for key in ("namespace", "tags")})
+
+    data = await take_files(request, site, read)
+    address = link(f"/ingestion/uploads/{data['upload_id']}", **named)
+    return RedirectResponse(address, 303)
+
+
+@router.get("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
+def show_upload(
+    request: Request,
+    site: SiteOf,
+    namespace: NamedNamespace,
+    upload_id: UploadId,
+    tags: Annotated[str, Query(max_length=4000)] = "",
+) -> Response:
+    """The files that wait, each with its preview."""
+    data = uploads.show_upload(site.settings, upload_id)
+    return render(request, "browsing/upload.html", namespace=namespace, data=data, tags=tags)
+
+
+@router.get("/ingestion/uploads/{upload_id}/preview", dependencies=[MayWrite])
+def preview_upload(
+    request: Request,
+    site: SiteOf,
+    namespace: NamedNamespace,
+    upload_id: UploadId,
+    name: Annotated[str, Query(max_length=300)],
+) -> Response:
+    """What ingesting a file would give."""
+    data = uploads.preview_upload(site.settings, namespace, upload_id, name)
+    shown = "browsing/preview.html"
+    if is_fragment(request):
+        return render(request, shown, namespace=namespace, data=data)
+    return render(request, "browsing/part.html", namespace=namespace, part=shown, data=data)
+
+
+@router.post("/ingestion/uploads/{upload_id}", dependencies=[MayWrite])
+def ingest_upload(
+    site: SiteOf,
+    upload_id: UploadId,
+    namespace: Annotated[str, Form(max_length=63)],
+    tags: _Text = "",
+    action: _Text = "ingest",
+) -> Response:
+    """Ingest the files that wait, or forget them."""
+    site.library.require_visible(namespace)
+    if action == "drop":
+        uploads.drop_upload(site.settings, upload_id)
+        return RedirectResponse(link("/ingestion", namespace=namespace), 303)
+    job = uploads.ingest_upload(site.settings, namespace, upload_id, _tags(tags))
+    return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
+
+
+@router.post("/ingestion/place", dependencies=[MayWrite])
+def ingest_place(
+    request: Request,
+    site: SiteOf,
+    place: _Text,
+    namespace: Annotated[str, Form(max_length=63)],
+    tags: _Text = "",
+    action: _Text = "ingest",
+) -> Response:
+    """Ingest a path of the server's machine or an address, or look at a file first."""
+    site.library.require_visible(namespace)
+    given = place.strip()
+    is_url = given.lower().startswith(("http://", "https://"))
+    if action == "preview":
+        if is_url:
+            raise InputError(
+                "an address is not fetched for a look; ingest it, or save the page and drop it",
+                code="no_preview",
+            )
+        data = uploads.preview_path(site.settings, namespace, given)
+        return render(
+            request,
+            "browsing/part.html",
+            namespace=namespace,
+            part="browsing/preview.html",
+            data=data,
+        )
+    job = uploads.ingest_place(
+        site.settings,
+        namespace,
+        path=None if is_url else given,
+        url=given if is_url else None,
+        tags=_tags(tags),
+    )
+    return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+@router.get("/ingestion/jobs/{job_id}")
+def show_job(request: Request, site: SiteOf, job_id: JobId, cursor: Cursor = None) -> Response:
+    """A job with its progress and its documents."""
+    data = jobs.show_job(site.settings, job_id, cursor=cursor)
+    over = data["state"] in FINAL_STATES
+    return render(request, "browsing/job.html", namespace=data["namespace"], data=data, over=over)
+
+
+@router.get("/ingestion/jobs/{job_id}/events")
+async def stream_job(request: Request, site: SiteOf, job_id: JobId) -> Response:
+    """The progress of a job as a part of its page."""
+
+    def shown(job: JobDetail) -> str:
+        over = job["state"] in FINAL_STATES
+        return render_text(request, "browsing/progress.html", data=job, over=over)
+
+    return await follow_job(site, job_id, shown, _EVERY_SECONDS)
+
+
+@router.post("/ingestion/jobs/{job_id}/cancel", dependencies=[MayWrite])
+def cancel_job(site: SiteOf, job_id: JobId) -> Response:
+    """Stop a job."""
+    jobs.cancel_job(site.settings, job_id)
+    return RedirectResponse(f"/ingestion/jobs/{job_id}", 303)
+
+
+@router.post("/ingestion/jobs/{job_id}/retry", dependencies=[MayWrite])
+def retry_job(site: SiteOf, job_id: JobId, source_uri: _Text = "") -> Response:
+    """Do what a job left undone, or one document of it."""
+    job = jobs.retry_job(site.settings, job_id, source_uri or None)
+    return RedirectResponse(f"/ingestion/jobs/{job['job_id']}", 303)

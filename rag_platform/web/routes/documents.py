@@ -1,0 +1,173 @@
+"""`/api`: documents, their versions and chunks, and what the retrievers read of a chunk."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, Field
+
+from rag_platform.api import documents as listing
+from rag_platform.api import writing
+from rag_platform.api.upkeep import documents, releases
+from rag_platform.contract.schema import DeletionData, DocumentData, DocumentsData, DroppedData
+from rag_platform.contract.upkeep_shapes import (
+    ChunkDetail,
+    ChunksData,
+    DeletionProof,
+    DocumentDetail,
+)
+from rag_platform.errors import InputError
+from rag_platform.evaluation.expectations import drop_for_document
+from rag_platform.ir import Document
+from rag_platform.web.site import MayAdminister, NamespaceOf, Site, SiteOf
+
+router = APIRouter(tags=["documents"])
+DocId = Annotated[str, Path(max_length=300, description="As lists of documents give it.")]
+VersionId = Annotated[str | None, Query(max_length=400, description="Default: the live one.")]
+Cursor = Annotated[
+    str | None, Query(max_length=4000, description="next_cursor of the page before.")
+]
+Limit = Annotated[int, Query(ge=1, le=200)]
+Name = Annotated[str, Query(max_length=300)]
+
+
+class Wanted(BaseModel):
+    """Which documents are listed, and how."""
+
+    group_by: Literal["tags", "categories", "source"] | None = None
+    tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
+    categories: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
+    source: list[Annotated[str, Field(max_length=300)]] = Field(default=[], max_length=50)
+    status: list[Literal["active", "pending", "failed", "retired", "deleted"]] = Field(
+        default=[], max_length=5
+    )
+    words: str = Field(default="", max_length=300, description="In title, name or source_uri.")
+    since: str = Field(default="", max_length=30, description="Changed on this day or later.")
+    until: str = Field(default="", max_length=30, description="Changed on this day or earlier.")
+    gone: bool = Field(default=False, description="Retired and deleted ones too.")
+    limit: int = Field(default=50, ge=1, le=200)
+    cursor: str | None = Field(default=None, max_length=4000)
+
+    def read(self, site: Site, namespace: str) -> DocumentsData:
+        """The page of documents. Raises InputError."""
+        lists = ("tags", "categories", "source", "status")
+        given = {key: getattr(self, key) for key in (*lists, "words", "since", "until")}
+        return listing.list_documents(
+            site.library,
+            namespace,
+            group_by=self.group_by,
+            filter={key: value for key, value in given.items() if value},
+            limit=self.limit,
+            cursor=self.cursor,
+            include_deleted=self.gone,
+        )
+
+
+@router.get("/documents")
+def list_documents(
+    site: SiteOf, namespace: NamespaceOf, wanted: Annotated[Wanted, Query()]
+) -> DocumentsData:
+    """One page of the documents of a library, by source_uri or in groups."""
+    return wanted.read(site, namespace)
+
+
+@router.get("/documents/{doc_id}")
+def get_document(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DocumentDetail:
+    """A document with its versions and the outline of what is published of it."""
+    return documents.describe_document(site.library, namespace, doc_id)
+
+
+@router.get("/documents/{doc_id}/text")
+def get_text(
+    site: SiteOf,
+    namespace: NamespaceOf,
+    doc_id: DocId,
+    version_id: VersionId = None,
+    max_chars: Annotated[int, Query(ge=1, le=200_000)] = 20_000,
+    cursor: Cursor = None,
+) -> DocumentData:
+    """The text of a document as Markdown, cut after `max_chars` characters."""
+    return listing.get_document(
+        site.library,
+        namespace,
+        doc_id,
+        version_id=version_id,
+        max_chars=max_chars,
+        selection=listing.Selection(cursor),
+    )
+
+
+@router.get("/documents/{doc_id}/chunks")
+def list_chunks(
+    site: SiteOf,
+    namespace: NamespaceOf,
+    doc_id: DocId,
+    section_id: Name = "",
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> ChunksData:
+    """One page of a document's chunks, or of those of a section."""
+    return documents.list_chunks(
+        site.library, namespace, doc_id, section_id=section_id, limit=limit, cursor=cursor
+    )
+
+
+@router.get("/documents/{doc_id}/dropped")
+def list_dropped(
+    site: SiteOf, namespace: NamespaceOf, doc_id: DocId, version_id: VersionId = None
+) -> DroppedData:
+    """The text of a document that is in no chunk, with its place and reason."""
+    return listing.list_dropped(site.library, namespace, doc_id, version_id=version_id)
+
+
+@router.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
+def get_deletion_proof(site: SiteOf, namespace: NamespaceOf, doc_id: DocId) -> DeletionProof:
+    """What the stores still hold of a document, deleted or not."""
+    return releases.prove_deletion(site.settings, namespace, doc_id)
+
+
+@router.get("/chunks/{chunk_id}/texts")
+def get_chunk_texts(
+    site: SiteOf, namespace: NamespaceOf, chunk_id: Annotated[str, Path(max_length=100)]
+) -> ChunkDetail:
+    """A chunk with its place and what the retrievers read of it."""
+    return documents.describe_chunk(site.library, namespace, chunk_id)
+
+
+class Deletion(BaseModel):
+    """What is deleted, and the code of the plan that was shown."""
+
+    version_id: str | None = Field(default=None, max_length=400)
+    mode: Literal["soft", "hard"] = "soft"
+    confirm: str | None = Field(default=None, max_length=20)
+
+
+@router.post("/documents/{doc_id}/delete", dependencies=[MayAdminister])
+def delete_document(
+    site: SiteOf, namespace: NamespaceOf, doc_id: DocId, asked: Deletion
+) -> DeletionData:
+    """What a deletion would take, with a code; with that code, the deletion."""
+    return delete(site, namespace, doc_id, asked)
+
+
+def delete(site: Site, namespace: str, doc_id: str, asked: Deletion) -> DeletionData:
+    """The same, for the page too: expectations that hold words of a deleted document go with it.
+
+    Raises InputError, NotFoundError, ReleaseError.
+    """
+    if asked.confirm == "":
+        raise InputError("confirm is empty; leave it out to see the plan", code="no_confirmation")
+
+    def forget(document: Document) -> None:
+        drop_for_document(site.store, document.namespace, document.source_uri)
+
+    return writing.delete(
+        site.settings,
+        namespace,
+        doc_id,
+        asked.version_id,
+        mode=asked.mode,
+        confirm=asked.confirm,
+        on_done=forget,
+    )

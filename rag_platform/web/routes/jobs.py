@@ -1,0 +1,242 @@
+"""`/api`: files handed over, ingestion, and jobs with their progress."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, TypeVar
+
+import anyio
+import orjson
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import BaseModel, Field
+from starlette.datastructures import FormData, UploadFile
+from starlette.responses import StreamingResponse
+
+from rag_platform import access
+from rag_platform.api.upkeep import jobs, uploads
+from rag_platform.contract.schema import JobData
+from rag_platform.contract.upkeep_shapes import (
+    JobDetail,
+    JobPage,
+    JobRow,
+    PreviewData,
+    UploadData,
+)
+from rag_platform.errors import InputError
+from rag_platform.processes.jobs import FINAL_STATES
+from rag_platform.web.routes.asking import event_stream
+from rag_platform.web.routes.documents import Cursor, Limit
+from rag_platform.web.site import MayWrite, Site, SiteOf
+from rag_platform.web.waiting import sse
+
+router = APIRouter(tags=["jobs"])
+T = TypeVar("T")
+JobId = Annotated[str, Path(max_length=60)]
+UploadId = Annotated[str, Path(max_length=60)]
+_POLL_SECONDS = 0.4
+_ALIVE_SECONDS = 10.0  # a proxy may close what is silent for longer
+
+
+def _named(site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None) -> str:
+    """The library that is written, which need not be there yet. Raises NotFoundError."""
+    default = access.current().default_namespace(site.settings.default_namespace)
+    name = namespace or default
+    site.library.require_visible(name)
+    return name
+
+
+NamedNamespace = Annotated[str, Depends(_named)]
+
+
+class Place(BaseModel):
+    """What is ingested: a path on the server's machine, or an address."""
+
+    path: str | None = Field(default=None, max_length=4000)
+    url: str | None = Field(default=None, max_length=4000)
+    tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
+
+
+class Tags(BaseModel):
+    """Tags for what is ingested."""
+
+    tags: list[Annotated[str, Field(max_length=200)]] = Field(default=[], max_length=50)
+
+
+# --- ingestion ----------------------------------------------------------------------------------
+
+
+@router.post("/ingest", dependencies=[MayWrite])
+def ingest(site: SiteOf, namespace: NamedNamespace, place: Place) -> JobData:
+    """The job that ingests a file or folder of the server's machine, or an address."""
+    return uploads.ingest_place(
+        site.settings, namespace, path=place.path, url=place.url, tags=place.tags
+    )
+
+
+_FILES = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": ["files"],
+                    "properties": {
+                        "files": {
+                            "type": "array",
+                            "items": {"type": "string", "format": "binary"},
+                        }
+                    },
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/uploads", dependencies=[MayWrite], openapi_extra=_FILES)
+async def upload(request: Request, site: SiteOf) -> UploadData:
+    """Hand files over; they wait until they are ingested."""
+    return await take_files(request, site)
+
+
+async def take_files(
+    request: Request, site: Site, more: Callable[[FormData], None] = lambda form: None
+) -> UploadData:
+    """The files of a form, kept under a new id. `more` reads its other fields.
+
+    Raises InputError for a body of unknown length or above the limit, before it is read.
+    """
+    http = site.settings.server.http
+    length = request.headers.get("content-length", "")
+    if not length.isdecimal() or int(length) > http.max_upload_bytes:
+        raise InputError(
+            f"the upload has {length or 'an unknown number of'} bytes; its Content-Length is at"
+            f" most {http.max_upload_bytes} (server.http.max_upload_bytes)",
+            code="too_large",
+        )
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise InputError("files come as multipart/form-data, field `files`", code="no_files")
+    async with request.form(max_files=http.max_upload_files) as form:
+        more(form)
+        files = [
+            (part.filename, part.file)
+            for part in form.getlist("files")
+            if isinstance(part, UploadFile) and part.filename
+        ]
+        return await anyio.to_thread.run_sync(uploads.keep_upload, site.settings, files)
+
+
+@router.get("/uploads/{upload_id}", dependencies=[MayWrite])
+def get_upload(site: SiteOf, upload_id: UploadId) -> UploadData:
+    """The files that wait under an id."""
+    return uploads.show_upload(site.settings, upload_id)
+
+
+@router.delete("/uploads/{upload_id}", dependencies=[MayWrite], status_code=204)
+def drop_upload(site: SiteOf, upload_id: UploadId) -> Response:
+    """Forget the files that wait under an id."""
+    uploads.drop_upload(site.settings, upload_id)
+    return Response(status_code=204)
+
+
+@router.get("/uploads/{upload_id}/preview", dependencies=[MayWrite])
+def preview_upload(
+    site: SiteOf,
+    namespace: NamedNamespace,
+    upload_id: UploadId,
+    name: Annotated[str, Query(max_length=300)],
+) -> PreviewData:
+    """What ingesting one of the files would give."""
+    return uploads.preview_upload(site.settings, namespace, upload_id, name)
+
+
+@router.post("/uploads/{upload_id}/ingest", dependencies=[MayWrite])
+def ingest_upload(
+    site: SiteOf, namespace: NamedNamespace, upload_id: UploadId, given: Tags
+) -> JobData:
+    """The job that ingests the files."""
+    return uploads.ingest_upload(site.settings, namespace, upload_id, given.tags)
+
+
+# --- jobs ---------------------------------------------------------------------------------------
+
+
+@router.get("/jobs")
+def list_jobs(
+    site: SiteOf,
+    namespace: NamedNamespace,
+    limit: Annotated[int, Query(ge=1, le=jobs.MAX_JOBS)] = 20,
+    cursor: Cursor = None,
+) -> JobPage:
+    """One page of the jobs of a library, newest first."""
+    return jobs.list_jobs(site.settings, namespace, limit=limit, cursor=cursor)
+
+
+@router.get("/jobs/{job_id}")
+def get_job(site: SiteOf, job_id: JobId, limit: Limit = 50, cursor: Cursor = None) -> JobDetail:
+    """A job with a page of its documents, those that failed first."""
+    return jobs.show_job(site.settings, job_id, limit=limit, cursor=cursor)
+
+
+@router.post("/jobs/{job_id}/cancel", dependencies=[MayWrite])
+def cancel_job(site: SiteOf, job_id: JobId) -> JobData:
+    """Stop a job; what it has done stays."""
+    return jobs.cancel_job(site.settings, job_id)
+
+
+class Retry(BaseModel):
+    """Which document of a job is tried again; none: all that it left undone."""
+
+    source_uri: str | None = Field(default=None, max_length=4000)
+
+
+@router.post("/jobs/{job_id}/retry", dependencies=[MayWrite])
+def retry_job(site: SiteOf, job_id: JobId, asked: Retry) -> JobData:
+    """The job that does what another one left undone."""
+    return jobs.retry_job(site.settings, job_id, asked.source_uri)
+
+
+@router.get(
+    "/jobs/{job_id}/events",
+    response_class=StreamingResponse,
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream_job(site: SiteOf, job_id: JobId) -> StreamingResponse:
+    """A job's progress as server-sent events: `progress` with its row at each change, at last
+    `end`.
+    """
+
+    def shown(row: JobRow) -> str:
+        return orjson.dumps(row).decode()
+
+    return await follow_job(site, job_id, shown)
+
+
+async def follow_job(
+    site: Site, job_id: str, shown: Callable[[JobDetail], str], every: float = _POLL_SECONDS
+) -> StreamingResponse:
+    """Events with what `shown` makes of a job, until it has ended. Raises NotFoundError."""
+    first = await _in_thread(jobs.show_job, site.settings, job_id)
+
+    async def events() -> AsyncIterator[str]:
+        job, last, silent = first, "", 0.0
+        while True:
+            now = shown(job)
+            if now != last or job["state"] in FINAL_STATES:
+                yield sse("end" if job["state"] in FINAL_STATES else "progress", now)
+                last, silent = now, 0.0
+            elif silent >= _ALIVE_SECONDS:
+                yield ": still at work\n\n"
+                silent = 0.0
+            if job["state"] in FINAL_STATES:
+                return
+            await anyio.sleep(every)
+            silent += every
+            job = await _in_thread(jobs.show_job, site.settings, job_id)
+
+    return event_stream(events())
+
+
+async def _in_thread(work: Callable[..., T], *values: Any) -> T:
+    return await anyio.to_thread.run_sync(lambda: work(*values))
