@@ -107,6 +107,6 @@ def _translate_value(value: str, language: str) -> str:
     shown = translate_filled(value, language)
     if shown == value and ", " in value:
         parts = value.split(", ")
-        shown = "，".join(translate_filled(part, language) for part in parts)
+        shown = "，".join(_translate_value(part, language) for part in parts)
         return value if shown == "，".join(parts) else shown
     return shown

@@ -158,6 +158,11 @@ def test_every_command_and_option_has_its_chinese() -> None:
         ),
         ("2 new, 1 failed, in 3.5 s.", "新增 2，失败 1，用时 3.5 秒。"),
         ("all documents", "all documents"),
+        # names that are typed stay as they are
+        (
+            "unknown status 'x'; known: active, retired, deleted",
+            "未知状态 'x'；可用：active, retired, deleted",
+        ),
         ("a message that nobody translated", "a message that nobody translated"),
     ],
 )
