@@ -140,6 +140,20 @@ def test_every_command_and_option_has_its_chinese() -> None:
     assert EXAMPLES in known
 
 
+def test_every_template_finds_its_own_translation() -> None:
+    """None is hidden by another one that fits as well."""
+    for english, chinese in catalogue("zh").items():
+        kinds = _PLACE.findall(english)
+        if kinds and not re.search(r"\{[a-z]\w*\}", english):
+            values = ["7" if kind == "#" else f"'v{n}'" for n, kind in enumerate(kinds)]
+            assert translate_filled(fill(english, values), "zh") == fill(chinese, values)
+
+
+def fill(text: str, values: list[str]) -> str:
+    rest = iter(values)
+    return _PLACE.sub(lambda m: values[int(m[1])] if m[1].isdigit() else next(rest), text)
+
+
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [
