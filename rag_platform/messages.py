@@ -66,12 +66,28 @@ def translate_filled(message: str, language: str) -> str:
     known = catalogue(language)
     if message in known or not known:
         return known.get(message, message)
-    for fixed, pattern, template in _templates(language):
-        if not (message.startswith(fixed[0]) and all(part in message for part in fixed)):
-            continue
-        if found := re.fullmatch(pattern, message, re.DOTALL):
-            return _fill(known[template], [_translate_value(v, language) for v in found.groups()])
+    for template, fixed, kinds in _templates(language):
+        if (values := _match(message, fixed, kinds)) is not None:
+            return _fill(known[template], [_translate_value(value, language) for value in values])
     return message
+
+
+def _match(message: str, fixed: Sequence[str], kinds: Sequence[str]) -> list[str] | None:
+    """What stands in the places between the fixed texts, each as short as can be; None where the
+    message is not made of them. One pass: whoever asks may have put anything into it.
+    """
+    end = len(message) - len(fixed[-1])
+    if not (message.startswith(fixed[0]) and message.endswith(fixed[-1])):
+        return None
+    values, at = [], len(fixed[0])
+    for text in fixed[1:-1]:
+        if (found := message.find(text, at, end)) < 0:
+            return None
+        values.append(message[at:found])
+        at = found + len(text)
+    values.append(message[at:end])
+    numbers = (value for value, kind in zip(values, kinds, strict=True) if kind == "#")
+    return values if at <= end and all(map(_NUMBER.fullmatch, numbers)) else None
 
 
 def _fill(template: str, values: Sequence[str]) -> str:
@@ -80,24 +96,17 @@ def _fill(template: str, values: Sequence[str]) -> str:
 
 
 _PLACE = re.compile(r"\{(\d*|#)\}")
+_NUMBER = re.compile(r"[\d.,]+")
 
 
 @cache
-def _templates(language: str) -> list[tuple[list[str], str, str]]:
-    """The templates with unnamed places, the most specific first: the text around the places, a
-    pattern of the whole, the template.
+def _templates(language: str) -> list[tuple[str, list[str], list[str]]]:
+    """The templates with unnamed places, the most specific first, with the texts between the places
+    and the kinds of these.
     """
-    found = []
-    for template in catalogue(language):
-        fixed = _PLACE.split(template)
-        if len(fixed) > 1:
-            shapes = [r"([\d.,]+)" if kind == "#" else "(.*?)" for kind in fixed[1::2]]
-            pattern = "".join(
-                re.escape(text) + shape
-                for text, shape in zip(fixed[::2], [*shapes, ""], strict=True)
-            )
-            found.append((fixed[::2], pattern, template))
-    return sorted(found, key=lambda item: -sum(map(len, item[0])))
+    parts = ((text, _PLACE.split(text)) for text in catalogue(language))
+    found = [(text, part[::2], part[1::2]) for text, part in parts if len(part) > 1]
+    return sorted(found, key=lambda item: -sum(map(len, item[1])))
 
 
 def _translate_value(value: str, language: str) -> str:
@@ -107,6 +116,6 @@ def _translate_value(value: str, language: str) -> str:
     shown = translate_filled(value, language)
     if shown == value and ", " in value:
         parts = value.split(", ")
-        shown = "，".join(translate_filled(part, language) for part in parts)
+        shown = "，".join(_translate_value(part, language) for part in parts)
         return value if shown == "，".join(parts) else shown
     return shown

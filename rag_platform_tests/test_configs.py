@@ -37,6 +37,11 @@ PACKAGES = {  # what each extra installs, as it is imported
     "ocr": {"rapidocr", "onnxruntime"},
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
+    "otlp": {
+        "opentelemetry_sdk",
+        "opentelemetry_exporter_otlp_proto_http",
+        "opentelemetry_exporter_otlp_proto_grpc",
+    },
     "eval": {"ragas", "deepeval", "instructor", "langchain_openai", "langchain_community"},
 }
 
@@ -116,7 +121,7 @@ def test_extras_are_those_of_the_project() -> None:
     ]
     offered = project["optional-dependencies"]
     # no provider: text.tokens names it itself
-    assert {*EXTRAS.values(), "tokens"} == set(offered) - {"dev"} == set(PACKAGES)
+    assert {*EXTRAS.values(), "tokens", "otlp"} == set(offered) - {"dev"} == set(PACKAGES)
     for extra, packages in PACKAGES.items():
         named = {Requirement(line).name.replace("-", "_") for line in offered[extra]}
         assert named == packages

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -67,6 +68,29 @@ def _templates() -> Iterator[tuple[str, str]]:
                     yield f"{path.relative_to(PACKAGE)}:{node.lineno}", message
 
 
+def notes() -> Iterator[tuple[str, str]]:
+    """(where, template) of what an answer notes about how it came about."""
+    for package in ("answering", "query", "retrieval"):
+        for path in sorted((PACKAGE / package).glob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                    kind = node.func.attr
+                    appends = kind == "append" and "warnings" in ast.unparse(node.func)
+                    warns = kind in ("attempt", "failed", "give_up")
+                    for argument in node.args[0 if appends else 1 :] if appends or warns else ():
+                        text = (template(argument) or "").replace("%s", "{}")
+                        if " " in text:
+                            text += ", because {} questions run at once" * (kind == "give_up")
+                            yield f"{path.relative_to(PACKAGE)}:{node.lineno}", text
+
+
+def test_every_note_of_an_answer_has_its_chinese() -> None:
+    known, found = catalogue("zh"), list(notes())
+    assert len(found) > 25
+    missing = [f"{where}: {text}" for where, text in found if text not in known]
+    assert not missing, "\n".join(missing)
+
+
 def test_every_error_has_its_chinese() -> None:
     known = catalogue("zh")
     assert len(templates()) > 500
@@ -94,6 +118,14 @@ def test_every_translation_has_the_places_of_its_original() -> None:
     assert not wrong
 
 
+def test_no_message_has_two_translations() -> None:
+    found: dict[str, set[str]] = {}
+    for file in (PACKAGE / "defaults" / "messages" / "zh").glob("*.json"):
+        for english, chinese in json.loads(file.read_text(encoding="utf-8")).items():
+            found.setdefault(english, set()).add(chinese)
+    assert [english for english, texts in found.items() if len(texts) > 1] == []
+
+
 def test_every_command_and_option_has_its_chinese() -> None:
     known = catalogue("zh")
 
@@ -106,6 +138,20 @@ def test_every_command_and_option_has_its_chinese() -> None:
 
     assert not list(missing(main))
     assert EXAMPLES in known
+
+
+def test_every_template_finds_its_own_translation() -> None:
+    """None is hidden by another one that fits as well."""
+    for english, chinese in catalogue("zh").items():
+        kinds = _PLACE.findall(english)
+        if kinds and not re.search(r"\{[a-z]\w*\}", english):
+            values = ["7" if kind == "#" else f"'v{n}'" for n, kind in enumerate(kinds)]
+            assert translate_filled(fill(english, values), "zh") == fill(chinese, values)
+
+
+def fill(text: str, values: list[str]) -> str:
+    rest = iter(values)
+    return _PLACE.sub(lambda m: values[int(m[1])] if m[1].isdigit() else next(rest), text)
 
 
 @pytest.mark.parametrize(
@@ -126,6 +172,11 @@ def test_every_command_and_option_has_its_chinese() -> None:
         ),
         ("2 new, 1 failed, in 3.5 s.", "新增 2，失败 1，用时 3.5 秒。"),
         ("all documents", "all documents"),
+        # names that are typed stay as they are
+        (
+            "unknown status 'x'; known: active, retired, deleted",
+            "未知状态 'x'；可用：active, retired, deleted",
+        ),
         ("a message that nobody translated", "a message that nobody translated"),
     ],
 )

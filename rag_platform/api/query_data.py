@@ -299,11 +299,11 @@ def _query_markdown(
     listed = partial(_list_sources, linked=linked, language=result.language)
     if result.citations:
         marked = [(f"[{c.id}]", c) for c in result.citations]
-        parts += [say(SOURCES), listed(marked, sizes)]
+        parts += [f"**{say(SOURCES)}**", listed(marked, sizes)]
     if uncited and (sizes.passage or linked):
         marked = [(f"({c.id})", c) for c in uncited]
         also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
-        parts += [say(ALSO_FOUND), listed(marked, also)]
+        parts += [f"**{say(ALSO_FOUND)}**", listed(marked, also)]
     parts += [translate_filled(f"Note: {note}", result.language) for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
     releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]

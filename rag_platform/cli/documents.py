@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.language import say
+from rag_platform.cli.language import say, say_lines
 from rag_platform.cli.output import (
     Context,
     answers,
@@ -249,7 +249,7 @@ def docs_edit(
     "--yes", is_flag=True, help="Do not ask; required without a terminal and with --json."
 )
 @namespace_option
-@answers(own_trace=True)
+@answers(own_trace=True, reports=True)
 def docs_delete(
     context: Context,
     doc: str,
@@ -297,7 +297,7 @@ def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
             code="needs_yes",
             plan=planned,
         )
-    click.echo(planned["markdown"], err=True)
+    click.echo(say_lines(planned["markdown"]), err=True)
     if not click.confirm(say("Delete it?"), err=True):
         raise RagError("nothing was deleted", code="not_confirmed")
 

@@ -25,6 +25,7 @@ from rag_platform.errors import InputError, RagError, disk_full, unknown_namespa
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
+from rag_platform.messages import LANGUAGES, translate_filled
 from rag_platform.observability import faults, otlp, tracing
 from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
@@ -178,7 +179,12 @@ def print_envelope(
         render(envelope["data"])
     else:
         click.echo(say_lines(markdown) if reports else markdown)
-    warnings = [text for text in envelope.get("warnings") or [] if text not in markdown]
+    # as notes, in the question's language, an answer has them already
+    warnings = [
+        text
+        for text in envelope.get("warnings") or []
+        if not any(translate_filled(text, language) in markdown for language in LANGUAGES)
+    ]
     shown = [say_filled(warning) for warning in warnings[:_SHOWN_WARNINGS]]
     if more := len(warnings) - len(shown):
         shown.append(say("and {more} more; --json lists them all", more=more))

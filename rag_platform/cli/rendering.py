@@ -53,7 +53,7 @@ def _split(markdown: str) -> tuple[str, str, str]:
     from rag_platform.contract.markdown_views import SOURCES
 
     for language in LANGUAGES:
-        head, heading, tail = markdown.partition(f"\n\n{translate(SOURCES, language)}\n\n")
+        head, heading, tail = markdown.partition(f"\n\n**{translate(SOURCES, language)}**\n\n")
         if heading:
             return head, tail, language
     return markdown, "", "en"

@@ -22,7 +22,7 @@ from rag_platform.observability import faults
 from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.plurals import pluralise
 
-SOURCES, ALSO_FOUND = "**Sources**", "**Also found**"  # headings of an answer
+SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
 
 

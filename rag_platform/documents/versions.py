@@ -306,7 +306,8 @@ def build_media(work: VersionBuild) -> Done:
         "version_id": work.version.version_id,
         "asset_ids": sorted(found)[:50],
         "failed": [
-            {"origin_ref": link.origin_ref[:200], "error_code": link.reason.partition(": ")[0]}
+            # what it is called may be words of the document
+            {"ref_id": link.ref_id, "error_code": link.reason.partition(": ")[0]}
             for link in failed[:50]
         ],
     }

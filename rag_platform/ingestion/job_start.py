@@ -191,15 +191,13 @@ def _receive(
         reception = receive(inputs, namespace, workspace, options)
         span.set(**Counter(item.decision for item in reception.items))
         for item in reception.items:
-            tracing.event(
-                "ingest.dedup_decision",
-                {
+            if item.version_id:
+                decision = {
                     "doc_id": item.doc_id,
                     "version_id": item.version_id,
-                    "source_uri": item.source_uri,
                     "decision": item.decision,
-                },
-            )
+                }
+                tracing.event("ingest.dedup_decision", decision)
     return reception, trace.trace_id
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from typing import Any
@@ -114,6 +115,17 @@ def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:
         and "line_range" not in data["results"][1]["citation"]
     )
     assert data["confidence"] == 0.7123 and data["matched_count"] is None
+
+
+def test_the_frame_of_an_answer_is_in_the_language_of_its_question() -> None:
+    hits = [hit(1, "端口是 8080。"), hit(2, "其他。", page_range=(3, 3), line_range=None)]
+    warnings = ("the dense leg failed (x); answered by the sparse leg alone",)
+    asked = dataclasses.replace(result(hits, [0], warnings=warnings), language="zh")
+    markdown = fit_query(asked)[0]["markdown"]
+    assert "**来源**\n\n[1] docs/guide.md, Guide / Setup, 第 10-14 行" in markdown
+    assert "(2) docs/guide.md, Guide / Setup, 第 3 页" in markdown
+    assert "说明：dense 检索失败（x）；只用 sparse 检索作答" in markdown
+    assert "混合检索 · 置信度 0.71 · 发布 20260101T000000-abc123" in markdown
 
 
 def test_markdown_is_readable_alone() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from rich.console import Console
 
 from rag_platform.cli.rendering import render_answer
 
-DATA = {
+DATA: dict[str, Any] = {
     "markdown": "Use `vault roll`. [1]\n\n**Sources**\n\n- [1] notes/keys.md, Keys, lines 1-3\n\n"
     "*mode hybrid · confidence 0.72*",
     "citations": [
@@ -24,10 +25,10 @@ DATA = {
 }
 
 
-def rendered(color: bool) -> str:
+def rendered(color: bool, data: dict[str, Any] = DATA) -> str:
     out = io.StringIO()
     console = Console(file=out, force_terminal=color, no_color=not color, width=80)
-    render_answer(DATA, "How are keys rotated?", console)
+    render_answer(data, "How are keys rotated?", console)
     return out.getvalue()
 
 
@@ -37,6 +38,16 @@ def test_the_place_and_the_passage_stand_under_the_answer() -> None:
     assert "    Rotate the keys with vault roll." in text
     assert text.count("notes/keys.md") == 1 and "**" not in text
     assert text.rstrip().endswith("mode hybrid · confidence 0.72")
+
+
+def test_an_answer_in_chinese_has_its_places_in_chinese() -> None:
+    markdown = (
+        "用 `vault roll`。 [1]\n\n**来源**\n\n- [1] notes/keys.md, Keys, 第 1-3 行\n\n*混合检索*"
+    )
+    text = rendered(color=False, data={**DATA, "markdown": markdown})
+    assert "[1] notes/keys.md, Keys, 第 1-3 行" in text
+    assert "    Rotate the keys with vault roll." in text
+    assert "来源" not in text
 
 
 def test_words_of_the_question_are_marked() -> None:

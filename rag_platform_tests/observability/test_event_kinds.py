@@ -88,6 +88,13 @@ def work(desk: Desk, model: Model) -> None:
     desk.write(guide=GUIDE, manual=MANUAL, zenith=ZENITH)
     (desk.docs / "plug.png").write_bytes(picture())
     (desk.docs / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing that follows\n")
+    cases = desk.folder / "cases.yaml"
+    cases.write_text(
+        "- query: What is the largest upload?\n  expected_answer: The largest upload is 50 MB.\n",
+        encoding="utf-8",
+    )
+    gates = desk.folder / "config" / "gates.yaml"
+    gates.write_text(f"default: [{{dataset: '{cases}'}}]\n", encoding="utf-8")
     desk.call("ingest", desk.docs)
     desk.call("query", "What is the largest upload?", "--filter", "lang=en")
     desk.call("query", "What is the largets uplaod?")
@@ -98,20 +105,13 @@ def work(desk: Desk, model: Model) -> None:
     desk.call("query", "What means PPR-9087?")
     desk.call("docs", "summary", "manual")
     model.fails = False
-    cases = desk.folder / "cases.yaml"
-    cases.write_text(
-        "- query: What is the largest upload?\n  expected_answer: The largest upload is 50 MB.\n",
-        encoding="utf-8",
-    )
     desk.call("eval", "run", "--dataset", cases, "--judge", "rules")
     with closing(sqlite3.connect(desk.store.home / DATABASE)) as results:
         for (artifacts,) in results.execute("SELECT artifacts FROM eval_case_results"):
             schema("eval_artifacts").validate(json.loads(artifacts))
-    (desk.folder / "config" / "gates.yaml").write_text(
-        f"default: [{{dataset: '{cases}'}}]\n", encoding="utf-8"
-    )
     desk.write(guide=GUIDE.replace("50", "60"))
-    desk.call("ingest", desk.docs / "guide.md")
+    gates.unlink()
+    desk.publish(desk.docs / "guide.md")
     desk.call("releases", "rollback")
     desk.call("docs", "delete", "manual", "--mode", "hard", "--yes")
     desk.call("gc")
