@@ -272,6 +272,7 @@ class EvalChoicesData(TypedDict):
 
     datasets: list[DatasetPart]
     strategies: list[str]
+    evaluators: list[str]
     metric_sets: list[str]
     judges: list[str]
     modes: list[str]

@@ -50,6 +50,7 @@ class RunRequest:
     strategy: str | None = None
     release_id: str | None = None
     mode: str | None = None
+    evaluator: str | None = None
     metric_sets: tuple[str, ...] = ()
     judge: str | None = None
     reuse: bool = True
@@ -89,6 +90,7 @@ def run_dataset(
                 mode=request.mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
                 strategy=strategy,
                 release_id=request.release_id,
+                evaluator=request.evaluator,
                 metric_sets=request.metric_sets,
                 judge=request.judge,
                 reuse=request.reuse,
@@ -107,8 +109,8 @@ def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
     """The launched job of a run; nothing waits for it, and it holds no lock.
 
     Raises NotFoundError `unknown_dataset` for what is none of `list_choices`, InputError
-    `invalid_choice` for another strategy, metric set, judge or mode, and what `require_current`
-    raises.
+    `invalid_choice` for another strategy, evaluator, metric set, judge or mode, and what
+    `require_current` raises.
     """
     store = Store(settings.home)
     _require_choice(settings, store, request)
@@ -195,6 +197,7 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
     return {
         "datasets": [*_config_datasets(), *_expectations(store, namespaces)],
         "strategies": comparable_names(settings),
+        "evaluators": list(PROVIDERS["evaluator"]),
         "metric_sets": list(PROVIDERS["metric_set"]),
         "judges": judges,
         "modes": list(MODES),
@@ -257,6 +260,7 @@ def _require_choice(settings: Settings, store: Store, request: RunRequest) -> No
         )
     given: tuple[tuple[str, str | None, Sequence[str]], ...] = (
         ("strategy", request.strategy, choices["strategies"]),
+        ("evaluator", request.evaluator, choices["evaluators"]),
         ("judge", request.judge, choices["judges"]),
         ("mode", request.mode, choices["modes"]),
         *(("metric set", name, choices["metric_sets"]) for name in request.metric_sets),

@@ -198,6 +198,8 @@ def test_a_run_is_started_and_its_job_leads_to_it(
         "namespace": "default",
         "strategy": "dense_only",
         "mode": "retrieval_only",
+        "metric_sets": ["retrieval"],
+        "reuse": "false",
     }
     shown = browser.post("/eval/run", data=form)
     assert shown.status_code == 200
@@ -218,6 +220,7 @@ def test_a_run_is_started_and_its_job_leads_to_it(
         ({"dataset": "traces:default"}, 404),
         ({"dataset": "golden", "strategy": "no-such"}, 400),
         ({"dataset": "golden", "judge": "fake"}, 400),
+        ({"dataset": "golden", "evaluator": "no-such"}, 400),
         ({"dataset": "golden", "metric_sets": ["x"]}, 400),
         ({"dataset": "golden", "namespace": "unknown"}, 404),
         ({"dataset": ""}, 400),

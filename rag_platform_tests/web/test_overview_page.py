@@ -38,7 +38,7 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
     assert by_module["embedder"]["provider_id"] == "embedder.hashing"
     assert by_module["embedder"]["version"]
     assert by_module["chunker"]["options"]["options"]["chunk_size"] == 400
-    assert by_module["evaluator"]["provider_id"] == "metric_set.retrieval+answers+citations"
+    assert by_module["evaluator"]["provider_id"] == "evaluator.basic"
     totals = {item["name"]: (item["total"], item["last_24h"]) for item in data["totals"]}
     assert totals["documents"] == (3, 3)
     assert totals["chunks"][0] == totals["chunks"][1] > 3
