@@ -203,7 +203,7 @@ def test_a_run_is_started_and_its_job_leads_to_it(
     }
     shown = browser.post("/eval/run", data=form)
     assert shown.status_code == 200
-    (job,) = get(browser, "/api/eval/jobs")
+    job = get(browser, "/api/eval/jobs")[0]
     assert shown.url.path == f"/evaluation/jobs/{job['job_id']}"
     assert (job["state"], job["done"], job["total"]) == ("done", 4, 4)
     assert f"/evaluation/runs/{job['run_id']}" in shown.text
@@ -211,6 +211,15 @@ def test_a_run_is_started_and_its_job_leads_to_it(
     assert (run["strategy"], run["mode"]) == ("dense_only", "retrieval_only")
     part = browser.get(shown.url.path, headers={"HX-Request": "true"}).text
     assert "<html" not in part
+
+
+def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "launch", _run_here)
+    form = {"dataset": "golden", "namespace": "default", "mode": "retrieval_only"}
+    shown = browser.post("/eval/run", data={**form, "strategy": "sparse_only"})
+    assert "name the namespace that the dataset is about" in shown.text
+    job = get(browser, "/api/eval/jobs")[0]
+    assert (job["state"], job["run_id"]) == ("failed", "")
 
 
 @pytest.mark.parametrize(
