@@ -89,6 +89,7 @@ class EvalRunData(TypedDict):
     unmeasured: int
     missed: int
     eval_profile_id: str
+    providers: dict[str, dict[str, str]]  # module to id and version
 
 
 class EvalCasePart(TypedDict):

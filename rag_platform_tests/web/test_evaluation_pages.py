@@ -105,6 +105,7 @@ def test_a_run_shows_its_figures_with_intervals(browser: TestClient, runs: tuple
     assert hit["cases"] == 3
     assert hit["value"] == 1.0
     assert data["stale_labels"] == 1
+    assert data["providers"]["evaluator"]["id"] == "basic"
     assert {item["name"] for item in data["slices"] if item["kind"] == "language"} == {"en", "zh"}
     page = browser.get(f"/evaluation/runs/{runs[1]}").text
     assert "retrieval.hit_rate@3" in page

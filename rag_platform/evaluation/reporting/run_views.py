@@ -138,6 +138,7 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
         "unmeasured": int(figures.get("unmeasured", 0)),
         "missed": missed,
         "eval_profile_id": run.eval_profile_id,
+        "providers": dict(run.providers),
     }
 
 
