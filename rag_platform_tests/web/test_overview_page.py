@@ -53,11 +53,10 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
 def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     with read_only_shelf.library().lease("default") as lease:
-        assert lease.release.catalog.counts_since(f"{tomorrow:%Y-%m-%dT%H:%M:%SZ}") == {
-            "documents": 0,
-            "chunks": 0,
-            "images": 0,
-        }
+        catalog, moment = lease.release.catalog, f"{tomorrow:%Y-%m-%dT%H:%M:%SZ}"
+        assert catalog.versions_since(moment) == []
+        assert catalog.count_images(moment) == 0
+        assert catalog.count_images("2000-01-01") == catalog.count_images() == 1
 
 
 def test_disk_use_adds_up(read_only_shelf: Shelf) -> None:
