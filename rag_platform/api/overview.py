@@ -122,17 +122,22 @@ def _options(part: object) -> Json:
 
 
 def _totals(library: Library, namespace: str) -> list[TotalPart]:
-    total = new = dict.fromkeys(("documents", "chunks", "images"), 0)
+    """What the published release holds, and what of it came in within a day."""
+    total = new = (0, 0, 0)
     if library.store.current_path(namespace).is_file():
-        day_ago = datetime.now(UTC) - timedelta(days=1)
+        day_ago = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
         try:
             with library.lease(namespace) as lease:
-                counts = lease.release.catalog.counts()
-                new = lease.release.catalog.counts_since(f"{day_ago:%Y-%m-%dT%H:%M:%SZ}")
-            total = {**counts, "images": counts["asset"]}
+                catalog, held = lease.release.catalog, lease.release.manifest.versions
+                came = catalog.versions_since(day_ago)
+                total = len(held), sum(held.values()), catalog.count_images()
+                new = len(came), sum(map(held.__getitem__, came)), catalog.count_images(day_ago)
         except RagError:  # among the problems
             pass
-    return [{"name": name, "total": total[name], "last_24h": new[name]} for name in new]
+    return [
+        {"name": name, "total": total[place], "last_24h": new[place]}
+        for place, name in enumerate(("documents", "chunks", "images"))
+    ]
 
 
 def disk_use(home: Path) -> DiskData:

@@ -22,7 +22,7 @@ from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
 from rag_platform.retrieval.library import Library
 
-STAGES_PER_PAGE = 300
+STAGES_PER_PAGE = 100
 EVENTS_PER_PAGE = 50
 _RANKING_FIELDS = ("candidates", "ranked", "before", "after")
 _RANKED_ROWS = 50

@@ -89,6 +89,7 @@ class EvalRunData(TypedDict):
     unmeasured: int
     missed: int
     eval_profile_id: str
+    providers: dict[str, dict[str, str]]  # module to id and version
 
 
 class EvalCasePart(TypedDict):
@@ -272,6 +273,7 @@ class EvalChoicesData(TypedDict):
 
     datasets: list[DatasetPart]
     strategies: list[str]
+    evaluators: list[str]
     metric_sets: list[str]
     judges: list[str]
     modes: list[str]

@@ -109,8 +109,8 @@ def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
     """The launched job of a run; nothing waits for it, and it holds no lock.
 
     Raises NotFoundError `unknown_dataset` for what is none of `list_choices`, InputError
-    `invalid_choice` for another strategy, metric set, judge or mode, and what `require_current`
-    raises.
+    `invalid_choice` for another strategy, evaluator, metric set, judge or mode, and what
+    `require_current` raises.
     """
     store = Store(settings.home)
     _require_choice(settings, store, request)
@@ -197,6 +197,7 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
     return {
         "datasets": [*_config_datasets(), *_expectations(store, namespaces)],
         "strategies": comparable_names(settings),
+        "evaluators": list(PROVIDERS["evaluator"]),
         "metric_sets": list(PROVIDERS["metric_set"]),
         "judges": judges,
         "modes": list(MODES),
@@ -259,6 +260,7 @@ def _require_choice(settings: Settings, store: Store, request: RunRequest) -> No
         )
     given: tuple[tuple[str, str | None, Sequence[str]], ...] = (
         ("strategy", request.strategy, choices["strategies"]),
+        ("evaluator", request.evaluator, choices["evaluators"]),
         ("judge", request.judge, choices["judges"]),
         ("mode", request.mode, choices["modes"]),
         *(("metric set", name, choices["metric_sets"]) for name in request.metric_sets),

@@ -419,18 +419,21 @@ class CatalogReader:
         names = ("lexical", "dense", "failed_embed", "no_text")
         return found | dict(zip(names, self._select(sql).fetchone(), strict=True))
 
-    def counts_since(self, time: str) -> dict[str, int]:
-        """Documents whose version came in from that ISO time on, their chunks, and their images."""
-        new = "version_id IN (SELECT version_id FROM versions WHERE received_at >= ?)"
-        counted = {
-            "documents": f"count(*) FROM versions WHERE {new}",
-            "chunks": f"count(*) FROM main.chunks WHERE {new}",
-            "images": f"count(DISTINCT asset_id) FROM asset_anchor WHERE {new}",
-        }
-        return {
-            name: int(self._select(f"SELECT {what}", (time,)).fetchone()[0])
-            for name, what in counted.items()
-        }
+    def versions_since(self, time: str) -> list[str]:
+        """The versions that came in from that ISO time on."""
+        found = self._select("SELECT version_id FROM versions WHERE received_at >= ?", (time,))
+        return [version_id for (version_id,) in found]
+
+    def count_images(self, since: str = "") -> int:
+        """How many images there are, or those of versions that came in from that ISO time on."""
+        if not since:
+            return int(self._select("SELECT count(*) FROM asset").fetchone()[0])
+        # CROSS JOIN keeps the order: most releases hold few images
+        sql = (
+            "SELECT count(DISTINCT asset_id) FROM asset_anchor a CROSS JOIN versions v WHERE"
+            " v.version_id = a.version_id AND v.received_at >= ?"
+        )
+        return int(self._select(sql, (since,)).fetchone()[0])
 
     def chunk_counts(self) -> dict[str, int]:
         """Number of chunks of every live version, zero included."""

@@ -105,6 +105,7 @@ def test_a_run_shows_its_figures_with_intervals(browser: TestClient, runs: tuple
     assert hit["cases"] == 3
     assert hit["value"] == 1.0
     assert data["stale_labels"] == 1
+    assert data["providers"]["evaluator"]["id"] == "basic"
     assert {item["name"] for item in data["slices"] if item["kind"] == "language"} == {"en", "zh"}
     page = browser.get(f"/evaluation/runs/{runs[1]}").text
     assert "retrieval.hit_rate@3" in page
@@ -198,10 +199,12 @@ def test_a_run_is_started_and_its_job_leads_to_it(
         "namespace": "default",
         "strategy": "dense_only",
         "mode": "retrieval_only",
+        "metric_sets": ["retrieval"],
+        "reuse": "false",
     }
     shown = browser.post("/eval/run", data=form)
     assert shown.status_code == 200
-    (job,) = get(browser, "/api/eval/jobs")
+    job = get(browser, "/api/eval/jobs")[0]
     assert shown.url.path == f"/evaluation/jobs/{job['job_id']}"
     assert (job["state"], job["done"], job["total"]) == ("done", 4, 4)
     assert f"/evaluation/runs/{job['run_id']}" in shown.text
@@ -211,6 +214,15 @@ def test_a_run_is_started_and_its_job_leads_to_it(
     assert "<html" not in part
 
 
+def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "launch", _run_here)
+    form = {"dataset": "golden", "namespace": "default", "mode": "retrieval_only"}
+    shown = browser.post("/eval/run", data={**form, "strategy": "sparse_only"})
+    assert "name the namespace that the dataset is about" in shown.text
+    job = get(browser, "/api/eval/jobs")[0]
+    assert (job["state"], job["run_id"]) == ("failed", "")
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
@@ -218,6 +230,7 @@ def test_a_run_is_started_and_its_job_leads_to_it(
         ({"dataset": "traces:default"}, 404),
         ({"dataset": "golden", "strategy": "no-such"}, 400),
         ({"dataset": "golden", "judge": "fake"}, 400),
+        ({"dataset": "golden", "evaluator": "no-such"}, 400),
         ({"dataset": "golden", "metric_sets": ["x"]}, 400),
         ({"dataset": "golden", "namespace": "unknown"}, 404),
         ({"dataset": ""}, 400),

@@ -38,7 +38,7 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
     assert by_module["embedder"]["provider_id"] == "embedder.hashing"
     assert by_module["embedder"]["version"]
     assert by_module["chunker"]["options"]["options"]["chunk_size"] == 400
-    assert by_module["evaluator"]["provider_id"] == "metric_set.retrieval+answers+citations"
+    assert by_module["evaluator"]["provider_id"] == "evaluator.basic"
     totals = {item["name"]: (item["total"], item["last_24h"]) for item in data["totals"]}
     assert totals["documents"] == (3, 3)
     assert totals["chunks"][0] == totals["chunks"][1] > 3
@@ -53,11 +53,10 @@ def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
 def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:
     tomorrow = datetime.now(UTC) + timedelta(days=1)
     with read_only_shelf.library().lease("default") as lease:
-        assert lease.release.catalog.counts_since(f"{tomorrow:%Y-%m-%dT%H:%M:%SZ}") == {
-            "documents": 0,
-            "chunks": 0,
-            "images": 0,
-        }
+        catalog, moment = lease.release.catalog, f"{tomorrow:%Y-%m-%dT%H:%M:%SZ}"
+        assert catalog.versions_since(moment) == []
+        assert catalog.count_images(moment) == 0
+        assert catalog.count_images("2000-01-01") == catalog.count_images() == 1
 
 
 def test_disk_use_adds_up(read_only_shelf: Shelf) -> None:

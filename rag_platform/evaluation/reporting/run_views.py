@@ -25,7 +25,7 @@ from rag_platform.contract.evaluation_shapes import (
     StrategyRow,
 )
 from rag_platform.errors import NotFoundError
-from rag_platform.evaluation.comparing import Comparison, Flip, compare_runs, eval_trends
+from rag_platform.evaluation.comparing import Comparison, compare_runs, eval_trends
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, EvalRun, ResultStore
 from rag_platform.evaluation.strategies import compare_strategies
@@ -138,6 +138,7 @@ def get_eval_run(home: Path, run_id: str) -> EvalRunData:
         "unmeasured": int(figures.get("unmeasured", 0)),
         "missed": missed,
         "eval_profile_id": run.eval_profile_id,
+        "providers": dict(run.providers),
     }
 
 
@@ -230,13 +231,9 @@ def compare_eval_runs(home: Path, before: str, after: str) -> EvalComparisonData
         "after": run_part(found.after),
         "judges_differ": all(judges) and judges[0] != judges[1],
         "differences": _differences(found),
-        "worse": [_flip(flip) for flip in found.worse],  # type: ignore[misc]
-        "better": [_flip(flip) for flip in found.better],  # type: ignore[misc]
+        "worse": [asdict(flip) for flip in found.worse],  # type: ignore[misc]
+        "better": [asdict(flip) for flip in found.better],  # type: ignore[misc]
     }
-
-
-def _flip(flip: Flip) -> dict[str, object]:
-    return asdict(flip)
 
 
 def _differences(found: Comparison) -> list[DifferencePart]:

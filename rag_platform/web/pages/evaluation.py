@@ -23,7 +23,6 @@ from rag_platform.web.routes.evaluation import (
 from rag_platform.web.site import MayWrite, PageNamespace, SiteOf
 
 router = APIRouter()
-_Text = Annotated[str, Form(max_length=200)]
 _PAGE = 20
 
 
@@ -65,28 +64,11 @@ def show_runs(
 
 
 @router.post("/eval/run", dependencies=[MayWrite])
-def start_run(
-    site: SiteOf,
-    dataset: _Text,
-    namespace: _Text = "",
-    strategy: _Text = "",
-    mode: _Text = "",
-    judge: _Text = "",
-    metric_set: Annotated[list[str] | None, Form()] = None,
-    again: bool = Form(False),
-) -> Response:
+def start_run(site: SiteOf, choice: Annotated[RunChoice, Form()]) -> Response:
     """Start a run and show how far it is."""
-    choice = RunChoice(
-        dataset=dataset,
-        namespace=namespace,
-        strategy=strategy,
-        mode=mode,
-        judge=judge,
-        metric_sets=[name[:40] for name in (metric_set or [])[:20]],
-        reuse=not again,
-    )
     job = start(site, choice)
-    return RedirectResponse(link(f"/evaluation/jobs/{job['job_id']}", namespace=namespace), 303)
+    address = link(f"/evaluation/jobs/{job['job_id']}", namespace=choice.namespace)
+    return RedirectResponse(address, 303)
 
 
 @router.get("/evaluation/jobs/{job_id}")

@@ -51,6 +51,7 @@ class RunChoice(BaseModel):
     namespace: str = Field(default="", max_length=63)
     strategy: str = Field(default="", max_length=200)
     mode: str = Field(default="", max_length=40)
+    evaluator: str = Field(default="", max_length=40)
     metric_sets: list[Annotated[str, Field(max_length=40)]] = Field(
         default_factory=list, max_length=20
     )
@@ -67,6 +68,7 @@ def start(site: Site, choice: RunChoice) -> EvalJobData:
         namespace=choice.namespace or None,
         strategy=choice.strategy or None,
         mode=choice.mode or None,
+        evaluator=choice.evaluator or None,
         metric_sets=tuple(filter(None, choice.metric_sets)),
         judge=choice.judge or None,
         reuse=choice.reuse,
