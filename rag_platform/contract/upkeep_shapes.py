@@ -208,7 +208,7 @@ class JobRow(TypedDict):
     counts: dict[str, int]
 
 
-class JobStage(TypedDict):
+class StageProgress(TypedDict):
     """How far a stage of a job is."""
 
     name: str
@@ -233,7 +233,7 @@ class JobItemRow(TypedDict):
 class JobDetail(JobRow):
     """A job with its stages, what came of it, and a page of its documents, failed ones first."""
 
-    stages: list[JobStage]
+    stages: list[StageProgress]
     result: dict[str, Any]
     items: list[JobItemRow]
     next_cursor: str | None
