@@ -496,6 +496,7 @@ class QueryResult:
     state: State = "nothing_found"
     # what `confidence` goes by, by name
     signals: Json = field(default_factory=dict)
+    language: str = "en"  # of the question, as in Query
 
 
 # --- 6. results of writing and checking ---------------------------------------------------------

@@ -59,6 +59,12 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "traces": "rag_platform.evaluation.datasets.stored:SampledTraces",
         "expectations": "rag_platform.evaluation.datasets.stored:Expectations",
     },
+    "evaluator": {
+        "basic": "rag_platform.evaluation.evaluators:Basic",
+        "judge": "rag_platform.evaluation.evaluators:Judged",
+        "ragas": "rag_platform.evaluation.evaluators:Ragas",
+        "deepeval": "rag_platform.evaluation.evaluators:DeepEval",
+    },
     "metric_set": {
         "retrieval": "rag_platform.evaluation.metric_sets.retrieval:Retrieval",
         "answers": "rag_platform.evaluation.metric_sets.answers:Answers",

@@ -66,6 +66,7 @@ MEMORY = Path("/dev/shm")
 # Otherwise each of the hundreds of child processes would compile the whole program.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+os.environ["RAG_LANG"] = "en"  # whatever the locale of who runs them
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None

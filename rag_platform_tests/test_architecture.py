@@ -144,6 +144,13 @@ def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
 
 
 @pytest.mark.integration
+def test_pages_start_without_dagster_mcp_and_engines() -> None:
+    loaded = imported_roots("import rag_platform.web.app")
+    assert not [name for name in loaded if name.startswith("dagster")]
+    assert not loaded & {*ENGINES, "mcp"}
+
+
+@pytest.mark.integration
 def test_the_contract_needs_no_protocol() -> None:
     """Payloads are shared by the server and the command line, so they load neither."""
     assert not imported_roots("import rag_platform.api.envelopes, rag_platform.api.documents") & {

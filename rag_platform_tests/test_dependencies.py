@@ -26,6 +26,15 @@ NOT_IMPORTED = {
     "langchain-openai": "imported by ragas; older ones want an openai before 3",
 }
 
+# a name that many packages share, and those of them that are imported
+SHARED_NAMES = {
+    "opentelemetry": [
+        "opentelemetry-sdk",
+        "opentelemetry-exporter-otlp-proto-http",
+        "opentelemetry-exporter-otlp-proto-grpc",
+    ]
+}
+
 
 def declared(*extras: str) -> dict[str, Requirement]:
     """By canonical name what pyproject.toml asks for: the core, and the extras named."""
@@ -68,7 +77,7 @@ def distributions(modules: Iterable[str]) -> set[str]:
     return {
         canonicalize_name(name)
         for module in modules
-        for name in installed.get(module, [module])[:1]
+        for name in SHARED_NAMES.get(module) or installed.get(module, [module])[:1]
     }
 
 

@@ -18,6 +18,7 @@ from rag_platform.config.folders import SHIPPED
 REPOSITORY = Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     REPOSITORY / "README.md",
+    REPOSITORY / "README.zh.md",
     REPOSITORY / "CHANGELOG.md",
     *sorted((REPOSITORY / "docs").rglob("*.md")),
 ]
@@ -134,6 +135,26 @@ def test_the_table_of_commands_is_complete_and_its_options_exist() -> None:
         }
         assert set(re.findall(r"--[a-z][a-z-]+", description)) <= options, cell
     assert told == set(COMMANDS)
+
+
+def test_the_chinese_readme_is_the_english_one() -> None:
+    """Its headings, examples and tables; the options beside a command, its links and files."""
+    english, chinese = (path.read_text(encoding="utf-8") for path in DOCUMENTS[:2])
+    assert "](README.zh.md)" in english.partition("\n## ")[0]
+    assert "](README.md)" in chinese.partition("\n## ")[0]
+    for pattern in (r"^#+(?= )", r"^```(?s:.*?)^```", r"^\| (?:`.*?`[^|]*?)(?= \| )"):
+        found, wanted = (re.findall(pattern, text, re.MULTILINE) for text in (chinese, english))
+        assert found == wanted
+    for line, original in zip(table_rows(chinese), table_rows(english), strict=True):
+        assert sorted(re.findall("--[a-z-]+", line)) == sorted(re.findall("--[a-z-]+", original)), (
+            line
+        )
+    links = [sorted(set(re.findall(r"\]\((.*?)\)", text))) for text in (chinese, english)]
+    assert set(links[0]) ^ set(links[1]) == {"README.md", "README.zh.md"}
+
+
+def table_rows(text: str) -> list[str]:
+    return re.findall(r"^\| `.*$", text, re.MULTILINE)
 
 
 def test_every_make_target_in_the_documents_exists() -> None:

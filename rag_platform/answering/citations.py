@@ -33,11 +33,11 @@ from rag_platform.text.passages import units
 _STATEMENTS = {
     "nothing": (
         "Nothing in the library matches this question.",
-        "资料库中没有与该问题匹配的内容。",
+        "知识库中没有与该问题匹配的内容。",
     ),
     "nothing_found": (
         "The library seems to hold nothing on this. The nearest passages are:",
-        "资料库中似乎没有相关内容。最接近的段落如下：",
+        "知识库中似乎没有相关内容。最接近的段落如下：",
     ),
     "closest": (
         "This may not be the answer. What comes closest:",
@@ -51,7 +51,7 @@ _STATEMENTS = {
         "The answer could not be written; these are the passages found:",
         "未能生成回答；检索到的段落如下：",
     ),
-    "unreachable": ("The library could not be searched: {reason}", "无法检索资料库：{reason}"),
+    "unreachable": ("The library could not be searched: {reason}", "无法检索知识库：{reason}"),
 }
 
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")

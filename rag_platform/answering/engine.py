@@ -487,4 +487,5 @@ def _format_response(
             usage=usage,
             searches=first.query.rewrites,
             signals=signals,
+            language=first.query.language,
         )

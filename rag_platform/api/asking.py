@@ -10,9 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rag_platform.answering.citations import strip_marks
-from rag_platform.answering.engine import answer
-from rag_platform.api.query_data import fit_query, public
 from rag_platform.api.release_choice import find_release
 from rag_platform.contract.source_shapes import AskedData, ComparedData, RankedRow
 from rag_platform.errors import InputError, ProviderError
@@ -106,6 +103,10 @@ def ask(
     """The answer to a question. Raises what `answering.engine.answer` raises, and ProviderError
     where nothing could be searched.
     """
+    # imported with the first question: the pages show themselves without what answers need
+    from rag_platform.answering.engine import answer
+    from rag_platform.api.query_data import fit_query, public
+
     request = query_request(library, question)
     result = public(answer(library, request, on_text=on_text, cancelled=cancelled))
     found, warnings = fit_query(result, max_tokens=_PAGE_TOKENS)
@@ -127,6 +128,8 @@ def compare(
     """A question asked in two ways, each `strategy:NAME`, `release:ID or date`, or empty for the
     question as it is. Raises InputError, and what `ask` raises.
     """
+    from rag_platform.answering.citations import strip_marks
+
     answers = [
         ask(library, _changed(question, change), cancelled=cancelled) for change in (left, right)
     ]

@@ -20,6 +20,7 @@ from rag_platform.storage.store import atomic_path
 _DPI = 120
 _PAGE_PIXELS = 3_000_000
 _MAX_PIXELS = 50_000_000  # of an image that is drawn anew
+_MOST_KEPT = 200  # pages of one version; the oldest go first
 
 
 def page_picture(
@@ -42,11 +43,22 @@ def page_picture(
                 f"{version.filename} has no pages that could be drawn", code="no_pages"
             )
         raw_path = library.store.raw_path(version.file_sha256)
-        return _keep(
-            library.store.page_picture(version, page),
+        path = library.store.page_picture(version, page)
+        picture = _keep(
+            path,
             lambda: _draw(library, raw_path, version.loader, page),
             lambda: not _is_hidden(library, lease, version.doc_id, version_id),
         )
+        _forget_oldest(path.parent)
+        return picture
+
+
+def _forget_oldest(folder: Path) -> None:
+    """Leave at most _MOST_KEPT pictures in a folder."""
+    with suppress(OSError):  # somebody else removes some, or nothing can be written
+        kept = sorted(folder.glob("*.image"), key=lambda path: path.stat().st_mtime)
+        for path in kept[:-_MOST_KEPT]:
+            path.unlink(missing_ok=True)
 
 
 def _is_hidden(library: Library, lease: Lease, doc_id: str, version_id: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from rag_platform.answering.citations import make_citation
@@ -13,6 +13,8 @@ from rag_platform.api.answer_data import ENVELOPE_TOKENS, abridge, answer_data
 from rag_platform.api.envelopes import without_paths
 from rag_platform.config.settings import canonical_json
 from rag_platform.contract.markdown_views import (
+    ALSO_FOUND,
+    SOURCES,
     chunk_uri,
     format_edited,
     format_place,
@@ -28,6 +30,7 @@ from rag_platform.contract.schema import (
 )
 from rag_platform.errors import InputError
 from rag_platform.ir import Citation, Hit, QueryResult
+from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
@@ -270,9 +273,9 @@ def citation_part(
     return part
 
 
-def source_line(citation: Citation) -> str:
+def source_line(citation: Citation, language: str = "en") -> str:
     """`file, heading, page or lines`, and whether the text was edited, for a list of sources."""
-    place = format_place(citation.page_range, citation.line_range, citation.locator)
+    place = format_place(citation.page_range, citation.line_range, citation.locator, language)
     section = format_section(citation.section_path)
     parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
     return ", ".join(filter(None, parts))
@@ -290,53 +293,52 @@ def _query_markdown(
     Marks [n] are those of the answer's citations; passages that were only found have a plain number
     (n), so that no mark points at nothing.
     """
-    parts = [result.answer_markdown.strip() or "No passage of this library answers the question."]
+    say = partial(translate, language=result.language)
+    refusal = "No passage of this library answers the question."
+    parts = [result.answer_markdown.strip() or say(refusal)]
+    listed = partial(_list_sources, linked=linked, language=result.language)
     if result.citations:
         marked = [(f"[{c.id}]", c) for c in result.citations]
-        parts += ["**Sources**", _list_sources(marked, sizes, linked)]
+        parts += [say(SOURCES), listed(marked, sizes)]
     if uncited and (sizes.passage or linked):
         marked = [(f"({c.id})", c) for c in uncited]
         also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
-        parts += ["**Also found**", _list_sources(marked, also, linked)]
-    parts += [f"Note: {note}" for note in notes]
+        parts += [say(ALSO_FOUND), listed(marked, also)]
+    parts += [translate_filled(f"Note: {note}", result.language) for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
     releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
     release = f"release {result.release_id}"
     if len(releases) > 1:
         release = f"releases {', '.join(releases)}"
-    facts = [
-        f"mode {result.effective_mode}",
-        f"confidence {result.confidence:.2f}",
-        release,
-        result.trace_id,
-    ]
+    facts = [f"mode {result.effective_mode}", f"confidence {result.confidence:.2f}", release]
     if images:
         facts.insert(0, f"{pluralise(images, 'image')} in these sources")
     if result.matched_count is not None:
         facts.insert(0, f"filters leave {pluralise(result.matched_count, 'chunk')}")
-    parts.append(f"*{' · '.join(filter(None, facts))}*")
+    shown = [translate_filled(fact, result.language) for fact in facts]
+    parts.append(f"*{' · '.join(filter(None, [*shown, result.trace_id]))}*")
     return "\n\n".join(parts)
 
 
 def _list_sources(
-    citations: Sequence[tuple[str, Citation]], sizes: _Sizes, linked: bool = False
+    citations: Sequence[tuple[str, Citation]], sizes: _Sizes, *, linked: bool, language: str
 ) -> str:
+    named = [(mark, source_line(citation, language), citation) for mark, citation in citations]
     if linked:
-        lines = [(f"{mark} {_link(citation)}", citation.text) for mark, citation in citations]
+        lines = [(f"{mark} {_link(place, c)}", c.text) for mark, place, c in named]
         if not sizes.passage:
             return "\n".join(f"- {line}: {text}".removesuffix(": ") for line, text in lines)
         return "\n\n".join(f"{line}\n{_quote(text, sizes.passage)}" for line, text in lines)
     if not sizes.passage:
-        return "\n".join(f"- {mark} {source_line(citation)}" for mark, citation in citations)
+        return "\n".join(f"- {mark} {place}" for mark, place, _ in named)
     return "\n\n".join(
-        f"{mark} {source_line(citation)}\n\n{_quote(citation.text, sizes.passage)}"
-        for mark, citation in citations
+        f"{mark} {place}\n\n{_quote(c.text, sizes.passage)}" for mark, place, c in named
     )
 
 
-def _link(citation: Citation) -> str:
+def _link(place: str, citation: Citation) -> str:
     """The source as a link that the server reads, with its score."""
-    place = source_line(citation).replace("[", "(").replace("]", ")")
+    place = place.replace("[", "(").replace("]", ")")
     return f"[{place}]({chunk_uri(citation.chunk_id)}) {citation.score:.2f}"
 
 

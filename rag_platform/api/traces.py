@@ -17,7 +17,7 @@ from rag_platform.contract.trace_views import stats_markdown, traces_markdown
 from rag_platform.contract.traces import TraceData, TraceRow, TracesData, TraceStats
 from rag_platform.errors import InputError
 from rag_platform.observability import trace_reader
-from rag_platform.observability.trace_store import queries
+from rag_platform.observability.trace_store import figures, queries
 from rag_platform.observability.trace_store.queries import TraceFilter
 from rag_platform.storage.store import Store
 
@@ -70,7 +70,7 @@ def get_trace(store: Store, trace_id: str) -> TraceData:
 
 def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
     """Figures over the traces that are meant, and the counts of the last 24 hours."""
-    figures: Mapping[str, Any] = queries.measure(store.logs_dir, _visible(where))
+    measured: Mapping[str, Any] = figures.measure(store.logs_dir, _visible(where))
     stats = cast(
         TraceStats,
         {
@@ -78,7 +78,7 @@ def trace_stats(store: Store, where: TraceFilter = _EVERY) -> TraceStats:
             "since": where.since and where.since.isoformat(),
             "until": where.until and where.until.isoformat(),
             "namespace": where.namespace,
-            **figures,
+            **measured,
         },
     )
     stats["markdown"] = stats_markdown(stats)

@@ -52,7 +52,7 @@ _PLACES = {
     "lexical_index": "releases/<namespace>/<release_id>/lexical/",
     "dense_index": "releases/<namespace>/<release_id>/dense/",
     "published_release": "releases/<namespace>/CURRENT",
-    "evaluation_run": "evaluations.sqlite",
+    "evaluation_run": "evaluations.sqlite, evaluations/<run_id>/",
 }
 # asset: what it is stored as; engines are added from the strategies in use
 _KINDS = {
@@ -65,7 +65,7 @@ _KINDS = {
     "embeddings": {"sqlite"},
     "catalog": {"sqlite"},
     "published_release": {"file"},
-    "evaluation_run": {"sqlite"},
+    "evaluation_run": {"parquet", "sqlite"},
     "strategy_comparison": {"table"},
 }
 _LAYERS = {

@@ -17,6 +17,7 @@ from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.reporting.charts import draw_metrics, embed_picture
 from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
+from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library
 from rag_platform.evaluation.sources import open_dataset
@@ -35,7 +36,7 @@ from rag_platform.retrieval.library import Library
 _SETTINGS = load_settings()
 _NONE = "no dataset"  # a partition definition holds at least one key
 
-Metadata = dict[str, str | int | float | dg.MarkdownMetadataValue]
+Metadata = dict[str, str | int | float | dg.MarkdownMetadataValue | dg.PathMetadataValue]
 Context = dg.OpExecutionContext | dg.AssetExecutionContext
 
 datasets = dg.StaticPartitionsDefinition(list(evaluation_targets(_SETTINGS)) or [_NONE])
@@ -183,8 +184,12 @@ def _evaluate(
     """The metadata of a new run: its figures as numbers, its report and picture."""
     own = None if dataset.load_documents is not None else namespace
     run = run_strategy(platform.root, library, dataset, strategy, store, namespace=own)
+    home = platform.root.store.home
+    folder = write_run_files(home, run, store)
     return {
         "run_id": run.run_id,
+        "files": dg.MetadataValue.path(folder.relative_to(home).as_posix()),
+        "dagster/row_count": run.cases,
         "release_id": run.release_id,
         "cases": run.cases,
         "reused": run.reused,

@@ -32,7 +32,7 @@ from rag_platform.errors import BusyError, RagError, StorageError, disk_full
 from rag_platform.evaluation import run_requests
 from rag_platform.evaluation.promotion import restore_strategy
 from rag_platform.ledger.schema import Job, JobItem, now
-from rag_platform.observability import faults
+from rag_platform.observability import faults, otlp
 from rag_platform.processes import jobs
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
@@ -74,6 +74,7 @@ def run_job(job_id: str) -> int:
     """
     settings = load_settings()
     try:
+        otlp.setup(settings.observability.otlp)
         root = DataRoot.open(settings)
         ledger = root.ledger
         if not ledger.update_job(

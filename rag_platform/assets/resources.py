@@ -5,6 +5,7 @@ from functools import cached_property
 import dagster as dg
 
 from rag_platform.config.settings import load_settings
+from rag_platform.observability import otlp
 from rag_platform.workspace import DataRoot, Workspace
 
 
@@ -16,7 +17,9 @@ class Platform(dg.ConfigurableResource[None]):
     @cached_property
     def root(self) -> DataRoot:
         """Settings, store and ledger."""
-        return DataRoot.open(load_settings({"home": self.home} if self.home else None))
+        settings = load_settings({"home": self.home} if self.home else None)
+        otlp.setup(settings.observability.otlp)
+        return DataRoot.open(settings)
 
     def workspace(self, namespace: str) -> Workspace:
         """The workspace of a namespace, whose config is kept for whoever reads its traces."""

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.language import say
 from rag_platform.cli.output import (
     Context,
     answers,
@@ -297,7 +298,7 @@ def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
             plan=planned,
         )
     click.echo(planned["markdown"], err=True)
-    if not click.confirm("Delete it?", err=True):
+    if not click.confirm(say("Delete it?"), err=True):
         raise RagError("nothing was deleted", code="not_confirmed")
 
 

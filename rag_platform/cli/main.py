@@ -27,7 +27,8 @@ from rag_platform.cli import (
     writing,
 )
 from rag_platform.cli.evaluating import prompts, questions, runs, strategies
-from rag_platform.cli.output import Context, answers
+from rag_platform.cli.language import say
+from rag_platform.cli.output import Context, answers, print_error
 from rag_platform.cli.program import EXAMPLES, Program
 from rag_platform.cli.serving import allow_options, allowing
 from rag_platform.config.settings import load_settings, with_http
@@ -46,8 +47,8 @@ from rag_platform.storage.records import to_json
 def main(context: click.Context) -> None:
     """Documents in, cited answers out."""
     if context.invoked_subcommand is None:
-        click.echo(f"Documents in, cited answers out.\n\n{EXAMPLES}")
-        click.echo("`rag --help` lists every command.")
+        click.echo(f"{say('Documents in, cited answers out.')}\n\n{say(EXAMPLES)}")
+        click.echo(say("`rag --help` lists every command."))
 
 
 for command in (
@@ -108,7 +109,9 @@ def serve(
             from rag_platform.server.app import serve_stdio
 
             if sys.stdin.isatty():
-                click.echo("Waiting for an MCP client on standard input (Ctrl-C ends).", err=True)
+                click.echo(
+                    say("Waiting for an MCP client on standard input (Ctrl-C ends)."), err=True
+                )
             serve_stdio(settings)
             return
         from rag_platform.server.http_app import serve_http
@@ -116,7 +119,7 @@ def serve(
         given = {"host": host, "port": port}
         serve_http(with_http(settings, {k: v for k, v in given.items() if v is not None}))
     except RagError as error:
-        click.echo(f"error [{error.code}]: {error.message}", err=True)
+        print_error(error.code, error.message)
         sys.exit(envelopes.NOTHING_DONE)
 
 
@@ -134,12 +137,12 @@ def ui(host: str | None, port: int | None, open_browser: bool) -> None:
         settings = with_http(settings, {k: v for k, v in given.items() if v is not None})
         serve_pages(settings, on_ready=click.launch if open_browser else None)
     except RagError as error:
-        click.echo(f"error [{error.code}]: {error.message}", err=True)
+        print_error(error.code, error.message)
         sys.exit(envelopes.NOTHING_DONE)
 
 
 @main.command()
-@answers(own_trace=True)
+@answers(own_trace=True, reports=True)
 def doctor(context: Context) -> Json:
     """Check packages, weights, data root and config."""
     from rag_platform.cli.doctor import examine

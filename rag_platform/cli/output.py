@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
@@ -24,7 +25,7 @@ from rag_platform.errors import InputError, RagError, disk_full, unknown_namespa
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
-from rag_platform.observability import faults, tracing
+from rag_platform.observability import faults, otlp, tracing
 from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
@@ -40,7 +41,9 @@ class Context:
     @cached_property
     def settings(self) -> Settings:
         """The effective settings."""
-        return load_settings()
+        settings = load_settings()
+        otlp.setup(settings.observability.otlp)
+        return settings
 
     @cached_property
     def store(self) -> Store:
@@ -93,9 +96,12 @@ Command = Callable[..., Json]
 _SHOWN_WARNINGS = 8
 
 
-def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]:
+def answers(
+    own_trace: bool = False, *, reports: bool = False
+) -> Callable[[Command], Callable[..., None]]:
     """Make a command of a function that returns an envelope: it is traced, unless it has an
-    `own_trace`, its envelope printed, and its exit code that of the envelope.
+    `own_trace`, its envelope printed, and its exit code that of the envelope. One that `reports`
+    prints lines of the program, no text of a document: they are in the reader's language.
     """
 
     def decorate(function: Command) -> Callable[..., None]:
@@ -109,7 +115,7 @@ def answers(own_trace: bool = False) -> Callable[[Command], Callable[..., None]]
         def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
             context = Context(json_output)
             envelope = _run(function, context, own_trace, args, kwargs)
-            print_envelope(envelope, json_output, context.render)
+            print_envelope(envelope, json_output, context.render, reports=reports)
             sys.exit(envelopes.exit_code(envelope))
 
         return command
@@ -150,30 +156,39 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
 
 
 def print_envelope(
-    envelope: Json, json_output: bool, render: Callable[[Json], None] | None = None
+    envelope: Json,
+    json_output: bool,
+    render: Callable[[Json], None] | None = None,
+    *,
+    reports: bool = False,
 ) -> None:
     """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr; on a
-    terminal `render` prints the data instead of the Markdown, where it is given.
+    terminal `render` prints the data instead of the Markdown, where it is given. The Markdown of
+    what `reports` is in the reader's language.
     """
     if json_output:
         versioned = {"schema_version": ENVELOPE_VERSION, **envelope}
         click.echo(json.dumps(versioned, ensure_ascii=False, indent=1))
         return
     if not envelope["ok"]:
-        click.echo(f"error [{envelope['error']['code']}]: {envelope['error']['message']}", err=True)
+        print_error(envelope["error"]["code"], envelope["error"]["message"])
         return
     markdown = envelope["data"]["markdown"]
     if render is not None and sys.stdout.isatty():
         render(envelope["data"])
     else:
-        click.echo(markdown)
+        click.echo(say_lines(markdown) if reports else markdown)
     warnings = [text for text in envelope.get("warnings") or [] if text not in markdown]
-    for warning in warnings[:_SHOWN_WARNINGS]:
-        click.echo(f"warning: {warning}", err=True)
-    if len(warnings) > _SHOWN_WARNINGS:
-        click.echo(
-            f"warning: and {len(warnings) - _SHOWN_WARNINGS} more; --json lists them all", err=True
-        )
+    shown = [say_filled(warning) for warning in warnings[:_SHOWN_WARNINGS]]
+    if more := len(warnings) - len(shown):
+        shown.append(say("and {more} more; --json lists them all", more=more))
+    for warning in shown:
+        click.echo(f"{say('warning')}: {warning}", err=True)
+
+
+def print_error(code: str, message: str) -> None:
+    """Print an error for a person, in the language of the command line."""
+    click.echo(f"{say('error')} [{code}]: {say_lines(message)}", err=True)
 
 
 def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.language import localise, say
 from rag_platform.cli.output import print_envelope
 from rag_platform.errors import InputError, RagError
 
@@ -56,18 +57,24 @@ class Program(click.Group):
         """Run a command and exit with its code; whatever is wrong is printed in the one form."""
         given = list(sys.argv[1:] if args is None else args)
         try:
-            code = super().main(given, *rest, **{**named, "standalone_mode": False})
+            shown = localise(self)
+            code = click.Group.main(shown, given, *rest, **{**named, "standalone_mode": False})
+        except click.exceptions.NoArgsIsHelpError as error:
+            if "--json" in given:
+                _fail(InputError("name a command; --help lists them", code="usage"), given)
+            click.echo(error.format_message(), err=True)
+            sys.exit(envelopes.USAGE)
         except click.UsageError as error:
             if error.ctx is not None and "--json" not in given:
                 click.echo(error.ctx.get_usage(), err=True)
-                click.echo(f"Try `{error.ctx.command_path} --help`.", err=True)
+                click.echo(say("Try `{path} --help`.", path=error.ctx.command_path), err=True)
             _fail(InputError(error.format_message(), code="usage"), given)
         except click.ClickException as error:
             _fail(RagError(error.format_message(), code="failed"), given)
         except RagError as error:
             _fail(error, given)
         except click.Abort:
-            click.echo("interrupted", err=True)
+            click.echo(say("interrupted"), err=True)
             sys.exit(envelopes.NOTHING_DONE)
         sys.exit(code if isinstance(code, int) else envelopes.DONE)
 

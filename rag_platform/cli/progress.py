@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import click
 
+from rag_platform.cli.language import say, say_filled
 from rag_platform.ledger.schema import Job
 
 
@@ -44,9 +45,9 @@ def _lines() -> Advance:
         if time.monotonic() - written[0] < _LINE_SECONDS:
             return
         written[0] = time.monotonic()
-        of = f" of {total}" if total else " so far" if done else ""
+        of = f" {say('of')} {total}" if total else f" {say('so far')}" if done else ""
         count = f" {done}{of}" if done or total else ""
-        click.echo(f"{stage}{count}{f', {note}' if note else ''}", err=True)
+        click.echo(f"{say(stage)}{count}{f', {note}' if note else ''}", err=True)
 
     return advance
 
@@ -70,11 +71,11 @@ def _bars() -> Iterator[Advance]:
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, Any] = {_START: progress.add_task(_START, total=None, note="")}
+        tasks: dict[str, Any] = {_START: progress.add_task(say(_START), total=None, note="")}
 
         def advance(stage: str, done: int, total: int, note: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=None, note="")
+                tasks[stage] = progress.add_task(say(stage), total=None, note="")
                 if _START in tasks and stage != _START:
                     progress.remove_task(tasks.pop(_START))
             progress.update(tasks[stage], completed=done, total=total or None, note=note)
@@ -99,7 +100,8 @@ def show_job(job: Job, advance: Advance) -> None:
         if counting:
             notes.append("more texts to come")
         total = 0 if counting else int(figures["total"])
-        advance(stage, int(figures["done"]), total, ", ".join(filter(None, notes)))
+        said = map(say_filled, filter(None, notes))
+        advance(stage, int(figures["done"]), total, ", ".join(said))
 
 
 def _duration(seconds: float) -> str:

@@ -146,7 +146,7 @@ def _render(data: Json, question: str) -> None:
 
 
 @click.command()
-@answers()
+@answers(reports=True)
 def status(context: Context) -> Json:
     """Show what every namespace publishes, and where data and config lie."""
     from rag_platform.api.status import status as collect
@@ -164,7 +164,7 @@ def sources() -> None:
 
 @sources.command("list")
 @namespace_option
-@answers()
+@answers(reports=True)
 def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources, with the number of their documents."""
     name = context.known_namespace(namespace)
@@ -196,7 +196,7 @@ def sources_list(context: Context, namespace: str | None) -> Json:
     "--all", "everything", is_flag=True, help="Prove every chunk of the published release."
 )
 @namespace_option
-@answers()
+@answers(reports=True)
 def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
     """Prove quotes against the raw bytes."""
     from rag_platform.releases.verification import verify_release

@@ -22,7 +22,7 @@ def releases() -> None:
 
 @releases.command("list")
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_list(context: Context, namespace: str | None) -> Json:
     """Releases of a namespace, newest first."""
     from rag_platform.releases.publishing import history
@@ -101,7 +101,7 @@ def releases_diff(
     help="Why it is published although the quality gate failed; recorded with the release.",
 )
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_publish(
     context: Context, release_id: str, override: str, namespace: str | None
 ) -> Json:
@@ -125,7 +125,7 @@ def releases_publish(
 @releases.command("rollback")
 @click.argument("release_id", required=False)
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_rollback(context: Context, release_id: str | None, namespace: str | None) -> Json:
     """Publish an earlier release again, by default the one before the published one."""
     from rag_platform.releases.publishing import roll_back
@@ -139,7 +139,7 @@ def releases_rollback(context: Context, release_id: str | None, namespace: str |
 
 @releases.command("forward")
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_forward(context: Context, namespace: str | None) -> Json:
     """Publish the newest release again after a rollback."""
     from rag_platform.releases.publishing import go_forward
@@ -158,7 +158,7 @@ def _show_published(row: Any) -> Json:
 @releases.command("pin")
 @click.argument("release_id")
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_pin(context: Context, release_id: str, namespace: str | None) -> Json:
     """Keep a release, whatever retention says."""
     return _pin(context, namespace, release_id, True)
@@ -167,7 +167,7 @@ def releases_pin(context: Context, release_id: str, namespace: str | None) -> Js
 @releases.command("unpin")
 @click.argument("release_id")
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_unpin(context: Context, release_id: str, namespace: str | None) -> Json:
     """Leave a release to retention again."""
     return _pin(context, namespace, release_id, False)
@@ -189,7 +189,7 @@ def namespaces() -> None:
 
 
 @namespaces.command("list")
-@answers()
+@answers(reports=True)
 def namespaces_list(context: Context) -> Json:
     """Every namespace: its documents, chunks, release and strategy."""
     from rag_platform.api.status import status

@@ -8,12 +8,12 @@ import re
 from typing import TYPE_CHECKING
 
 from rag_platform.ir import Json
+from rag_platform.messages import LANGUAGES, translate
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _WORD = re.compile(r"[A-Za-z0-9][\w.-]{3,}|[\u4e00-\u9fff]{2}")
-_SOURCES = "\n\n**Sources**\n\n"
 
 
 def render_answer(data: Json, question: str, console: Console) -> None:
@@ -22,14 +22,17 @@ def render_answer(data: Json, question: str, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
-    head, _, tail = str(data["markdown"]).partition(_SOURCES)
+    head, tail, language = _split(str(data["markdown"]))
     console.print(Markdown(head))
     words = {word.lower() for word in _WORD.findall(question)}
     for citation in data["citations"] if tail else ():
         line = Text()
         line.append(f"[{citation['id']}] ", style="bold")
         line.append(str(citation["source_uri"]), style="cyan")
-        for part, style in ((citation["section_path"], "default"), (_place(citation), "green")):
+        for part, style in (
+            (citation["section_path"], "default"),
+            (_place(citation, language), "green"),
+        ):
             if part:
                 line.append(f", {part}", style=style)
         console.print()
@@ -45,9 +48,23 @@ def render_answer(data: Json, question: str, console: Console) -> None:
         console.print(Text(note.strip("*"), style="dim" if note.startswith("*") else "yellow"))
 
 
-def _place(citation: Json) -> str:
+def _split(markdown: str) -> tuple[str, str, str]:
+    """(the answer, what stands below the heading of its sources, the language of both)."""
+    from rag_platform.contract.markdown_views import SOURCES
+
+    for language in LANGUAGES:
+        head, heading, tail = markdown.partition(f"\n\n{translate(SOURCES, language)}\n\n")
+        if heading:
+            return head, tail, language
+    return markdown, "", "en"
+
+
+def _place(citation: Json, language: str) -> str:
     from rag_platform.contract.markdown_views import format_place
 
     return format_place(
-        citation.get("page_range"), citation.get("line_range"), citation.get("locator") or ""
+        citation.get("page_range"),
+        citation.get("line_range"),
+        citation.get("locator") or "",
+        language,
     )

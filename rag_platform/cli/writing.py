@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.language import say_filled
 from rag_platform.cli.output import (
     Context,
     answers,
@@ -82,7 +83,7 @@ _LONG_SECONDS = 15.0
     help="Skip files of the folder that match; repeatable.",
 )
 @wait_option
-@answers(own_trace=True)
+@answers(own_trace=True, reports=True)
 def ingest(
     context: Context,
     inputs: tuple[str, ...],
@@ -153,7 +154,7 @@ def _require_there(paths: Sequence[str]) -> None:
     help="Build the whole release, even where the difference to its parent would do.",
 )
 @wait_option
-@answers(own_trace=True)
+@answers(own_trace=True, reports=True)
 def rebuild(
     context: Context,
     namespace: str | None,
@@ -202,8 +203,10 @@ def _announce(context: Context, strategy: str, started: Any) -> None:
             if name != strategy
         )
         click.echo(
-            f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])} here"
-            f" ({others})",
+            say_filled(
+                f"embedding with strategy {strategy!r} takes about {_duration(expected[strategy])}"
+                f" here ({others})"
+            ),
             err=True,
         )
 

@@ -17,15 +17,20 @@ from rag_platform.contract.schema import (
     StatusData,
 )
 from rag_platform.ir import Hit
+from rag_platform.messages import translate
 from rag_platform.observability import faults
 from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.plurals import pluralise
 
+SOURCES, ALSO_FOUND = "**Sources**", "**Also found**"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
 
 
 def format_place(
-    page_range: Sequence[int] | None, line_range: Sequence[int] | None, locator: str = ""
+    page_range: Sequence[int] | None,
+    line_range: Sequence[int] | None,
+    locator: str = "",
+    language: str = "en",
 ) -> str:
     """The place of a span, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own
     locator, or nothing.
@@ -33,7 +38,9 @@ def format_place(
     for name, bounds in (("page", page_range), ("line", line_range)):
         if bounds is not None:
             first, last = bounds
-            return f"{name} {first}" if first == last else f"{name}s {first}-{last}"
+            if first == last:
+                return translate(name + " {place}", language, place=first)
+            return translate(name + "s {place}", language, place=f"{first}-{last}")
     return locator
 
 
@@ -226,7 +233,7 @@ def status_markdown(data: StatusData) -> str:
         else:
             lines.append(
                 f"- {name}: {pluralise(row['documents'], 'document')},"
-                f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
+                f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}"
                 f" of {row['published_at']}, strategy {row['strategy']}, embedder {row['embedder']}"
             )
         if row["pending"] or row["failed"]:

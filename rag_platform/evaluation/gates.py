@@ -16,10 +16,11 @@ from typing import Any
 
 from rag_platform.config.gates import GateConfig
 from rag_platform.evaluation.cases import Dataset, EvalCase
+from rag_platform.evaluation.evaluators import UNPROVED
 from rag_platform.evaluation.expectations import judge
 from rag_platform.evaluation.metrics import mean, paired_bootstrap
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
-from rag_platform.evaluation.runs import UNPROVED, RunOptions, evaluate
+from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.ir import Json
 from rag_platform.retrieval.library import Lease, Library
 

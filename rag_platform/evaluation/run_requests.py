@@ -19,10 +19,11 @@ from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError
 from rag_platform.evaluation import libraries
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
+from rag_platform.evaluation.evaluators import MODES
 from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
-from rag_platform.evaluation.runs import MODES, OnProgress, RunOptions, evaluate, open_library
+from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate, open_library
 from rag_platform.evaluation.sources import dataset_names, open_dataset, require_found_labels
 from rag_platform.evaluation.strategies import WAYS, comparable_names, find_strategy
 from rag_platform.ir import Json

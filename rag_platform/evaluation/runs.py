@@ -6,19 +6,20 @@ import dataclasses
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import hidden_by_ledger
+from rag_platform.config.provider_snapshot import Provider
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups
 from rag_platform.evaluation.cases import Dataset, EvalCase, case_data
+from rag_platform.evaluation.evaluators import MODES, Evaluator, Mode
 from rag_platform.evaluation.judges.opening import judge_profile_id, open_judge
 from rag_platform.evaluation.labels import LabelReader, Labels
 from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge, MetricSet, compute
@@ -27,20 +28,12 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.observability import tracing
 from rag_platform.query import filters
-from rag_platform.registry import build
+from rag_platform.registry import build, provider_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.retrieval.search_context import Artifacts
 from rag_platform.storage.evaluation_files import RUN_PREFIX
 from rag_platform.storage.store import Store
 
-Mode = Literal["retrieval_only", "generation_only", "end_to_end"]
-MODES: tuple[Mode, ...] = ("retrieval_only", "generation_only", "end_to_end")
-UNPROVED = ("retrieval", "answers")  # what costs next to nothing beside the questions
-_SETS: Mapping[Mode, tuple[str, ...]] = {
-    "retrieval_only": ("retrieval",),
-    "generation_only": ("answers", "citations"),
-    "end_to_end": (*UNPROVED, "citations"),
-}
 OnProgress = Callable[[int, int], None]  # cases done, all cases
 
 _BATCH = 64  # cases asked, measured and committed together: what a killed run loses
@@ -56,8 +49,9 @@ class RunOptions:
     mode: Mode = "end_to_end"
     strategy: str | None = None  # of the questions; None takes that of the release
     release_id: str | None = None  # None asks the published one
-    metric_sets: tuple[str, ...] = ()  # none named: all that the mode can be measured by
-    judge: str | None = None  # of the metric sets that need an opinion
+    evaluator: str | None = None  # None: `judge` where a judge is named, else `basic`
+    metric_sets: tuple[str, ...] = ()  # none named: those of the evaluator
+    judge: str | None = None  # another than the evaluator's
     reuse: bool = True  # take over results that depend on nothing that changed
 
 
@@ -83,17 +77,12 @@ def evaluate(
     """The finished run. Case results are committed as they come, so a run that was killed goes on
     where it was when it is asked for again.
 
-    Raises InputError for an unknown mode, ConfigError for an unknown metric set or judge,
-    NotFoundError for what cannot be asked; an error of one question is that case's `error`.
+    Raises InputError for an unknown mode, ConfigError for an unknown evaluator, metric set or
+    judge, NotFoundError for what cannot be asked; an error of one question is that case's `error`.
     """
     if options.mode not in MODES:
         raise InputError(
             f"unknown mode {options.mode!r}; known: {', '.join(MODES)}", code="invalid_mode"
-        )
-    if options.judge and options.mode == "retrieval_only":
-        raise InputError(
-            "a judge scores answers, and `retrieval_only` makes none; take --mode end_to_end",
-            code="invalid_mode",
         )
     with library.lease(options.namespace, options.release_id) as lease:
         return _Run(library, dataset, options, store, lease).finish(on_progress)
@@ -119,10 +108,17 @@ class _Run:
     ) -> None:
         self._library, self._dataset, self._options = library, dataset, options
         self._store, self._lease = store, lease
-        sets = options.metric_sets or (*_SETS[options.mode], *(("judged",) * bool(options.judge)))
+        evaluator_id = options.evaluator or ("judge" if options.judge else _DEFAULT)
+        evaluator: Evaluator = build(
+            "evaluator", evaluator_id, {"judge": options.judge} if options.judge else {}
+        )
+        own = evaluator.metric_sets(options.mode)
+        sets = options.metric_sets or own
         self._metric_sets: dict[str, MetricSet] = {name: build("metric_set", name) for name in sets}
         self._judge: Judge | None = (
-            open_judge(options.judge, library.settings, library.store) if options.judge else None
+            open_judge(evaluator.judge, library.settings, library.store)
+            if evaluator.judge
+            else None
         )
         judge_id = "" if self._judge is None else judge_profile_id(self._judge)
         strategy = library.query_strategy(lease, options.strategy)
@@ -155,6 +151,7 @@ class _Run:
             judge_profile_id=judge_id,
             mode=options.mode,
             cases=len(dataset.cases),
+            providers={"evaluator": {"id": evaluator_id, "version": evaluator.VERSION}},
         )
 
     def finish(self, on_progress: OnProgress | None) -> EvalRun:
@@ -324,3 +321,20 @@ def _given_context(case: EvalCase, labels: Labels) -> tuple[str, ...]:
             code="no_context",
         )
     return found
+
+
+def evaluation_snapshot(settings: Settings) -> dict[str, Provider]:
+    """What measures a run that names nothing, as `providers_snapshot` tells the other modules."""
+    judge = settings.judge.provider
+    return {
+        "evaluator": {
+            "provider_id": f"evaluator.{_DEFAULT}",
+            "version": provider_version("evaluator", _DEFAULT),
+            "profile_id": "",
+        },
+        "judge": {
+            "provider_id": f"llm.{judge}",
+            "version": provider_version("llm", judge) if judge != "none" else "",
+            "profile_id": "",
+        },
+    }

@@ -19,10 +19,11 @@ from rag_platform.config.settings import Settings, Strategy, has_strategy, strat
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
+from rag_platform.evaluation.evaluators import Mode
 from rag_platform.evaluation.libraries import publish_documents
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
-from rag_platform.evaluation.runs import Mode, OnProgress, RunOptions, evaluate
+from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.library import Library

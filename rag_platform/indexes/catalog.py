@@ -419,6 +419,19 @@ class CatalogReader:
         names = ("lexical", "dense", "failed_embed", "no_text")
         return found | dict(zip(names, self._select(sql).fetchone(), strict=True))
 
+    def counts_since(self, time: str) -> dict[str, int]:
+        """Documents whose version came in from that ISO time on, their chunks, and their images."""
+        new = "version_id IN (SELECT version_id FROM versions WHERE received_at >= ?)"
+        counted = {
+            "documents": f"count(*) FROM versions WHERE {new}",
+            "chunks": f"count(*) FROM main.chunks WHERE {new}",
+            "images": f"count(DISTINCT asset_id) FROM asset_anchor WHERE {new}",
+        }
+        return {
+            name: int(self._select(f"SELECT {what}", (time,)).fetchone()[0])
+            for name, what in counted.items()
+        }
+
     def chunk_counts(self) -> dict[str, int]:
         """Number of chunks of every live version, zero included."""
         held = self._select("SELECT version_id, 0 FROM versions ORDER BY version_id")

@@ -24,7 +24,7 @@ from rag_platform.documents.versions import (
 from rag_platform.errors import DocumentError
 from rag_platform.ir import ParseSummary, StageOutcome, Version, View
 from rag_platform.media import image_reading
-from rag_platform.observability import faults, logs, tracing
+from rag_platform.observability import faults, logs, otlp, tracing
 from rag_platform.storage.store import Store
 
 _WORTH = 128  # documents; two children are at work after the time of about 40
@@ -134,4 +134,5 @@ def _sendable(error: Exception) -> Exception:
 def _plan(packed: bytes) -> Plan:
     plan: Plan = pickle.loads(packed)
     logs.setup_logging(plan.store.logs_dir)
+    otlp.setup(plan.settings.observability.otlp)
     return plan

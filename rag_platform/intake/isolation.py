@@ -150,7 +150,8 @@ def locate_in_child(
         "blocks": [dataclasses.asdict(block) for block in moved],
         "spans": [(first - start, last - start) for first, last in spans],
     }
-    found = next(m["quote"] for m in _ask(path, task, _engine(provider), limits) if "quote" in m)
+    messages = list(_ask(path, task, _engine(provider), limits))
+    found = next(message["quote"] for message in messages if "quote" in message)
     boxes = tuple(tuple((*box,) for box in group) for group in found["boxes"])
     return PageQuote(float(found["width"]), float(found["height"]), boxes)
 

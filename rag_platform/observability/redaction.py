@@ -22,7 +22,7 @@ ERASED = "[deleted]"
 # Keys whose values may quote a document, in any line.
 TEXT_KEYS = frozenset(
     "text title section section_path heading warnings failed reason message exception preview"
-    " caption snippet quote citations details error query_norm words".split()
+    " caption snippet quote citations details error query_norm words searches".split()
 )
 # Errors whose messages have nothing but ids and times: they name a deleted document for good.
 _ID_CODES = frozenset(

@@ -176,6 +176,10 @@ def waterfall(envelope: Json) -> str:
     if client := envelope.get("client"):
         lines.append("client " + "  ".join(f"{key}={text}" for key, text in client.items() if text))
     width = max((len(item["name"]) + 2 * item["depth"] for item in envelope["spans"]), default=0)
+    happened: dict[str | None, list[str]] = {}
+    for event in envelope["events"]:
+        line = f"· {event['kind']} {_short(event['payload'])}"
+        happened.setdefault(event["span_id"], []).append(line)
     for item in envelope["spans"]:
         start, end = (round(item[key] / total * _BAR) for key in ("start_ms", "end_ms"))
         bar = " " * min(start, _BAR - 1) + "█" * max(1, end - start)
@@ -188,16 +192,8 @@ def waterfall(envelope: Json) -> str:
             f"{name:<{width}} |{bar:<{_BAR}.{_BAR}}| {item['duration_ms']:>9.1f} ms "
             f" {provider}{error}".rstrip()
         )
-        lines += [
-            f"{'':<{width}}   · {event['kind']} {_short(event['payload'])}"
-            for event in envelope["events"]
-            if event["span_id"] == item["span_id"]
-        ]
-    lines += [
-        f"· {event['kind']} {_short(event['payload'])}"
-        for event in envelope["events"]
-        if event["span_id"] is None
-    ]
+        lines += [f"{'':<{width}}   {line}" for line in happened.get(item["span_id"], ())]
+    lines += happened.get(None, ())
     if counters := envelope["aggregates"].get("counters"):
         lines.append(
             "counters: " + ", ".join(f"{key}={value:g}" for key, value in sorted(counters.items()))

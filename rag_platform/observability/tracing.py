@@ -184,6 +184,8 @@ class Trace:
             "ts": now(),
             **fields,
         }
+        if _sinks:
+            _hand_over(self.header, value)
         with self._lock:
             if self._lines is not None:
                 self._lines.append(value)
@@ -287,6 +289,32 @@ class Span:
         errors = [{"stage": self.name, **self._subject(), **self.error}] if self.error else []
         self._trace.add(Figures({self.name: duration}, {}, errors, len(errors)))
         self._trace._write("span.end", fields)
+
+
+# --- elsewhere ----------------------------------------------------------------------------------
+
+Sink = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
+_sinks: list[Sink] = []
+
+
+def export_to(sink: Sink) -> None:
+    """Hand each line that this process writes of a trace, with the trace's header, to a function as
+    well; what that raises is reported and does not fail the work.
+    """
+    _sinks.append(sink)
+
+
+def is_exported() -> bool:
+    """True where this process hands its traces to somebody else."""
+    return bool(_sinks)
+
+
+def _hand_over(header: Mapping[str, Any], line: Mapping[str, Any]) -> None:
+    for sink in _sinks:
+        try:
+            sink(header, line)
+        except Exception as error:  # noqa: BLE001 (whoever is told of the work must not stop it)
+            faults.report(error, "trace.export")
 
 
 # --- in use -------- ----------------------------------------------------------------------------

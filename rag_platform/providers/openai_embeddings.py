@@ -117,7 +117,9 @@ class OpenAIEmbeddings:
         endpoint = calls.Endpoint(
             self.NAME, self._name, place_of(self), retries, self.backoff_ms, (self.price_input, 0.0)
         )
-        with calls.record_call(self.NAME, self._name, mode=mode, texts=len(batch)) as record:
+        with calls.record_call(
+            self.NAME, self._name, mode=mode, operation="embeddings", texts=len(batch)
+        ) as record:
             try:
                 client = self._client()
                 reply, record["retries"] = calls.ask(

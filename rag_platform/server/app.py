@@ -35,7 +35,7 @@ from rag_platform import access
 from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import Settings, require_usable
 from rag_platform.ledger.ledger import bound_strategies
-from rag_platform.observability import tracing
+from rag_platform.observability import otlp, tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
@@ -206,4 +206,5 @@ def serve_stdio(settings: Settings) -> None:
     """Answer on standard input and output until the client closes them."""
     sys.setswitchinterval(SWITCH_SECONDS)
     setup_logging(Store(settings.home).logs_dir)
+    otlp.setup(settings.observability.otlp)
     build_server(settings, preload="later").run("stdio")

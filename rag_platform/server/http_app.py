@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rag_platform.access import SCOPES
 from rag_platform.config.settings import Settings
+from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
 from rag_platform.server.app import SWITCH_SECONDS, LibraryServer, build_server
 from rag_platform.storage.store import Store
@@ -97,5 +98,6 @@ def serve_http(settings: Settings) -> None:
     """Answer over HTTP until the process is told to stop; requests that run then may end."""
     sys.setswitchinterval(SWITCH_SECONDS)
     setup_logging(Store(settings.home).logs_dir)
+    otlp.setup(settings.observability.otlp)
     server = build_server(settings, preload="at_once")
     serve_app(build_app(server, settings), settings.server.http, MCP_PATH)

@@ -51,18 +51,22 @@ from rag_platform.web.pages import drafting as drafting_pages
 from rag_platform.web.pages import evaluation as evaluation_pages
 from rag_platform.web.pages import explaining as explaining_pages
 from rag_platform.web.pages import ingesting as ingesting_pages
+from rag_platform.web.pages import overview as overview_pages
 from rag_platform.web.pages import preferences as preference_pages
 from rag_platform.web.pages import releasing as releasing_pages
 from rag_platform.web.pages import sources as source_pages
-from rag_platform.web.rendering import STATIC, render
+from rag_platform.web.pages import traces as trace_pages
+from rag_platform.web.rendering import STATIC, is_fragment, render
 from rag_platform.web.routes import asking as asking_routes
 from rag_platform.web.routes import documents as document_routes
 from rag_platform.web.routes import drafts as draft_routes
 from rag_platform.web.routes import evaluation as evaluation_routes
 from rag_platform.web.routes import jobs as job_routes
+from rag_platform.web.routes import overview as overview_routes
 from rag_platform.web.routes import releases as release_routes
 from rag_platform.web.routes import sources as source_routes
 from rag_platform.web.routes import system as system_routes
+from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -73,7 +77,7 @@ _POLICY = (
 _HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
-    "referrer-policy": "same-origin",
+    "referrer-policy": "same-origin",  # none at all would make forms of unknown origin
     "x-frame-options": "DENY",
 }
 _STATUSES = {
@@ -91,7 +95,9 @@ _ROUTES = (
     draft_routes,
     job_routes,
     release_routes,
+    trace_routes,
     evaluation_routes,
+    overview_routes,
 )
 _PAGES = (
     ask_pages,
@@ -101,7 +107,9 @@ _PAGES = (
     ingesting_pages,
     releasing_pages,
     explaining_pages,
+    trace_pages,
     evaluation_pages,
+    overview_pages,
     preference_pages,
 )
 
@@ -226,7 +234,8 @@ def _tell(request: Request, error: Exception) -> Response:
         faults.report(error, f"web {request.url.path}")
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
-    return render(request, "error.html", status, error=part)
+    template = "error_part.html" if is_fragment(request) else "error.html"
+    return render(request, template, status, error=part)
 
 
 def _describe(error: Exception) -> tuple[int, ErrorPart]:

@@ -20,7 +20,7 @@ from starlette.templating import Jinja2Templates
 
 from rag_platform import access
 from rag_platform.contract.markdown_views import format_section
-from rag_platform.messages import LANGUAGES, choose_language, translate
+from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
 
@@ -28,6 +28,8 @@ HERE = Path(__file__).parent
 STATIC = HERE / "static"
 LANGUAGE_COOKIE, THEME_COOKIE = "rag_lang", "rag_theme"
 THEMES = ("auto", "light", "dark")
+_EXCERPT, _BEFORE = 700, 250  # characters of a passage beside an answer, and before what is cited
+_END = re.compile(r"[.!?](?=\s)\s*|[。！？；]|\n+")
 _MARK = re.compile(r"\[(\d{1,3})\]")
 # (path, English name) of the pages, in the order of the menu
 PAGES = (
@@ -35,7 +37,10 @@ PAGES = (
     ("/browser", "Browse"),
     ("/ingestion", "Ingest"),
     ("/releases", "Releases"),
+    ("/ingestion-traces", "Ingestion traces"),
+    ("/query-traces", "Query traces"),
     ("/evaluation", "Evaluation"),
+    ("/overview", "Overview"),
 )
 
 
@@ -83,15 +88,19 @@ def _templates() -> Jinja2Templates:
     environment.globals["markdown"] = markdown
     environment.globals["link"] = link
     environment.globals["pieces"] = pieces
+    environment.globals["excerpt"] = excerpt
     return Jinja2Templates(env=environment, context_processors=[_context])
 
 
 def _context(request: Request) -> dict[str, Any]:
-    """What every template may use: `_` translates, `link` builds addresses."""
+    """What every template may use: `_` translates, `filled` what has its values already, such as
+    the message of an error; `link` builds addresses.
+    """
     language = language_of(request)
     site = get_site(request)
     return {
         "_": partial(translate, language=language),
+        "filled": partial(translate_filled, language=language),
         "language": language,
         "languages": LANGUAGES,
         "theme": theme_of(request),
@@ -116,6 +125,28 @@ def pieces(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
             found += [(text[at:start], False), (text[start:end], True)]
             at = end
     return [(piece, inside) for piece, inside in [*found, (text[at:], False)] if piece]
+
+
+def excerpt(text: str, spans: Sequence[Sequence[int]]) -> list[tuple[str, bool]]:
+    """The pieces of a text around its spans, cut between sentences or lines where it is long."""
+    if len(text) <= _EXCERPT:
+        return pieces(text, spans)
+    first = min((start for start, _ in spans), default=0)
+    last = max((end for _, end in spans), default=0)
+    begin = max(0, first - _BEFORE)
+    if begin:
+        ends = [begin + match.end() for match in _END.finditer(text[begin:first])]
+        begin = ends[0] if ends else first
+    stop = min(len(text), max(last + _BEFORE, begin + _EXCERPT))
+    if stop < len(text):
+        ends = [last + match.end() for match in _END.finditer(text[last:stop])]
+        stop = ends[-1] if ends else stop
+    shown = pieces(text[begin:stop].rstrip(), [[a - begin, b - begin] for a, b in spans])
+    return [
+        *([("… ", False)] if begin else []),
+        *shown,
+        *([(" …", False)] if stop < len(text) else []),
+    ]
 
 
 @cache

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.settings import Settings
 from rag_platform.errors import ConfigError
+from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
 from rag_platform.storage.store import Store
 
@@ -54,6 +55,7 @@ def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
     from rag_platform.web.site import Site
 
     setup_logging(Store(settings.home).logs_dir)
+    otlp.setup(settings.observability.otlp)
     serve_app(create_app(Site(settings)), settings.server.http, on_ready=on_ready)
 
 

@@ -250,7 +250,7 @@ def test_an_unanswerable_question_is_said_plainly_in_its_language(
     assert result.confidence <= 0.2
     assert answer(
         library, QueryRequest("蒙娜丽莎在哪里", mode="sparse")
-    ).answer_markdown.startswith(("没有段落", "资料库中没有"))
+    ).answer_markdown.startswith(("没有段落", "知识库中没有"))
 
 
 # --- filters ------------------------------------------------------------------------------------

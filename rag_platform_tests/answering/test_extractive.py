@@ -320,7 +320,7 @@ def test_plain_words_when_there_is_no_answer() -> None:
     chinese, _ = list_passages("no_answer", "zh", [(EVIDENCE[0], "The limit is 5. [2]")])
     assert chinese.startswith("没有段落明确回答这个问题。最接近的段落如下，未必是答案：")
     assert chinese.endswith(": The limit is 5. \\[2\\] [1]")  # of the passage, no mark of ours
-    assert list_passages("nothing", "zh", []) == ("资料库中没有与该问题匹配的内容。", ())
+    assert list_passages("nothing", "zh", []) == ("知识库中没有与该问题匹配的内容。", ())
 
 
 def test_where_words_tell_nothing_the_meaning_decides() -> None:

@@ -88,7 +88,7 @@ def test_what_may_not_answer_is_quoted_and_marked(
     ("text", "statement"),
     [
         ("Wer gewann das Endspiel?", "The library seems to hold nothing on this."),
-        ("谁赢得了决赛？", "资料库中似乎没有相关内容。"),
+        ("谁赢得了决赛？", "知识库中似乎没有相关内容。"),
     ],
 )
 def test_what_the_library_does_not_hold_is_told_and_the_passages_are_given(

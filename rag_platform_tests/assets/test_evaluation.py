@@ -59,6 +59,7 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
     found = metadata(instance, "evaluation_run", "golden@default|sparse_only")
     assert found["retrieval.hit_rate@10"] == dg.FloatMetadataValue(1.0)
     assert isinstance(found["report"], dg.MarkdownMetadataValue)
+    assert (shelved.store.home / found["files"].value / "cases.parquet").is_file()
     assert str(found["picture"].value).startswith("![sparse_only](data:image/png;base64,")
     compared = metadata(instance, "strategy_comparison", "golden@default")
     assert compared["compared_with"].value == "tiny"

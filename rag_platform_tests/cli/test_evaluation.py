@@ -8,6 +8,7 @@ import time
 from contextlib import closing, suppress
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 
@@ -16,6 +17,20 @@ from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.cli.conftest import rag
 from rag_platform_tests.conftest import PORTS, Desk, Shelf
+
+
+def documented_sql(home: Path) -> list[list[tuple[object, ...]]]:
+    """What the questions of docs/evaluation.md find below a data root."""
+    text = (Path(__file__).parents[2] / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    block = (
+        text.split("```sql\n")[1].split("```")[0].replace("'evaluations/", f"'{home}/evaluations/")
+    )
+    with duckdb.connect() as database:
+        return [
+            database.execute(question).fetchall()
+            for question in block.split(";")
+            if question.strip()
+        ]
 
 
 def test_a_dataset_is_run_listed_shown_and_compared(published: Shelf, tmp_path: Path) -> None:
@@ -46,6 +61,9 @@ def test_a_dataset_is_run_listed_shown_and_compared(published: Shelf, tmp_path: 
     assert dict(pq.read_table(folder / "run.parquet").to_pylist()[0]["metrics"]) == {
         name: item["value"] for name, item in again["data"]["run"]["aggregates"].items()
     }
+    newest, worst = documented_sql(folder.parents[1])
+    assert newest == [(run["strategy"], again["data"]["run"]["started_at"], 0.75)]
+    assert [row[:3] for row in worst] == [("zebra quotas", 0.5, 2), (case["query"], 1.0, 2)]
     _, trend = rag("eval", "trends", "retrieval.mrr@10", "--dataset", "golden")
     assert [point["change"] for point in trend["data"]["points"]] == [None, 0.0]
     code, unknown = rag("eval", "trends", "retrieval.map")
@@ -95,8 +113,18 @@ def test_answers_are_judged_where_a_judge_is_named(published: Shelf, tmp_path: P
     assert code == 0, found
     assert found["data"]["run"]["judge_profile_id"].startswith("jdg_")
     assert found["data"]["run"]["aggregates"]["generation.answer_correctness"]["value"] == 1.0
+    assert found["data"]["run"]["providers"]["evaluator"] == {"id": "judge", "version": "1"}
+    code, same = rag("eval", "run", "--dataset", str(path), "--evaluator", "judge")
+    assert code == 0 and same["data"]["run"]["reused"] == 1
+    assert same["data"]["run"]["eval_profile_id"] == found["data"]["run"]["eval_profile_id"]
     code, found = rag("eval", "run", "--dataset", str(path), "--judge", "llm")
     assert code != 0 and found["error"]["code"] == "no_judge"
+    code, basic = rag(
+        "eval", "run", "--dataset", str(path), "--evaluator", "basic", "--judge", "rules"
+    )
+    assert code == 1 and "judge" in basic["error"]["message"]
+    code, unknown = rag("eval", "run", "--dataset", str(path), "--evaluator", "jugde")
+    assert code == 1 and "deepeval" in unknown["error"]["message"]
 
 
 def test_a_set_with_documents_is_built_in_a_namespace_of_its_own(

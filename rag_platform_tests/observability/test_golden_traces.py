@@ -32,12 +32,14 @@ GUIDE = (
 _MASKS = (
     (re.compile(r"(trc|spn|evt|job|lease)_[0-9a-f]{8,}"), r"\1_*"),
     (re.compile(r"\d{8}T\d{6}-[0-9a-f]{6}"), "<release>"),
+    (re.compile(r"chk_[0-9a-f]{20}"), "chk_*"),
+    (re.compile(r"[\w.-]+@[0-9a-f]{12}"), "<version>"),
     (re.compile(r"20\d\d-\d\d-\d\dT[\d:.]+(Z|\+00:00)"), "<time>"),
 )
 _MASKED = frozenset(
     "host pid env git_sha app_version version provider_version engine_version profile_id started_at"
     " start_ms end_ms duration_ms ts_ms latency_ms stage_latency_ms strategy_config_id seconds"
-    " processes engine index_profile movement".split()
+    " processes engine index_profile movement doc_id".split()
 )
 _ENDINGS = ("_latency_ms", "_profile_id", "_hash", "_p50", "_p95", "_per_sec", "_ms")
 
@@ -67,7 +69,7 @@ def mask(value: Any, key: str = "") -> Any:
     """The value without what differs from run to run; numbers that are not whole keep their type
     alone.
     """
-    if value and (key in _MASKED or key.endswith(_ENDINGS)):
+    if (value or key == "git_sha") and (key in _MASKED or key.endswith(_ENDINGS)):
         return {name: "*" for name in sorted(value)} if isinstance(value, dict) else "*"
     if isinstance(value, dict):
         return {name: mask(item, name) for name, item in sorted(value.items())}

@@ -52,6 +52,11 @@ def evaluation() -> None:
     " only searched by default.",
 )
 @click.option(
+    "--evaluator",
+    metavar="NAME",
+    help="Measure by basic, judge, ragas or deepeval; judge where --judge is given, else basic.",
+)
+@click.option(
     "--metric-set",
     "metric_sets",
     multiple=True,
@@ -448,8 +453,9 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
 @answers(own_trace=True)
 def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
+    from rag_platform.evaluation.evaluators import UNPROVED
     from rag_platform.evaluation.expectations import judge, read_expectations
-    from rag_platform.evaluation.runs import UNPROVED, RunOptions
+    from rag_platform.evaluation.runs import RunOptions
 
     space = context.namespace(namespace)
     dataset = read_expectations(context.store, space)

@@ -7,6 +7,7 @@ printed in another order: there words are looked for in the order of the text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -18,6 +19,8 @@ from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform.text.scripts import letters
 
+_WORD = re.compile(r"[^\s|]+")
+_SPACE = 0.15  # font sizes between two pieces of a line that are two words
 _APART = 1.5  # font sizes between two pieces of a line that are boxed by themselves
 Span = tuple[int, int]  # of the facts, half open
 
@@ -118,7 +121,7 @@ class _Printed:
     def _find_words(self, text: str, start: int, end: int) -> Iterator[_Letter]:
         """The letters of the words of the span, which stand in another order on the page."""
         printed = list(self._printed_words())
-        said = [(word, at) for word, at in _words(text) if word]
+        said = list(_words(text))
         free = set(range(len(printed)))
         place: dict[int, int] = {}  # word of the text to word of the page
         matcher = SequenceMatcher(
@@ -140,29 +143,32 @@ class _Printed:
                 yield from printed[place[number]][1]
 
     def _printed_words(self) -> Iterator[tuple[str, list[_Letter]]]:
-        """Runs of letters with nothing between them: (the word, its letters)."""
+        """Runs of letters with no space between them: (the word, its letters)."""
         word: list[_Letter] = []
         for letter in self._letters:
-            if word and (letter.line != word[-1].line or letter.at > word[-1].at + 1):
+            if word and self._parted(word[-1], letter):
                 yield "".join(item.text for item in word), word
                 word = []
             word.append(letter)
         if word:
             yield "".join(item.text for item in word), word
 
+    def _parted(self, left: _Letter, right: _Letter) -> bool:
+        """True where two letters in a row are of two words."""
+        if left.line != right.line:
+            return True
+        line = self._chars[left.line]
+        if any(line[at][0].text.isspace() for at in range(left.at + 1, right.at)):
+            return True
+        (before, run), (after, other) = line[left.at], line[right.at]
+        return run is not other and abs(after.x0 - before.x1) > _SPACE * run.size
+
 
 def _words(text: str) -> Iterator[tuple[str, int]]:
-    """The runs of letters of a text, and where they begin."""
-    word, begin = "", 0
-    for at, char in enumerate(text):
-        if said := letters(char):
-            begin = at if not word else begin
-            word += said
-        elif word:
-            yield word, begin
-            word = ""
-    if word:
-        yield word, begin
+    """The words of a text with the marks of tables, letters alone, and where they begin."""
+    for match in _WORD.finditer(text):
+        if said := letters(match[0]):
+            yield said, match.start()
 
 
 def _line_boxes(line: Sequence[tuple[Char, Run]], places: set[int]) -> Iterator[Box]:

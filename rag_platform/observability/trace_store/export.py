@@ -35,7 +35,7 @@ def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[
             order = "started_at" if name == "traces" else "ts"
             with atomic_path(path) as temporary:
                 ((count,),) = tables.connection.execute(
-                    f"COPY (SELECT {columns} FROM {name} SEMI JOIN chosen USING (trace_id)"
+                    f"COPY (SELECT {columns} FROM {name} SEMI JOIN chosen USING (trace_key)"
                     f" ORDER BY {order}) TO {quote(temporary)} ({FORMATS[form]})"
                 ).fetchall()
             counts[path.name] = count

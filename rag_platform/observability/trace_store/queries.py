@@ -1,13 +1,12 @@
-"""What is asked of the traces: a page of them, newest first, and figures over many."""
+"""A page of the traces that a filter means, newest first, and those that belong to one."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +21,7 @@ _COLUMNS = (
     " stages counters"
 ).split()
 _OPEN = ("running", "unfinished")
-_RELATED = 1000  # of one relation at most
-_PERCENTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+_RELATED = 1000  # traces at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def list_traces(
         condition, values = conditions(where)
         if after is not None:
             condition += " AND (started_at, trace_id) < (?, ?)"
-            values += [_naive(after[0]), after[1]]
+            values += [naive(after[0]), after[1]]
         order = "ORDER BY started_at DESC, trace_id DESC LIMIT ?"
         found = tables.select(
             f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition} {order}",
@@ -83,24 +81,21 @@ def list_related(logs_dir: Path, envelope: Json, visible: frozenset[str] | None)
     its job), oldest first.
     """
     links, own = envelope.get("links") or {}, envelope["trace_id"]
+    parent, job = links.get("parent_trace_id"), links.get("job_id")
     condition, values = conditions(TraceFilter(visible=visible))
     with open_tables(logs_dir) as tables:
-
-        def find(other: str, value: str | None) -> list[Json]:
-            if not value:
-                return []
-            rows = tables.select(
-                f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition} AND {other} = ?"
-                " AND trace_id <> ? ORDER BY started_at, trace_id LIMIT ?",
-                [*values, value, own, _RELATED],
-            )
-            return [_summary(row) for row in rows]
-
-        return {
-            "parent": next(iter(find("trace_id", links.get("parent_trace_id"))), None),
-            "children": find("parent_trace_id", own),
-            "job": find("job_id", links.get("job_id")),
-        }
+        rows = tables.select(
+            f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition}"
+            " AND (trace_id = ? OR parent_trace_id = ? OR job_id = ?) AND trace_id <> ?"
+            " ORDER BY started_at, trace_id LIMIT ?",
+            [*values, parent, own, job, own, _RELATED],
+        )
+    found = [_summary(row) for row in rows]
+    return {
+        "parent": next((row for row in found if row["trace_id"] == parent), None),
+        "children": [row for row in found if row["parent_trace_id"] == own],
+        "job": [row for row in found if job and row["job_id"] == job],
+    }
 
 
 def _list_open(
@@ -118,9 +113,9 @@ def _list_open(
         if (
             (not where.kinds or row["trace_type"] in where.kinds)
             and (not where.statuses or row["status"] in where.statuses)
-            and (where.since is None or started >= _naive(where.since))
-            and (where.until is None or started < _naive(where.until))
-            and (after is None or (started, row["trace_id"]) < (_naive(after[0]), after[1]))
+            and (where.since is None or started >= naive(where.since))
+            and (where.until is None or started < naive(where.until))
+            and (after is None or (started, row["trace_id"]) < (naive(after[0]), after[1]))
         ):
             found.append(row)
     return found
@@ -157,8 +152,8 @@ def conditions(where: TraceFilter) -> tuple[str, list[Any]]:
         values.extend(given)
 
     for condition, value in (
-        ("started_at >= ?", where.since and _naive(where.since)),
-        ("started_at < ?", where.until and _naive(where.until)),
+        ("started_at >= ?", where.since and naive(where.since)),
+        ("started_at < ?", where.until and naive(where.until)),
         ("list_contains(namespaces, ?)", where.namespace),
         ("strategy_config_id = ?", where.strategy_config_id),
         ("job_id = ?", where.job_id),
@@ -197,106 +192,14 @@ def _summary(row: Json) -> Json:
     return made
 
 
-# --- figures over many traces -------------------------------------------------------------------
-
-
-def measure(logs_dir: Path, where: TraceFilter) -> Json:
-    """Figures over the traces that are meant: `kinds` (how many, failed, latency), `stages`,
-    `caches`, `model_calls`.
-    """
-    percentiles = ", ".join(
-        f"quantile_cont({{0}}, {share}) AS {name}" for name, share in _PERCENTILES.items()
-    )
-    with open_tables(logs_dir) as tables:
-        choose(tables, where)
-        kinds = tables.select(
-            "SELECT trace_type, count(*) AS count, count(*) FILTER (status = 'error') AS failed,"
-            f" avg(latency_ms) AS mean_ms, {percentiles.format('latency_ms')}"
-            " FROM chosen GROUP BY ALL ORDER BY trace_type"
-        )
-        stages = tables.select(
-            "SELECT trace_type, name AS stage, count(*) AS count,"
-            " count(*) FILTER (status = 'error') AS failed, avg(duration_ms) AS mean_ms,"
-            f" sum(duration_ms) AS total_ms, {percentiles.format('duration_ms')}"
-            f" FROM spans{_joined(where)} GROUP BY ALL ORDER BY trace_type, total_ms DESC"
-        )
-        caches = tables.select(
-            "SELECT name AS cache, sum(cache_hit)::BIGINT AS hits, sum(cache_miss)::BIGINT AS"
-            f" misses FROM (SELECT name, cache_hit, cache_miss FROM spans{_joined(where)}"
-            " UNION ALL SELECT 'retrieval', cache_hit, cache_miss FROM chosen"
-            " WHERE trace_type = 'query') WHERE cache_hit IS NOT NULL GROUP BY ALL ORDER BY cache"
-        )
-        calls = tables.select(
-            "SELECT provider, model, count(*) AS calls,"
-            " count(*) FILTER (error_code IS NOT NULL) AS failed,"
-            " sum(retries)::BIGINT AS retries, sum(input_tokens)::BIGINT AS input_tokens,"
-            " sum(output_tokens)::BIGINT AS output_tokens, sum(cost) AS cost,"
-            f" {percentiles.format('duration_ms')} FROM model_calls{_joined(where)}"
-            " GROUP BY ALL ORDER BY provider, model"
-        )
-        day, warnings = _last_day(tables, where), list(tables.warnings)
-    for row in (*kinds, *stages):
-        row["failed_share"] = row["failed"] / row["count"]
-    for row in caches:
-        row["hit_rate"] = row["hits"] / max(row["hits"] + row["misses"], 1)
-    return {
-        "kinds": [_round(row) for row in kinds],
-        "stages": [_round(row) for row in stages],
-        "caches": [_round(row) for row in caches],
-        "model_calls": [_round(row) for row in calls],
-        "last_24h": day,
-        "warnings": warnings,
-    }
-
-
 def choose(tables: Tables, where: TraceFilter) -> None:
     """Make `chosen`, a table of the traces that are meant."""
     condition, values = conditions(where)
     tables.connection.execute(
-        "CREATE TEMP TABLE chosen AS SELECT trace_id, trace_type, status, latency_ms, cache_hit,"
+        "CREATE TEMP TABLE chosen AS SELECT trace_key, trace_type, status, latency_ms, cache_hit,"
         f" cache_miss FROM traces WHERE {condition}",
         values,
     )
-
-
-def _last_day(tables: Tables, where: TraceFilter) -> Json:
-    """Traces by type, how many failed, and the sums of the counters of ingestion."""
-    since = datetime.now(UTC) - timedelta(hours=24)
-    condition, values = conditions(replace(where, since=since, until=None))
-    kinds = tables.select(
-        "SELECT trace_type, count(*) AS count, count(*) FILTER (status = 'error') AS failed"
-        f" FROM traces WHERE {condition} GROUP BY ALL ORDER BY trace_type",
-        values,
-    )
-    counters: Counter[str] = Counter()
-    for row in tables.select(
-        f"SELECT counters FROM traces WHERE {condition} AND trace_type = 'ingestion'", values
-    ):
-        counters.update(json.loads(row["counters"]))
-    return {
-        "counts": {row["trace_type"]: row["count"] for row in kinds},
-        "failed": {row["trace_type"]: row["failed"] for row in kinds},
-        "counters": dict(counters),
-    }
-
-
-def _joined(where: TraceFilter) -> str:
-    """The condition that keeps the rows of the traces meant."""
-    if where == TraceFilter():
-        return ""
-    limits = " SEMI JOIN chosen USING (trace_id)"
-    if where.since is not None:  # blocks of earlier rows are skipped
-        limits += f" WHERE ts >= TIMESTAMP '{_naive(where.since).isoformat()}'"
-    return limits
-
-
-def _round(row: Mapping[str, Any]) -> Json:
-    return {
-        name: round(value, 6 if name == "cost" else 4 if name.endswith(("rate", "share")) else 3)
-        if isinstance(value, float)
-        else value
-        for name, value in row.items()
-    }
 
 
 def open_status(pid: int) -> str:
@@ -315,5 +218,6 @@ def time_text(time: datetime) -> str:
     return f"{time.isoformat(timespec='milliseconds')}Z"
 
 
-def _naive(time: datetime) -> datetime:
+def naive(time: datetime) -> datetime:
+    """A time as the tables have it."""
     return time.astimezone(UTC).replace(tzinfo=None)

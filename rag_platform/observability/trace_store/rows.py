@@ -1,7 +1,8 @@
 """The tables of the trace store, and how a line of the logs becomes a row of them.
 
 Each row of `traces`, `spans` and `events` keeps its line as it was written, so nothing is lost that
-has no column; `model_calls` repeats figures of events. Times are UTC without a zone.
+has no column; `model_calls` repeats figures of events. Times are UTC without a zone. `trace_key` is
+the end of the trace's id as a number, by which tables are joined in half the time.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 _TEXT, _FLOAT, _INT, _BOOL, _TIME, _TEXTS = "text", "float", "int", "bool", "time", "texts"
 COLUMNS: Mapping[str, Mapping[str, str]] = {
     "traces": {
+        "trace_key": _INT,
         **dict.fromkeys("trace_id trace_type status".split(), _TEXT),
         "started_at": _TIME,
         "ended_at": _TIME,
@@ -44,6 +46,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "line": _TEXT,
     },
     "spans": {
+        "trace_key": _INT,
         **dict.fromkeys("trace_id trace_type span_id parent_span_id name status".split(), _TEXT),
         "ts": _TIME,
         "start_ms": _FLOAT,
@@ -57,12 +60,14 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
     },
     # also what an evaluation says of a trace, and the lines of the program's log that name one
     "events": {
+        "trace_key": _INT,
         **dict.fromkeys("trace_id trace_type event_id span_id kind".split(), _TEXT),
         "ts": _TIME,
         "ts_ms": _FLOAT,
         "line": _TEXT,
     },
     "model_calls": {
+        "trace_key": _INT,
         **dict.fromkeys(
             "trace_id trace_type span_id provider model model_version mode prompt_profile_id"
             " error_code".split(),
@@ -182,6 +187,7 @@ def _trace(record: Json) -> tuple[str, Values]:
     hit, miss = _cache({**attrs, **counters})
     namespace = record.get("namespace") or ""
     return "traces", {
+        "trace_key": _key(record["trace_id"]),
         "trace_id": record["trace_id"],
         "trace_type": record.get("trace_type", ""),
         "status": record.get("status", ""),
@@ -232,6 +238,7 @@ def _cache(figures: Json) -> tuple[int | None, int | None]:
 def _span(record: Json) -> tuple[str, Values]:
     provider, (hit, miss) = record.get("provider") or {}, _cache(record.get("attrs") or {})
     return "spans", {
+        "trace_key": _key(record["trace_id"]),
         "trace_id": record["trace_id"],
         "trace_type": record.get("trace_type", ""),
         "span_id": record.get("span_id"),
@@ -254,6 +261,7 @@ def _span(record: Json) -> tuple[str, Values]:
 
 def _event(record: Json) -> tuple[str, Values]:
     return "events", {
+        "trace_key": _key(record["trace_id"]),
         "trace_id": record["trace_id"],
         "trace_type": record.get("trace_type", ""),
         "event_id": record.get("event_id"),
@@ -268,7 +276,7 @@ def _call(record: Json, event: Values) -> Values:
     call = record.get("payload") or {}
     usage = call.get("usage") or {}
     return {
-        **{key: event[key] for key in ("trace_id", "trace_type", "span_id", "ts")},
+        **{key: event[key] for key in ("trace_key", "trace_id", "trace_type", "span_id", "ts")},
         **{
             key: call.get(key)
             for key in ("provider", "model", "model_version", "mode", "prompt_profile_id")
@@ -280,6 +288,10 @@ def _call(record: Json, event: Values) -> Values:
         "retries": call.get("retries"),
         "duration_ms": call.get("duration_ms"),
     }
+
+
+def _key(trace_id: str) -> int:
+    return int(trace_id[-15:], 16)  # 60 bits, for a signed number
 
 
 def _time(text: str) -> str:

@@ -24,6 +24,7 @@ from rag_platform.web.site import PageNamespace, Site, SiteOf
 from rag_platform.web.waiting import follow, sse, work_for
 
 router = APIRouter()
+_THUMBNAILS = 3  # images beside a passage
 
 
 class Form(QuestionAddress):
@@ -69,6 +70,7 @@ async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: 
         data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
         values = answer_values(site, asked, data)
     values |= {"namespace": namespace, "asked": asked}
+    values["chosen"] = choose_namespaces(site.library, asked.namespace)
     return render(
         request,
         "asking/ask.html",
@@ -106,7 +108,7 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
                 yield sse("answer", render_text(request, "asking/answer.html", **values))
             elif kind == "failed":
                 error = failure(value)["error"]
-                yield sse("answer", render_text(request, "asking/failed.html", error=error))
+                yield sse("answer", render_text(request, "error_part.html", error=error))
             else:
                 waited += value
                 still = translate("Still at work after {n} s.", language, n=round(waited))
@@ -141,6 +143,7 @@ def answer_values(site: Site, asked: Form, data: AskedData) -> dict[str, Any]:
         "marks": marks,
         "places": places,
         "others": [row for row in data["results"] if row["chunk_id"] not in cited],
+        "images": {row["chunk_id"]: row["asset_ids"][:_THUMBNAILS] for row in data["results"]},
         "may_write": access.current().may("write"),
         "namespace": namespace,
     }

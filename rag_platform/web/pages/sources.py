@@ -8,7 +8,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from rag_platform.api.places import find_place, read_source
-from rag_platform.api.proofs import prove_chunk
 from rag_platform.contract.source_shapes import PlaceData, PlacePage
 from rag_platform.web.rendering import is_fragment, link, render
 from rag_platform.web.routes.sources import ChunkId, Page, Release, Spans, read_spans
@@ -61,6 +60,8 @@ def _first_page(place: PlaceData) -> PlacePage | None:
 @router.get("/{namespace}/{chunk_id}/proof")
 def prove(request: Request, site: SiteOf, namespace: str, chunk_id: ChunkId) -> Response:
     """Whether the passage stands in the stored file, found out now."""
+    from rag_platform.api.proofs import prove_chunk
+
     proof = prove_chunk(site.library, chunk_id, namespace)
     template = "asking/proof.html" if is_fragment(request) else "asking/proof_page.html"
     return render(request, template, namespace=namespace, proof=proof)

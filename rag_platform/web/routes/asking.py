@@ -21,7 +21,6 @@ from rag_platform.contract.source_shapes import (
     PinnedData,
     ReplayData,
 )
-from rag_platform.evaluation.monitoring.replay import replay
 from rag_platform.web.routes.sources import read_spans
 from rag_platform.web.site import MayWrite, Site, SiteOf
 from rag_platform.web.waiting import follow, sse, work_for
@@ -46,6 +45,13 @@ async def _answer(request: Request, site: Site, question: Question) -> AskedData
     return await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
 
 
+_EVENT = {
+    "type": "object",
+    "properties": {
+        "event": {"enum": ["text", "answer", "error", "end"]},
+        "data": {"type": "string", "description": "JSON."},
+    },
+}
 Way = Annotated[str, Query(max_length=100, description="strategy:NAME or release:ID.")]
 TraceId = Annotated[str, Path(max_length=40, description="trc_ and 32 hex digits.")]
 
@@ -70,6 +76,8 @@ def get_order(site: SiteOf, trace_id: TraceId) -> OrderData:
 @router.get("/ask/{trace_id}/replay")
 def get_replay(site: SiteOf, trace_id: TraceId) -> ReplayData:
     """A question that was asked, asked again of the same release in the same way."""
+    from rag_platform.evaluation.monitoring.replay import replay
+
     trace = read_question_trace(site.library, trace_id)
     found = replay(site.library, trace)
     request = trace["attrs"]["request"]
@@ -121,7 +129,7 @@ def pin(site: Site, expected: Expected) -> PinnedData:
 @router.get(
     "/ask/stream",
     response_class=StreamingResponse,
-    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
 async def stream_answer(site: SiteOf, asked: Address) -> StreamingResponse:
     """The answer as server-sent events: `text` for each part as a model writes it, then `answer`

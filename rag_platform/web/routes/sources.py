@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from rag_platform.api import pictures
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
-from rag_platform.api.proofs import prove_chunk
 from rag_platform.contract.source_shapes import PlaceData, ProvedData, SourceData
 from rag_platform.errors import InputError
 from rag_platform.web.site import SiteOf
@@ -73,6 +72,8 @@ def get_place(
 @router.get("/chunks/{chunk_id}/proof")
 def get_proof(site: SiteOf, chunk_id: ChunkId, namespace: Namespace = None) -> ProvedData:
     """The proof of a chunk, made now from the bytes of its file."""
+    from rag_platform.api.proofs import prove_chunk
+
     return prove_chunk(site.library, chunk_id, namespace)
 
 

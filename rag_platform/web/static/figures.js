@@ -51,7 +51,7 @@ function drawTrend(element) {
   );
   for (const row of element.querySelectorAll(".u-series")) {
     const label = row.querySelector(".u-label")?.textContent ?? "";
-    row.hidden = row === row.parentElement.firstElementChild || /[↑↓]$/.test(label);
+    row.hidden = /[↑↓]$/.test(label);
   }
   new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: 240 })).observe(element);
 }

@@ -1,0 +1,154 @@
+"""One library at a glance: what does the work, what it holds, and how it does."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from pathlib import Path
+
+from rag_platform import access
+from rag_platform.api.status import status
+from rag_platform.api.traces import TraceFilter, trace_stats
+from rag_platform.config.profiles import strategy_config_id
+from rag_platform.config.provider_snapshot import Provider, providers_snapshot
+from rag_platform.config.settings import Strategy, load_strategy
+from rag_platform.contract.overview import (
+    ComponentPart,
+    DiskData,
+    DiskPart,
+    OverviewData,
+    TotalPart,
+)
+from rag_platform.errors import RagError
+from rag_platform.ir import Json
+from rag_platform.retrieval.library import Library
+from rag_platform.storage.store import directory_bytes
+
+DAYS = 7  # over which health is measured
+_DISK_SECONDS = 300  # for so long a size is remembered
+# module to the part of a strategy that configures it
+_PARTS = {
+    "loader": "loading",
+    "sectioner": "sectioner",
+    "chunker": "chunker",
+    "embedder": "embedding",
+    "vector_index": "dense",
+    "sparse_index": "lexical",
+    "retriever": "retrieval",
+    "fusion": "fusion",
+    "reranker": "reranker",
+    "llm": "llm",
+    "generator": "answerer",
+}
+_SHOWN_PROBLEMS = 20
+
+
+def get_overview(
+    library: Library, namespace: str, evaluation: Mapping[str, Provider] | None = None
+) -> OverviewData:
+    """The overview of a namespace; `evaluation` is what measures its answers. Raises NotFoundError
+    for one that the caller may not see.
+    """
+    library.require_visible(namespace)
+    installation = status(library)
+    rows = {row["namespace"]: row for row in installation["namespaces"]}
+    row = rows.get(namespace)
+    since = datetime.now(UTC) - timedelta(days=DAYS)
+    stats = trace_stats(library.store, TraceFilter(namespace=namespace, since=since))
+    strategy, problem = _strategy(library, namespace)
+    # one that has a problem says so already
+    known = [] if row is not None and row["problem"] else [problem] * bool(problem)
+    return {
+        "namespace": namespace,
+        "namespaces": list(rows),
+        "release_id": (row["release_id"] or "") if row else "",
+        "published_at": row["published_at"] if row else "",
+        "strategy": strategy.name if strategy else "",
+        "strategy_config_id": strategy_config_id(strategy) if strategy else "",
+        "components": _components(strategy, evaluation) if strategy else [],
+        "totals": _totals(library, namespace),
+        "pending": row["pending"] if row else 0,
+        "failed": row["failed"] if row else 0,
+        "days": DAYS,
+        "health": stats["kinds"],
+        "last_24h": stats["last_24h"]["counts"],
+        "failed_24h": stats["last_24h"]["failed"],
+        "caches": stats["caches"],
+        "process_caches": installation.get("caches", {}),
+        "model_calls": stats["model_calls"],
+        "problems": [*known, *installation["problems"]][:_SHOWN_PROBLEMS],
+        "jobs": installation["jobs"],
+        "app_version": installation["app_version"],
+        "uptime_seconds": installation["uptime_seconds"],
+    }
+
+
+def _strategy(library: Library, namespace: str) -> tuple[Strategy | None, str]:
+    """(the strategy that questions are asked by, why there is none)."""
+    try:
+        if library.store.current_path(namespace).is_file():
+            with library.lease(namespace) as lease:
+                return library.query_strategy(lease), ""
+        return load_strategy(library.settings), ""
+    except RagError as error:
+        return None, f"{namespace}: {error.message}"
+
+
+def _components(
+    strategy: Strategy, evaluation: Mapping[str, Provider] | None
+) -> list[ComponentPart]:
+    try:
+        snapshot = providers_snapshot(strategy, evaluation)
+    except RagError:  # a package is missing, as the stage that needs it says
+        return []
+    config = strategy.model_dump(mode="json")
+    return [
+        {
+            "module": module,
+            "provider_id": provider["provider_id"],
+            "version": provider["version"],
+            "profile_id": provider["profile_id"],
+            "options": _options(config.get(_PARTS.get(module, ""))),
+        }
+        for module, provider in snapshot.items()
+    ]
+
+
+def _options(part: object) -> Json:
+    return part if isinstance(part, dict) else {}
+
+
+def _totals(library: Library, namespace: str) -> list[TotalPart]:
+    total = new = dict.fromkeys(("documents", "chunks", "images"), 0)
+    if library.store.current_path(namespace).is_file():
+        day_ago = datetime.now(UTC) - timedelta(days=1)
+        try:
+            with library.lease(namespace) as lease:
+                counts = lease.release.catalog.counts()
+                new = lease.release.catalog.counts_since(f"{day_ago:%Y-%m-%dT%H:%M:%SZ}")
+            total = {**counts, "images": counts["asset"]}
+        except RagError:  # among the problems
+            pass
+    return [{"name": name, "total": total[name], "last_24h": new[name]} for name in new]
+
+
+def disk_use(home: Path) -> DiskData:
+    """How large the data root is, part by part; figures may be some minutes old."""
+    parts = _measure(home, int(time.monotonic() // _DISK_SECONDS))
+    return {
+        "total": sum(part["bytes"] for part in parts),
+        "free": shutil.disk_usage(home).free if home.is_dir() else 0,
+        "parts": list(parts) if access.current().namespaces is None else [],
+    }
+
+
+@lru_cache(maxsize=4)
+def _measure(home: Path, _moment: int) -> tuple[DiskPart, ...]:
+    found: list[DiskPart] = []
+    for path in home.iterdir() if home.is_dir() else ():
+        size = directory_bytes([path]) if path.is_dir() else path.stat().st_size
+        found.append({"name": path.name, "bytes": size})
+    return tuple(sorted(found, key=lambda part: (-part["bytes"], part["name"])))

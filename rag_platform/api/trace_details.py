@@ -1,0 +1,307 @@
+"""One trace as pages show it: bars, rankings side by side, and parts of what is long."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from rag_platform.api.envelopes import without_paths
+from rag_platform.api.traces import get_trace
+from rag_platform.contract.markdown_views import snippet
+from rag_platform.contract.trace_details import (
+    CandidatePart,
+    RankingPart,
+    StagePart,
+    TraceDetail,
+)
+from rag_platform.contract.traces import EventPart, SpanPart, TraceEnvelope, TraceRow
+from rag_platform.errors import RagError
+from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ir import Json
+from rag_platform.retrieval.library import Library
+
+STAGES_PER_PAGE = 300
+EVENTS_PER_PAGE = 50
+_RANKING_FIELDS = ("candidates", "ranked", "before", "after")
+_RANKED_ROWS = 50
+_RANKINGS = 24  # of one trace that are shown
+_SNIPPET_CHARS = 240
+_MODEL_CALLS = 200
+_LOGS = 200
+_ANSWERING = ("stage.context_build", "stage.generate", "stage.format_response")
+_EXT = "ext."
+# what is longer is cut, so that no page holds a whole document
+TEXT_CHARS = 2000
+LIST_ITEMS = 100
+DEPTH = 8
+PAYLOAD_CHARS = 20_000
+
+
+def get_trace_detail(
+    library: Library, trace_id: str, *, kind: str = "", skip: int = 0, skip_stages: int = 0
+) -> TraceDetail:
+    """One trace; events of one kind or all, failures first and else by time, after so many.
+
+    Raises NotFoundError, InputError for what is no id or the beginning of several.
+    """
+    found = get_trace(library.store, trace_id)
+    trace = found["trace"]
+    total_ms = _length(trace)
+    in_span = Counter(event["span_id"] for event in trace["events"])
+    stages = [_stage(span, total_ms, in_span[span["span_id"]]) for span in trace["spans"]]
+    events = order_events(trace["events"], trace["spans"], kind)
+    attrs, ext = _split_ext(trace["attrs"])
+    shown = cast(
+        TraceDetail,
+        cut(
+            {
+                "trace": _row(trace, attrs),
+                "build": trace["build"],
+                "runtime": trace["runtime"],
+                "links": trace["links"],
+                "client": trace.get("client") or {},
+                "providers": trace.get("providers") or {},
+                "attrs": attrs,
+                "ext": ext,
+                "aggregates": trace["aggregates"],
+                "eval": trace.get("eval") or {},
+                "errors": trace["aggregates"].get("errors") or [],
+                "model_calls": [
+                    {"ts_ms": event["ts_ms"], **event["payload"]}
+                    for event in trace["events"]
+                    if event["kind"] == "model.call"
+                ][:_MODEL_CALLS],
+                "logs": trace["logs"][:_LOGS],
+            },
+            LIST_ITEMS,
+        ),
+    )
+    shown["stages"] = [
+        cast(StagePart, cut(stage)) for stage in stages[skip_stages : skip_stages + STAGES_PER_PAGE]
+    ]
+    shown["answering"] = [
+        cast(StagePart, cut(stage)) for stage in stages if stage["span"]["name"] in _ANSWERING
+    ]
+    shown["stages_total"] = len(stages)
+    shown["kinds"] = [
+        {"kind": name, "count": count}
+        for name, count in sorted(Counter(event["kind"] for event in trace["events"]).items())
+    ]
+    shown["events"] = [cut_event(event) for event in events[skip : skip + EVENTS_PER_PAGE]]
+    shown["events_total"] = len(events)
+    shown["logs_total"] = len(trace["logs"])
+    shown["rankings"] = _rankings(library, trace)
+    shown["parent"], shown["children"], shown["job"] = (
+        found["parent"],
+        found["children"],
+        found["job"],
+    )
+    shown["replayable"] = _is_replayable(trace)
+    if "error" in trace:
+        shown["error"] = without_paths(trace["error"])
+    return shown
+
+
+# --- parts of what is long ----------------------------------------------------------------------
+
+
+def cut(value: Any, items: int = LIST_ITEMS, depth: int = DEPTH) -> Any:
+    """JSON data whose texts, lists and nesting are cut, with what was left out said in their place;
+    absolute paths are cut to their last name.
+    """
+    if isinstance(value, str):
+        text = str(without_paths(value[: 2 * TEXT_CHARS]))
+        more = len(value) - TEXT_CHARS
+        return text if more <= 0 else f"{text[:TEXT_CHARS]}… ({more} more characters)"
+    if isinstance(value, Mapping):
+        if depth == 0:
+            return f"… ({len(value)} fields)"
+        shown = {
+            str(name): cut(item, items, depth - 1) for name, item in list(value.items())[:items]
+        }
+        return shown | ({"…": f"{len(value) - items} more"} if len(value) > items else {})
+    if isinstance(value, (list, tuple)):
+        if depth == 0:
+            return f"… ({len(value)} items)"
+        listed = [cut(item, items, depth - 1) for item in value[:items]]
+        return listed + ([f"… ({len(value) - items} more)"] if len(value) > items else [])
+    return value
+
+
+def cut_event(event: EventPart) -> EventPart:
+    """The event with a payload that fits on a page: of one that is still too long, the beginning of
+    its text.
+    """
+    payload = cut(event["payload"])
+    text = json.dumps(payload, ensure_ascii=False)
+    if len(text) > PAYLOAD_CHARS:
+        payload = {"truncated": text[:TEXT_CHARS], "characters": len(text)}
+    return {**event, "payload": payload}
+
+
+def order_events(
+    events: Sequence[EventPart], spans: Sequence[SpanPart], kind: str = ""
+) -> list[EventPart]:
+    """The events of a kind, or all: those of failed stages and failures first, each by time."""
+    failed = {span["span_id"] for span in spans if span["status"] == "error"}
+
+    def place(event: EventPart) -> tuple[bool, float, str]:
+        tells_failure = event["kind"].endswith(("error", "_failed", "fallback"))
+        return (
+            not (tells_failure or event["span_id"] in failed),
+            event["ts_ms"],
+            event["event_id"],
+        )
+
+    return sorted((event for event in events if not kind or event["kind"] == kind), key=place)
+
+
+# --- stages -------------------------------------------------------------------------------------
+
+
+def _length(trace: TraceEnvelope) -> float:
+    known = trace["aggregates"].get("latency_ms") or 0.0
+    return max([float(known), *(span["end_ms"] for span in trace["spans"])]) or 1.0
+
+
+def _stage(span: SpanPart, total_ms: float, events: int) -> StagePart:
+    attrs, ext = _split_ext(span["attrs"])
+    left = min(1000.0, max(0.0, span["start_ms"] / total_ms * 1000))
+    width = max(2.0, span["duration_ms"] / total_ms * 1000)
+    return {
+        "span": {**span, "attrs": attrs},
+        "left": round(min(left, 998.0), 1),
+        "width": round(min(width, 1000.0 - min(left, 998.0)), 1),
+        "ext": ext,
+        "events": events,
+    }
+
+
+def _split_ext(attrs: Json) -> tuple[Json, Json]:
+    """(facts of every trace, those that only a provider knows: provider to name to fact)."""
+    known = {name: value for name, value in attrs.items() if not name.startswith(_EXT)}
+    ext: Json = {}
+    for name, value in attrs.items():
+        if name.startswith(_EXT):
+            provider, _, fact = name.removeprefix(_EXT).rpartition(".")
+            ext.setdefault(provider, {})[fact] = value
+    return known, ext
+
+
+def _row(trace: TraceEnvelope, attrs: Json) -> TraceRow:
+    """What lists say of a trace."""
+    request, client = attrs.get("request") or {}, trace.get("client") or {}
+    aggregates, flags = trace["aggregates"], attrs.get("flags") or {}
+    links = trace["links"]
+    return {
+        "trace_id": trace["trace_id"],
+        "trace_type": trace["trace_type"],
+        "started_at": trace["started_at"],
+        "ended_at": trace["ended_at"],
+        "status": trace["status"],
+        "latency_ms": aggregates.get("latency_ms"),
+        "namespace": trace["namespace"],
+        "namespaces": list(request.get("namespaces") or ()),
+        "strategy_config_id": trace["strategy_config_id"],
+        "release_id": attrs.get("release_id"),
+        "job_id": links.get("job_id"),
+        "request_id": links.get("request_id"),
+        "parent_trace_id": links.get("parent_trace_id"),
+        "door": client.get("door"),
+        "client": client.get("name"),
+        "client_version": client.get("version"),
+        "client_level": client.get("client_level"),
+        "tool": client.get("tool"),
+        "question": request.get("text"),
+        "state": flags.get("state"),
+        "answered": flags.get("answered"),
+        "confidence": attrs.get("confidence"),
+        "error": trace.get("error"),
+        "error_count": aggregates.get("error_count"),
+        "stages": aggregates.get("stage_latency_ms") or {},
+        "counters": aggregates.get("counters") or {},
+    }
+
+
+def _is_replayable(trace: TraceEnvelope) -> bool:
+    request = trace["attrs"].get("request") or {}
+    return bool(
+        trace["trace_type"] == "query"
+        and request.get("text")
+        and "ranked_chunk_ids" in trace["attrs"]
+        and len(request.get("namespaces") or ()) <= 1
+    )
+
+
+# --- rankings -----------------------------------------------------------------------------------
+
+
+def _rankings(library: Library, trace: TraceEnvelope) -> list[RankingPart]:
+    """Every list of chunks that an event holds, whatever its kind."""
+    lists = list(_ranked_lists(trace["events"]))[:_RANKINGS]
+    ids = {str(item["chunk_id"]) for *_, items in lists for item in items[:_RANKED_ROWS]}
+    rows = _read_rows(library, trace, ids)
+    found: list[RankingPart] = []
+    before: dict[str, int] = {}
+    for event, name, items in lists:
+        facts = {
+            key: value
+            for key, value in event["payload"].items()
+            if key not in _RANKING_FIELDS and isinstance(value, (str, int, float, bool))
+        }
+        found.append(
+            {
+                "kind": event["kind"],
+                "name": name,
+                "facts": cut(facts),
+                "count": len(items),
+                "rows": [
+                    _candidate(rank, item, rows, before if name == "after" else {})
+                    for rank, item in enumerate(items[:_RANKED_ROWS], 1)
+                ],
+            }
+        )
+        before = {str(item["chunk_id"]): rank for rank, item in enumerate(items, 1)}
+    return found
+
+
+def _ranked_lists(events: Sequence[EventPart]) -> Iterator[tuple[EventPart, str, list[Json]]]:
+    for event in events:
+        for name in _RANKING_FIELDS:
+            items = event["payload"].get(name)
+            if isinstance(items, list) and items:
+                listed = [item if isinstance(item, dict) else {"chunk_id": item} for item in items]
+                if all(isinstance(item.get("chunk_id"), str) for item in listed):
+                    yield event, name, listed
+
+
+def _candidate(
+    rank: int, item: Json, rows: Mapping[str, ChunkRow], before: Mapping[str, int]
+) -> CandidatePart:
+    chunk_id, score = item["chunk_id"], item.get("score")
+    row = rows.get(chunk_id)
+    return {
+        "rank": rank,
+        "chunk_id": chunk_id,
+        "score": float(score) if isinstance(score, (int, float)) else None,
+        "source": str(item.get("source") or ""),
+        "source_uri": row.source_uri if row else "",
+        "section_path": row.chunk.section_path if row else "",
+        "text": snippet(row.chunk.chunk_text, _SNIPPET_CHARS) if row else "",
+        "moved": before[chunk_id] - rank if chunk_id in before else None,
+    }
+
+
+def _read_rows(library: Library, trace: TraceEnvelope, ids: set[str]) -> dict[str, ChunkRow]:
+    """The chunks as the release that was asked holds them, without what was deleted since."""
+    release_id, namespace = trace["attrs"].get("release_id"), trace["namespace"]
+    if not (ids and release_id and namespace):
+        return {}
+    try:
+        with library.lease(namespace, str(release_id)) as lease:
+            shown = ids - library.hidden_chunks(lease)
+            return lease.release.catalog.rows(sorted(shown))
+    except RagError:  # the release is no longer kept, or cannot be opened
+        return {}

@@ -1,0 +1,103 @@
+"""The command line in the reader's language: help, and the few words that click adds."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from rag_platform.messages import terminal_language, translate, translate_filled
+
+# what stays on one line: a Latin word or a Chinese character, with the punctuation around it
+_PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
+
+
+def say(text: str, **values: Any) -> str:
+    """A message in the language of the command line."""
+    return translate(text, terminal_language(), **values)
+
+
+def say_filled(message: str) -> str:
+    """A finished message, such as that of an error, in the language of the command line."""
+    return translate_filled(message, terminal_language())
+
+
+def say_lines(text: str) -> str:
+    """The same of a text of several messages, one a line."""
+    return "\n".join(map(say_filled, text.split("\n")))
+
+
+def localise(group: click.Group) -> click.Group:
+    """The group as readers of the command line's language have it, with all below it."""
+    if terminal_language() == "en":
+        return group
+    shown = copy.deepcopy(group)
+    for command in _below(shown):
+        command.context_class = _Context
+        if command.help:
+            command.help = say(inspect.cleandoc(command.help))
+            command.short_help = command.help.partition("。")[0]
+        for parameter in command.params:
+            if isinstance(parameter, click.Option) and parameter.help:
+                parameter.help = say(parameter.help)
+    return shown
+
+
+def _below(command: click.Command) -> Iterator[click.Command]:
+    yield command
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            yield from _below(each)
+
+
+class _Formatter(click.HelpFormatter):
+    """Lays out help in a language whose characters are two columns wide."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args, prefix or f"{say('Usage:')} ")
+
+    def write_heading(self, heading: str) -> None:
+        self.write(f"{'':>{self.current_indent}}{say(heading)}:\n")
+
+    def write_text(self, text: str) -> None:
+        paragraphs = (_fill(part, self.width - 2) for part in text.split("\n\n"))
+        super().write_text("\n\n".join(paragraphs))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        rows = list(rows)
+        first = min(max(len(name) for name, _ in rows), col_max) + col_spacing
+        width = max(self.width - first - 2, 10)
+        filled = [(name, _fill(_translate_row(text), width)) for name, text in rows]
+        super().write_dl(filled, col_max, col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+def _translate_row(text: str) -> str:
+    """A row of options: the words that click writes itself, and its remarks in brackets."""
+    head, gap, remarks = text.partition("  [")
+    remarks = remarks.replace("required", say("required")).replace("default:", say("default:"))
+    return f"{say(head)}{gap}{remarks}"
+
+
+def _fill(text: str, width: int) -> str:
+    """A paragraph in lines of at most `width` columns, which click leaves as they are."""
+    lines, used = [""], 0
+    for piece in _PIECE.findall(" ".join(text.split("\n"))):
+        columns = sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in piece)
+        if used + columns > width and lines[-1]:
+            lines.append("")
+            used = 0
+            piece = piece.lstrip()
+        lines[-1] += piece
+        used += columns if piece else 0
+    return "\b\n" + "\n".join(line.rstrip() for line in lines)

@@ -1,0 +1,121 @@
+"""The pages of traces: what was ingested, what was asked, and one trace with all its stages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get_trace_detail
+from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
+from rag_platform.evaluation.monitoring.replay import replay_trace
+from rag_platform.web.rendering import is_fragment, render
+from rag_platform.web.routes.traces import FilterOf, Skip, Text
+from rag_platform.web.site import PageNamespace, Site, SiteOf
+
+router = APIRouter()
+_PAGE = 25
+_QUERY_KINDS = ("query", "tool", "command", "evaluation")
+_HOURS = {"1h": 1, "24h": 24, "7d": 24 * 7, "30d": 24 * 30, "all": 0}
+Period = Literal["1h", "24h", "7d", "30d", "all"]
+Cursor = Annotated[str, Query(max_length=400)]
+
+
+@router.get("/query-traces")
+def show_queries(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    where: FilterOf,
+    period: Period = "7d",
+    everywhere: bool = False,
+    cursor: Cursor = "",
+) -> Response:
+    """What was asked, newest first."""
+    where = replace(where, kinds=where.kinds or ("query",))
+    return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
+
+
+@router.get("/ingestion-traces")
+def show_ingests(
+    request: Request,
+    site: SiteOf,
+    namespace: PageNamespace,
+    where: FilterOf,
+    period: Period = "30d",
+    everywhere: bool = False,
+    cursor: Cursor = "",
+) -> Response:
+    """What was ingested and published, newest first."""
+    where = replace(where, kinds=("ingestion",))
+    return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
+
+
+def _within(where: TraceFilter, namespace: str, period: str, everywhere: bool) -> TraceFilter:
+    hours = _HOURS[period]
+    since = where.since
+    if since is None and hours:
+        since = datetime.now(UTC) - timedelta(hours=hours)
+    return replace(where, since=since, namespace=None if everywhere else namespace)
+
+
+def _show(
+    request: Request, site: Site, namespace: str, where: TraceFilter, cursor: str
+) -> Response:
+    if is_fragment(request):
+        figures = trace_stats(site.store, where)
+        return render(request, "traces/figures.html", namespace=namespace, stats=figures)
+    given = {
+        name: value
+        for name, value in request.query_params.multi_items()
+        if value and name not in ("cursor", "namespace")
+    }
+    is_ingestion = request.url.path == "/ingestion-traces"
+    return render(
+        request,
+        "traces/list.html",
+        namespace=namespace,
+        found=list_traces(site.store, where, limit=_PAGE, cursor=cursor or None),
+        where=where,
+        given=given,
+        is_ingestion=is_ingestion,
+        period=given.get("period") or ("30d" if is_ingestion else "7d"),
+        kinds=_QUERY_KINDS,
+        cursor=cursor,
+    )
+
+
+@router.get("/traces/{trace_id}")
+def show_trace(
+    request: Request,
+    site: SiteOf,
+    trace_id: str,
+    kind: Text = "",
+    skip: Skip = 0,
+    skip_stages: Skip = 0,
+) -> Response:
+    """One trace; as a fragment, a page of its events."""
+    data = get_trace_detail(site.library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
+    return render(
+        request,
+        "traces/events.html" if is_fragment(request) else "traces/trace.html",
+        namespace=data["trace"]["namespace"],
+        data=data,
+        trace=data["trace"],
+        kind=kind,
+        skip=skip,
+        skip_stages=skip_stages,
+        events_per_page=EVENTS_PER_PAGE,
+        stages_per_page=STAGES_PER_PAGE,
+    )
+
+
+@router.post("/traces/{trace_id}/replay")
+def show_replay(request: Request, site: SiteOf, trace_id: str) -> Response:
+    """The question of a trace asked again."""
+    found = replay_trace(site.settings, trace_id)
+    template = "traces/replay_part.html" if is_fragment(request) else "traces/replay.html"
+    return render(request, template, namespace="", found=found)

@@ -1,0 +1,67 @@
+"""Help and errors of the command line in Chinese; in English and in JSON nothing changes."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from click.testing import CliRunner
+
+from rag_platform.cli.main import main
+from rag_platform.cli.progress import progress_bar
+
+
+def run(*arguments: str, language: str = "zh") -> str:
+    """What a command prints on both outputs."""
+    return CliRunner().invoke(main, arguments, env={"RAG_LANG": language}).output
+
+
+def test_help_is_chinese_and_the_commands_stay_english() -> None:
+    shown = run("query", "--help")
+    assert "用法: " in shown
+    assert "要检索的知识库" in shown
+    assert "显示帮助后退出。" in shown
+    assert "Options" not in shown
+    english = run("query", "--help", language="en")
+    assert "Usage: " in english
+    assert "The library to search" in english
+
+
+def test_help_fits_the_window_although_characters_are_two_columns_wide() -> None:
+    for line in run("docs", "delete", "--help").splitlines():
+        columns = sum(1 + (unicodedata.east_asian_width(sign) in "WF") for sign in line)
+        assert columns <= 80, line
+        assert line.lstrip()[:1] not in tuple("，。；：、）"), line
+
+
+def test_the_overview_is_chinese() -> None:
+    shown = run()
+    assert shown.startswith("文档进，带引用的回答出。")
+    assert "rag ingest ~/notes" in shown
+    assert "运维:" in run("--help")
+
+
+def test_errors_are_chinese_for_people_and_english_for_programs() -> None:
+    assert "'--top-k' 的值无效：0 不在范围 1<=x<=100 内。" in run("query", "x", "--top-k", "0")
+    assert "没有命令 'qury'" in run("qury")
+    envelope = json.loads(run("query", "x", "--top-k", "0", "--json"))
+    assert envelope["error"]["code"] == "usage"
+    assert envelope["error"]["message"].startswith("Invalid value for '--top-k'")
+
+
+def test_a_group_without_a_command_shows_its_help_once() -> None:
+    shown = run("docs", language="en")
+    assert shown.count("Usage: ") == 1
+    assert "error [" not in shown
+    assert json.loads(run("docs", "--json", language="en"))["ok"] is False
+
+
+def test_progress_is_in_the_language_of_its_reader(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("RAG_LANG", "zh")
+    monkeypatch.setattr("rag_platform.cli.progress._LINE_SECONDS", 0.0)
+    with progress_bar(False) as advance:
+        advance("embeddings", 3, 9)
+    assert capsys.readouterr().err == "向量 3 / 9\n"

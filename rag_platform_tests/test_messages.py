@@ -1,0 +1,156 @@
+"""The catalogue: what errors and the command line say, in Chinese."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+import rag_platform
+from rag_platform import errors
+from rag_platform.cli.main import main
+from rag_platform.cli.program import EXAMPLES
+from rag_platform.messages import catalogue, terminal_language, translate_filled
+
+PACKAGE = Path(rag_platform.__file__).parent
+_PLACE = re.compile(r"\{(\d*|#)\}")
+_VARIABLES = ("RAG_LANG", "LC_ALL", "LC_MESSAGES", "LANG")
+# states of the program's own arrays that no input leads to: who meets one reports it in English
+INVARIANTS = {
+    "vectors {} do not fit {} ids and a matrix {}",
+    "chunk {} would have two vectors",
+    "fresh vectors {} or {} ids do not belong to a matrix {}; {}",
+    "{} ids for a matrix {}; {}",
+    "{} ids for {} vectors",
+    "the query vector has {} numbers, the index {}; or it is not finite",
+    "chunk {} has no vector in this release",
+    "the embedder returned an array {} for {} texts of dimension {}",
+}
+
+
+def template(node: ast.expr) -> str | None:
+    """The text of a literal with `{}` for its places; None for anything else."""
+    if isinstance(node, ast.Constant):
+        return str(node.value)
+    if isinstance(node, ast.JoinedStr):
+        return "".join(str(v.value) if isinstance(v, ast.Constant) else "{}" for v in node.values)
+    return None
+
+
+@cache
+def templates() -> list[tuple[str, str]]:
+    """(where, template) of every error that the code raises or makes."""
+    return list(_templates())
+
+
+def _templates() -> Iterator[tuple[str, str]]:
+    kinds = {
+        name
+        for name, item in vars(errors).items()
+        if inspect.isclass(item) and issubclass(item, errors.RagError)
+    }
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(text)) if "Error(" in text else ():
+            if not (isinstance(node, ast.Call) and node.args):
+                continue
+            if ast.unparse(node.func).rpartition(".")[2] in kinds:
+                message = template(node.args[0])
+                # places alone: the message comes from elsewhere
+                if message is not None and re.search("[a-z]{2}", message):
+                    yield f"{path.relative_to(PACKAGE)}:{node.lineno}", message
+
+
+def test_every_error_has_its_chinese() -> None:
+    known = catalogue("zh")
+    assert len(templates()) > 500
+    missing = [item for item in templates() if item[1] not in known and item[1] not in INVARIANTS]
+    assert not missing, "\n".join(f"{where}: {text}" for where, text in missing)
+
+
+def test_every_message_in_the_troubleshooting_is_one_of_the_code() -> None:
+    page = (PACKAGE.parent / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
+    assert len(shown) >= 15
+    assert {text.replace("…", "{}") for text in shown} <= {text for _, text in templates()}
+
+
+def test_every_translation_has_the_places_of_its_original() -> None:
+    wrong = []
+    for english, chinese in catalogue("zh").items():
+        wanted, places = _PLACE.findall(english), _PLACE.findall(chinese)
+        order = [str(n) for n in range(len(wanted))]
+        # some leave a place out that holds only the grammar of English
+        if places != [""] * len(wanted) and not set(places) <= set(order):
+            wrong.append(english)
+        named = set(re.findall(r"\{[a-z]\w*\}", english))
+        wrong += [english] if named != set(re.findall(r"\{[a-z]\w*\}", chinese)) else []
+    assert not wrong
+
+
+def test_every_command_and_option_has_its_chinese() -> None:
+    known = catalogue("zh")
+
+    def missing(command: click.Command) -> Iterator[str]:
+        texts = [inspect.cleandoc(command.help or "")]
+        texts += [p.help or "" for p in command.params if isinstance(p, click.Option)]
+        yield from (text for text in texts if text and text not in known)
+        for each in getattr(command, "commands", {}).values():
+            yield from missing(each)
+
+    assert not list(missing(main))
+    assert EXAMPLES in known
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        (
+            "unknown namespace 'vuee'; known: demo, vue; did you mean 'vue'?",
+            "未知的 namespace 'vuee'；现有：demo, vue；你要找的是不是 'vue'？",
+        ),
+        (
+            "cannot listen on 127.0.0.1, port 80: in use; choose another with --port or --host",
+            "无法监听 127.0.0.1 的端口 80：in use；请用 --port 或 --host 另选",
+        ),
+        ("no document 'a' in namespace 'b'; c", "namespace 'b' 中没有文档 'a'；c"),
+        (
+            "- failed: a.pdf: [encrypted] the mail is encrypted; save it decrypted",
+            "- 失败：a.pdf：[encrypted] 邮件已加密；请解密后保存",
+        ),
+        ("2 new, 1 failed, in 3.5 s.", "新增 2，失败 1，用时 3.5 秒。"),
+        ("all documents", "all documents"),
+        ("a message that nobody translated", "a message that nobody translated"),
+    ],
+)
+def test_a_finished_message_is_found_by_its_template(english: str, chinese: str) -> None:
+    assert translate_filled(english, "zh") == chinese
+    assert translate_filled(english, "en") == english
+
+
+@pytest.mark.parametrize(
+    ("variables", "language"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "LC_ALL": "C"}, "en"),
+        ({"LANG": "en_GB.UTF-8", "LC_MESSAGES": "zh_TW"}, "zh"),
+        ({"LANG": "en_GB.UTF-8", "RAG_LANG": "zh"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "RAG_LANG": "en"}, "en"),
+        ({"LANG": "de_DE.UTF-8"}, "en"),
+    ],
+)
+def test_the_language_of_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], language: str
+) -> None:
+    for name in _VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert terminal_language() == language

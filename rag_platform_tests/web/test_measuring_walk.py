@@ -1,0 +1,114 @@
+"""A person's way through the pages in a real browser: from a question to its trace, and from a
+started evaluation to one of its cases.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import uvicorn
+
+from rag_platform.evaluation.expectations import add_expectation, expectation
+from rag_platform.ledger.schema import Job
+from rag_platform.processes import jobs
+from rag_platform.web.app import create_app
+from rag_platform.web.site import Site
+from rag_platform_tests.conftest import HOLIDAYS, PORTS, Desk
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="needs playwright: pip install 'rag-platform[dev]'"
+)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
+
+
+def run_beside(job: Job, *_: Any) -> Any:
+    """The job in a thread of this process, where another process would take seconds to start."""
+    from rag_platform.assets.launch import run_job
+
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run_job(job.job_id)))
+    thread.start()
+    return SimpleNamespace(
+        pid=0, poll=lambda: codes[0] if codes else None, returncode=0, thread=thread
+    )
+
+
+@pytest.fixture
+def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Where the pages of a small library answer."""
+    desk.write(ports=PORTS, holidays=HOLIDAYS)
+    desk.publish(desk.docs / "ports.md", desk.docs / "holidays.md")
+    question = "Which port does the gateway listen on?"
+    assert add_expectation(desk.store, "default", expectation(question, file="ports.md"))
+    monkeypatch.setattr(jobs, "launch", run_beside)
+    config = uvicorn.Config(create_app(Site(desk.settings)), port=0, log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def page(address: str) -> Iterator[Any]:
+    """A tab in which no script fails."""
+    problems: list[str] = []
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
+        tab = browser.new_page(base_url=address, locale="en-GB")
+        tab.on("pageerror", lambda error: problems.append(str(error)))
+        tab.on(
+            "response",
+            lambda got: problems.append(f"{got.status} {got.url}") if got.status >= 400 else None,
+        )
+        yield tab
+        browser.close()
+    assert problems == []
+
+
+def test_from_a_question_to_its_trace_and_from_a_run_to_its_case(page: Any) -> None:
+    expect = playwright.expect
+    page.goto("/?q=病假需要什么")
+    page.get_by_role("link", name="Query traces").click()
+    page.get_by_role("row", name="病假需要什么").get_by_role("link").first.click()
+    expect(page.locator(".waterfall")).to_contain_text("stage.rerank")
+    expect(page.get_by_role("region", name="Candidates")).to_contain_text("holidays.md")
+    page.locator(".waterfall summary", has_text="stage.fusion").first.click()
+    expect(page.locator(".waterfall details[open]")).to_contain_text("fusion_id")
+    page.get_by_role("link", name="rerank.ranked").click()
+    expect(page.locator("#events .feed > li")).to_have_count(1)
+    page.get_by_role("button", name="Replay").click()
+    expect(page.locator("#replayed")).to_contain_text("The same ranking.")
+
+    page.get_by_role("link", name="Evaluation", exact=True).click()
+    page.get_by_label("Dataset").last.select_option("expectations:default")
+    page.get_by_role("button", name="Start", exact=True).click()
+    page.get_by_role("button", name="Show the result").click(timeout=20_000)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("expectations-default")
+    expect(page.get_by_role("row", name="retrieval.hit_rate@3")).to_contain_text("1.000")
+    page.get_by_role("link", name="Which port does the gateway listen on?").click()
+    expect(page.get_by_role("heading", name="Expected")).to_be_visible()
+    expect(page.locator(".ranked").first).to_contain_text("ports.md")
+    page.get_by_role("button", name="Trace of this question").click()
+    expect(page.locator(".waterfall")).to_contain_text("stage.retrieve_sparse")
+    expect(page.get_by_role("link", name="eval_")).to_be_visible()
+
+    page.get_by_role("link", name="Overview").click()
+    expect(page.locator(".totals")).to_contain_text("2 documents")
+    for path in ("/overview", "/evaluation", "/query-traces"):
+        page.set_viewport_size({"width": 390, "height": 800})
+        page.goto(path)
+        wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+        assert not page.evaluate(wider), path

@@ -1,0 +1,80 @@
+"""The overview: what it says of a published library, of a failed document and of an empty home."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from starlette.testclient import TestClient
+
+from rag_platform.api.overview import disk_use
+from rag_platform.config.settings import Settings
+from rag_platform.web.app import create_app
+from rag_platform.web.site import Site
+from rag_platform_tests.conftest import Shelf
+
+MODULES = (
+    "llm embedder sectioner chunker encoding_strategy retriever fusion reranker evaluator".split()
+)
+
+
+def client_of(settings: Settings) -> TestClient:
+    return TestClient(create_app(Site(settings)), base_url="http://127.0.0.1")
+
+
+def get(client: TestClient, path: str) -> Any:
+    answered = client.get(path)
+    assert answered.status_code == 200, answered.text
+    return answered.json()
+
+
+def test_a_library_at_a_glance(read_only_shelf: Shelf) -> None:
+    with client_of(read_only_shelf.settings) as client:
+        client.get("/", params={"q": "Which port does the gateway use?"})
+        data = get(client, "/api/overview?namespace=default")
+        page = client.get("/overview").text
+    by_module = {item["module"]: item for item in data["components"]}
+    assert set(MODULES) <= set(by_module)
+    assert by_module["embedder"]["provider_id"] == "embedder.hashing"
+    assert by_module["embedder"]["version"]
+    assert by_module["chunker"]["options"]["options"]["chunk_size"] == 400
+    assert by_module["evaluator"]["provider_id"] == "metric_set.retrieval+answers+citations"
+    totals = {item["name"]: (item["total"], item["last_24h"]) for item in data["totals"]}
+    assert totals["documents"] == (3, 3)
+    assert totals["chunks"][0] == totals["chunks"][1] > 3
+    assert totals["images"] == (1, 1)
+    (asked,) = [row for row in data["health"] if row["trace_type"] == "query"]
+    assert asked["count"] == data["last_24h"]["query"] >= 1
+    assert data["problems"] == []
+    assert "embedder.hashing" in page
+    assert str(read_only_shelf.settings.home) not in page
+
+
+def test_what_came_in_earlier_is_no_news(read_only_shelf: Shelf) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with read_only_shelf.library().lease("default") as lease:
+        assert lease.release.catalog.counts_since(f"{tomorrow:%Y-%m-%dT%H:%M:%SZ}") == {
+            "documents": 0,
+            "chunks": 0,
+            "images": 0,
+        }
+
+
+def test_disk_use_adds_up(read_only_shelf: Shelf) -> None:
+    found = disk_use(read_only_shelf.settings.home)
+    assert found["total"] == sum(part["bytes"] for part in found["parts"]) > 0
+    assert [part["bytes"] for part in found["parts"]] == sorted(
+        (part["bytes"] for part in found["parts"]), reverse=True
+    )
+    with client_of(read_only_shelf.settings) as client:
+        assert "<meter" in client.get("/overview/disk", headers={"HX-Request": "true"}).text
+        assert "<html" in client.get("/overview/disk").text
+
+
+def test_an_empty_home_and_an_unknown_library(settings: Settings) -> None:
+    with client_of(settings) as client:
+        data = get(client, "/api/overview")
+        assert [item["total"] for item in data["totals"]] == [0, 0, 0]
+        assert data["components"]
+        assert client.get("/overview").status_code == 200
+        assert client.get("/api/overview?namespace=../x").status_code == 404
