@@ -61,6 +61,21 @@ class DocumentDetail(TypedDict):
     unread: str
 
 
+class VersionDiff(TypedDict):
+    """What differs between two versions of a document; `sections` and `chunks` each have `added`,
+    `removed`, `changed` and how many are `unchanged`.
+    """
+
+    markdown: str
+    doc_id: str
+    source_uri: str
+    before: str
+    after: str
+    profiles: dict[str, str]
+    sections: dict[str, Any]
+    chunks: dict[str, Any]
+
+
 class ChunksData(TypedDict):
     """Published chunks of a document in reading order; `total` counts those of all pages."""
 
