@@ -39,6 +39,7 @@ OnProgress = Callable[[int, int], None]  # cases done, all cases
 _BATCH = 64  # cases asked, measured and committed together: what a killed run loses
 _TOP_K = 10
 _THREADS = min(8, os.cpu_count() or 1)  # fewer than make a library give something up
+_DEFAULT = "basic"  # the evaluator of a run that names neither one nor a judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
