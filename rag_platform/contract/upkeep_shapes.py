@@ -8,7 +8,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from rag_platform.contract.schema import ChunkPart, JobData, SectionPart
+from rag_platform.contract.schema import ChunkPart, SectionPart
 
 
 class VersionRow(TypedDict):
@@ -351,9 +351,3 @@ class DeletionProof(TypedDict):
     total: int
     shared: dict[str, int]
     not_looked_into: list[str]
-
-
-class StartedJob(TypedDict):
-    """A job that was started, as assistants see it too."""
-
-    job: JobData
