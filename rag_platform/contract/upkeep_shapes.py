@@ -8,7 +8,7 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from rag_platform.contract.schema import ChunkPart, JobData, SectionPart
+from rag_platform.contract.schema import ChunkPart, SectionPart
 
 
 class VersionRow(TypedDict):
@@ -59,6 +59,21 @@ class DocumentDetail(TypedDict):
     sections: list[SectionPart]
     chunks: int
     unread: str
+
+
+class VersionDiff(TypedDict):
+    """What differs between two versions of a document; `sections` and `chunks` each have `added`,
+    `removed`, `changed` and how many are `unchanged`.
+    """
+
+    markdown: str
+    doc_id: str
+    source_uri: str
+    before: str
+    after: str
+    profiles: dict[str, str]
+    sections: dict[str, Any]
+    chunks: dict[str, Any]
 
 
 class ChunksData(TypedDict):
@@ -208,7 +223,7 @@ class JobRow(TypedDict):
     counts: dict[str, int]
 
 
-class JobStage(TypedDict):
+class StageProgress(TypedDict):
     """How far a stage of a job is."""
 
     name: str
@@ -233,7 +248,7 @@ class JobItemRow(TypedDict):
 class JobDetail(JobRow):
     """A job with its stages, what came of it, and a page of its documents, failed ones first."""
 
-    stages: list[JobStage]
+    stages: list[StageProgress]
     result: dict[str, Any]
     items: list[JobItemRow]
     next_cursor: str | None
@@ -336,9 +351,3 @@ class DeletionProof(TypedDict):
     total: int
     shared: dict[str, int]
     not_looked_into: list[str]
-
-
-class StartedJob(TypedDict):
-    """A job that was started, as assistants see it too."""
-
-    job: JobData

@@ -178,7 +178,7 @@ def plan_delete(
         )
     others = {manifest.release_id for manifest in holding}
     staying = tuple(
-        m.release_id for m in releases.list_releases(store, namespace) if m.release_id not in others
+        m.release_id for m in releases.list_heads(store, namespace) if m.release_id not in others
     )
     affected = {
         "versions": len(versions),

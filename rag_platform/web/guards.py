@@ -218,7 +218,9 @@ class _TooSlow(Exception):
 
 
 class PlainBody:
-    """Refuses compressed bodies, which may unpack to any size, and those that come too slowly."""
+    """Refuses compressed bodies, which may unpack to any size, and those that come too slowly: a
+    body as a whole, files that are handed over each part of theirs.
+    """
 
     def __init__(self, app: ASGIApp, seconds: float) -> None:
         self._app = app
@@ -241,14 +243,17 @@ class PlainBody:
             return
         until = anyio.current_time() + self._seconds
         complete = started = False
+        has_files = Headers(scope=scope).get("content-type", "").startswith("multipart/form-data")
 
         async def timed() -> Message:
-            nonlocal complete
+            nonlocal complete, until
             if complete:  # what comes now is the end of the connection, whenever it comes
                 return await receive()
             with anyio.move_on_at(until):
                 message = await receive()
                 complete = not message.get("more_body", False)
+                if has_files:
+                    until = anyio.current_time() + self._seconds
                 return message
             raise _TooSlow
 

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvicorn
+
+from rag_platform.config.settings import Settings
+from rag_platform.ledger.schema import Job
+from rag_platform.web.app import create_app
+from rag_platform.web.site import Site
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
 
@@ -23,3 +32,29 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
+
+
+def run_beside(job: Job, *_: Any) -> Any:
+    """The job in a thread of this process, where another process would take seconds to start."""
+    from rag_platform.assets.launch import run_job
+
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(run_job(job.job_id)))
+    thread.start()
+    return SimpleNamespace(
+        pid=0, poll=lambda: codes[0] if codes else None, returncode=0, thread=thread
+    )
+
+
+@contextmanager
+def served(settings: Settings) -> Iterator[str]:
+    """The address at which a thread answers with the pages."""
+    config = uvicorn.Config(create_app(Site(settings)), port=0, log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        assert thread.is_alive()
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()

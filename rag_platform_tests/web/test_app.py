@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +21,7 @@ from rag_platform.messages import catalogue, choose_language, translate
 from rag_platform.registry import PROVIDERS
 from rag_platform.storage.store import Store
 from rag_platform.web.app import create_app
+from rag_platform.web.guards import PlainBody
 from rag_platform.web.rendering import PAGES, STATIC, markdown
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
@@ -195,3 +198,28 @@ def test_an_empty_library_shows_its_pages(settings: Settings) -> None:
     with guarded(settings) as client:
         for path, _ in PAGES:
             assert client.get(path, headers=HTML).status_code == 200, path
+
+
+@pytest.mark.parametrize(
+    ("content_type", "status"), [("multipart/form-data; boundary=x", 200), ("text/plain", 408)]
+)
+def test_files_may_take_longer_than_other_bodies(content_type: str, status: int) -> None:
+    parts = [True, True, True, False]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        await asyncio.sleep(0.2)
+        return {"type": "http.request", "body": b"x", "more_body": parts.pop(0)}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def read(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["more_body"]:
+            pass
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    headers = [(b"content-type", content_type.encode())]
+    scope = {"type": "http", "method": "POST", "path": "/", "headers": headers}
+    asyncio.run(PlainBody(read, seconds=0.5)(scope, receive, send))
+    assert sent[0]["status"] == status

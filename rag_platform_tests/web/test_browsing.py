@@ -166,6 +166,25 @@ def test_hostile_titles_and_texts_run_nowhere(shelf: Shelf, tmp_path: Path) -> N
                 assert risky not in page.text, (path, risky)
 
 
+def test_two_versions_of_a_document_are_compared(
+    desk: TestClient, shelf: Shelf, tmp_path: Path
+) -> None:
+    doc_id = doc_id_of(desk)
+    assert desk.get(f"/documents/default/{doc_id}/diff").status_code == 404
+    changed = (tmp_path / "guide.md").read_text(encoding="utf-8").replace("another", "more")
+    (tmp_path / "guide.md").write_text(changed, encoding="utf-8")
+    shelf.ingest(tmp_path / "guide.md")
+    page = desk.get(f"/documents/default/{doc_id}").text
+    link = re.search(r'href="([^"]+/diff[^"]+)"', page)
+    assert link is not None
+    shown = desk.get(link[1].replace("&amp;", "&")).text
+    assert "-Beta says another." in shown
+    assert "+Beta says more." in shown
+    data = desk.get(f"/api/documents/{doc_id}/diff").json()
+    assert len(data["chunks"]["changed"]) == 1
+    assert data["chunks"]["unchanged"] == 1
+
+
 # --- drafts -------------------------------------------------------------------------------------
 
 

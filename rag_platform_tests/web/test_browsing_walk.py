@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from rag_platform_tests.conftest import write_config
+from rag_platform.processes import jobs
+from rag_platform_tests.conftest import Desk
+from rag_platform_tests.web.conftest import run_beside, served
 
 pytestmark = pytest.mark.e2e
-SERVE = """
-from rag_platform.config.settings import load_settings, with_http
-from rag_platform.web.serving import serve_pages
-serve_pages(with_http(load_settings(), {"port": 0}))
-"""
 FILES = {
     "harbour.md": "# Harbour\n\nThe harbour master answers on channel 12.\n\n# Tides\n\nHigh water"
     " comes twice a day.\n",
@@ -30,23 +24,11 @@ JOB_MS = 60_000
 
 
 @pytest.fixture
-def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Where the pages of an empty data root are shown."""
-    environment = {
-        **os.environ,
-        "RAG_CONFIG": str(write_config(tmp_path / "config")),
-        "RAG_HOME": str(tmp_path / "home"),
-    }
-    server = subprocess.Popen(
-        [sys.executable, "-c", SERVE], stderr=subprocess.PIPE, text=True, env=environment
-    )
-    assert server.stderr is not None
-    found = re.search(r"http://\S+", server.stderr.readline())
-    assert found is not None
-    yield found[0].rstrip("/")
-    server.terminate()
-    server.wait(30)
-    server.stderr.close()
+    monkeypatch.setattr(jobs, "launch", run_beside)
+    with served(desk.settings) as shown:
+        yield shown
 
 
 @pytest.fixture

@@ -4,32 +4,15 @@ started evaluation to one of its cases.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import uvicorn
 
 from rag_platform.evaluation.expectations import add_expectation, expectation
-from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
-from rag_platform.web.app import create_app
-from rag_platform.web.site import Site
 from rag_platform_tests.conftest import HOLIDAYS, PORTS, Desk
-
-
-def run_beside(job: Job, *_: Any) -> Any:
-    """The job in a thread of this process, where another process would take seconds to start."""
-    from rag_platform.assets.launch import run_job
-
-    codes: list[int] = []
-    thread = threading.Thread(target=lambda: codes.append(run_job(job.job_id)))
-    thread.start()
-    return SimpleNamespace(
-        pid=0, poll=lambda: codes[0] if codes else None, returncode=0, thread=thread
-    )
+from rag_platform_tests.web.conftest import run_beside, served
 
 
 @pytest.fixture
@@ -40,16 +23,8 @@ def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     question = "Which port does the gateway listen on?"
     assert add_expectation(desk.store, "default", expectation(question, file="ports.md"))
     monkeypatch.setattr(jobs, "launch", run_beside)
-    config = uvicorn.Config(create_app(Site(desk.settings)), port=0, log_config=None)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        assert thread.is_alive()
-    port = server.servers[0].sockets[0].getsockname()[1]
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join()
+    with served(desk.settings) as shown:
+        yield shown
 
 
 @pytest.fixture

@@ -8,12 +8,15 @@ from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.documents import opened_ledger
 from rag_platform.api.envelopes import without_paths
+from rag_platform.api.writing import opened
+from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import SectionPart
 from rag_platform.contract.upkeep_shapes import (
     ChunkDetail,
     ChunksData,
     DocumentDetail,
     ImageText,
+    VersionDiff,
     VersionRow,
 )
 from rag_platform.documents.metadata import with_file_metadata
@@ -70,6 +73,23 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
     except NotFoundError as error:
         data["unread"] = error.message
     return data
+
+
+def compare_versions(
+    settings: Settings, namespace: str, doc_id: str, before: str | None, after: str | None
+) -> VersionDiff:
+    """Sections and chunks that differ between two versions of a document, by default the live one
+    and the one before. Raises NotFoundError, see `version_history.difference`.
+    """
+    from rag_platform.releases.version_history import difference
+
+    with opened(settings) as root:
+        document = root.ledger.document(namespace, doc_id)
+        strategy = load_strategy(settings, root.bound_strategy(namespace))
+        found = difference(
+            document, before, after, strategy=strategy, store=root.store, ledger=root.ledger
+        )
+    return cast(VersionDiff, found)
 
 
 def _published(library: Library, lease: Lease, doc_id: str) -> tuple[Document, Version]:

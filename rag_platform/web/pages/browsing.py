@@ -13,7 +13,7 @@ from rag_platform.api.documents import STATUSES, document_states, list_dropped
 from rag_platform.api.documents import get_document as read_document
 from rag_platform.api.upkeep import documents, releases
 from rag_platform.web.rendering import is_fragment, link, render
-from rag_platform.web.routes.documents import Cursor, Deletion, DocId, Wanted, delete
+from rag_platform.web.routes.documents import Cursor, Deletion, DocId, VersionId, Wanted, delete
 from rag_platform.web.site import MayAdminister, PageNamespace, PathNamespace, SiteOf
 
 router = APIRouter()
@@ -97,7 +97,7 @@ def show_text(
     site: SiteOf,
     namespace: PathNamespace,
     doc_id: DocId,
-    version_id: Annotated[str | None, Query(max_length=400)] = None,
+    version_id: VersionId = None,
 ) -> Response:
     """The beginning of a document's text."""
     data = read_document(
@@ -113,6 +113,20 @@ def show_dropped(
 ) -> Response:
     """What of a document's text is in no chunk."""
     return _part(request, "dropped", namespace, data=list_dropped(site.library, namespace, doc_id))
+
+
+@router.get("/documents/{namespace}/{doc_id}/diff")
+def show_difference(
+    request: Request,
+    site: SiteOf,
+    namespace: PathNamespace,
+    doc_id: DocId,
+    before: VersionId = None,
+    after: VersionId = None,
+) -> Response:
+    """What differs between two versions."""
+    data = documents.compare_versions(site.settings, namespace, doc_id, before, after)
+    return _part(request, "version_diff", namespace, data=data)
 
 
 @router.get("/documents/{namespace}/{doc_id}/proof", dependencies=[MayAdminister])

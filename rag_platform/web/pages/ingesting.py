@@ -14,8 +14,8 @@ from rag_platform.errors import InputError
 from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
-from rag_platform.web.routes.jobs import JobId, NamedNamespace, UploadId, follow_job, take_files
-from rag_platform.web.site import MayWrite, SiteOf
+from rag_platform.web.routes.jobs import JobId, UploadId, follow_job, take_files
+from rag_platform.web.site import MayWrite, PageNamespace, SiteOf
 
 router = APIRouter()
 _Text = Annotated[str, Form(max_length=4000)]
@@ -24,7 +24,7 @@ _EVERY_SECONDS = 0.7
 
 @router.get("/ingestion")
 def show(
-    request: Request, site: SiteOf, namespace: NamedNamespace, cursor: Cursor = None
+    request: Request, site: SiteOf, namespace: PageNamespace, cursor: Cursor = None
 ) -> Response:
     """Where documents are taken in, and the jobs."""
     data = jobs.list_jobs(site.settings, namespace, cursor=cursor)
@@ -53,7 +53,7 @@ async def upload(request: Request, site: SiteOf) -> Response:
 def show_upload(
     request: Request,
     site: SiteOf,
-    namespace: NamedNamespace,
+    namespace: PageNamespace,
     upload_id: UploadId,
     tags: Annotated[str, Query(max_length=4000)] = "",
 ) -> Response:
@@ -66,7 +66,7 @@ def show_upload(
 def preview_upload(
     request: Request,
     site: SiteOf,
-    namespace: NamedNamespace,
+    namespace: PageNamespace,
     upload_id: UploadId,
     name: Annotated[str, Query(max_length=300)],
 ) -> Response:

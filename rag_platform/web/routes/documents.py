@@ -16,6 +16,7 @@ from rag_platform.contract.upkeep_shapes import (
     ChunksData,
     DeletionProof,
     DocumentDetail,
+    VersionDiff,
 )
 from rag_platform.errors import InputError
 from rag_platform.evaluation.expectations import drop_for_document
@@ -119,6 +120,18 @@ def list_dropped(
 ) -> DroppedData:
     """The text of a document that is in no chunk, with its place and reason."""
     return listing.list_dropped(site.library, namespace, doc_id, version_id=version_id)
+
+
+@router.get("/documents/{doc_id}/diff")
+def compare_versions(
+    site: SiteOf,
+    namespace: NamespaceOf,
+    doc_id: DocId,
+    before: VersionId = None,
+    after: VersionId = None,
+) -> VersionDiff:
+    """What differs between two versions, by default the live one and the one before."""
+    return documents.compare_versions(site.settings, namespace, doc_id, before, after)
 
 
 @router.get("/documents/{doc_id}/proof", dependencies=[MayAdminister])
