@@ -50,6 +50,7 @@ class RunRequest:
     strategy: str | None = None
     release_id: str | None = None
     mode: str | None = None
+    evaluator: str | None = None
     metric_sets: tuple[str, ...] = ()
     judge: str | None = None
     reuse: bool = True
@@ -89,6 +90,7 @@ def run_dataset(
                 mode=request.mode or ("retrieval_only" if own else "end_to_end"),  # type: ignore[arg-type]
                 strategy=strategy,
                 release_id=request.release_id,
+                evaluator=request.evaluator,
                 metric_sets=request.metric_sets,
                 judge=request.judge,
                 reuse=request.reuse,

@@ -40,6 +40,7 @@ _BATCH = 64  # cases asked, measured and committed together: what a killed run l
 _TOP_K = 10
 _DEFAULT = "basic"  # evaluator of a run that names neither one nor a judge
 _THREADS = min(8, os.cpu_count() or 1)  # fewer than make a library give something up
+_DEFAULT = "basic"  # the evaluator of a run that names neither one nor a judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,11 +14,7 @@ import pytest
 
 from rag_platform_tests.conftest import write_config
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-pytestmark = [
-    pytest.mark.e2e,
-    pytest.mark.skipif(CHROMIUM is None, reason="needs chromium: apt-get install chromium"),
-]
+pytestmark = pytest.mark.e2e
 SERVE = """
 from rag_platform.config.settings import load_settings, with_http
 from rag_platform.web.serving import serve_pages
@@ -55,17 +50,14 @@ def address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def page() -> Iterator[Any]:
+def page(chromium: Any) -> Iterator[Any]:
     """A page in Chromium; what its scripts complain of fails the test."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="needs the package playwright")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        opened = browser.new_context(locale="en-GB").new_page()
-        problems: list[str] = []
-        opened.on("pageerror", lambda error: problems.append(str(error)))
-        yield opened
-        browser.close()
-        assert not problems, problems
+    problems: list[str] = []
+    page = chromium.new_page(locale="en-GB")
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    yield page
+    page.close()
+    assert problems == []
 
 
 def done(page: Any) -> None:

@@ -4,7 +4,6 @@ started evaluation to one of its cases.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -19,14 +18,6 @@ from rag_platform.processes import jobs
 from rag_platform.web.app import create_app
 from rag_platform.web.site import Site
 from rag_platform_tests.conftest import HOLIDAYS, PORTS, Desk
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="needs playwright: pip install 'rag-platform[dev]'"
-)
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="needs Chromium: apt-get install chromium")
 
 
 def run_beside(job: Job, *_: Any) -> Any:
@@ -62,24 +53,23 @@ def address(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.fixture
-def page(address: str) -> Iterator[Any]:
+def page(chromium: Any, address: str) -> Iterator[Any]:
     """A tab in which no script fails."""
     problems: list[str] = []
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
-        tab = browser.new_page(base_url=address, locale="en-GB")
-        tab.on("pageerror", lambda error: problems.append(str(error)))
-        tab.on(
-            "response",
-            lambda got: problems.append(f"{got.status} {got.url}") if got.status >= 400 else None,
-        )
-        yield tab
-        browser.close()
+    tab = chromium.new_page(base_url=address, locale="en-GB")
+    tab.on("pageerror", lambda error: problems.append(str(error)))
+    tab.on(
+        "response",
+        lambda got: problems.append(f"{got.status} {got.url}") if got.status >= 400 else None,
+    )
+    yield tab
+    tab.close()
     assert problems == []
 
 
 def test_from_a_question_to_its_trace_and_from_a_run_to_its_case(page: Any) -> None:
-    expect = playwright.expect
+    from playwright.sync_api import expect
+
     page.goto("/?q=病假需要什么")
     page.get_by_role("link", name="Query traces").click()
     page.get_by_role("row", name="病假需要什么").get_by_role("link").first.click()

@@ -4,7 +4,6 @@ this order. Skips where playwright or Chromium is not installed.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from rag_platform.web.site import Site
 from rag_platform_tests.web.test_asking import listening, make_shelf
 
-CHROMIUM = next((path for n in ("chromium", "chromium-browser") if (path := shutil.which(n))), "")
 WORDS = {
     "en-US": {"ask": "Ask", "proved": "Proved by the bytes of the file", "why": "Why this order"},
     "zh-CN": {"ask": "提问", "proved": "已用文件字节验证", "why": "为何如此排序"},
@@ -27,20 +25,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with listening(Site(next(shelves).settings)) as url:
         yield url
     next(shelves, None)
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    """The browser."""
-    api = pytest.importorskip(
-        "playwright.sync_api", reason="a walk needs playwright: pip install playwright"
-    )
-    if not CHROMIUM:
-        pytest.skip("a walk needs Chromium: apt-get install chromium")
-    with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.mark.parametrize("language", ["en-US", "zh-CN"])
