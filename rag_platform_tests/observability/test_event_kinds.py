@@ -105,7 +105,7 @@ def work(desk: Desk, model: Model) -> None:
     desk.call("query", "What means PPR-9087?")
     desk.call("docs", "summary", "manual")
     model.fails = False
-    desk.call("eval", "run", "--dataset", cases, "--judge", "rules")
+    desk.call("eval", "run", "--dataset", cases, "--judge", "rules", "--no-reuse")
     with closing(sqlite3.connect(desk.store.home / DATABASE)) as results:
         for (artifacts,) in results.execute("SELECT artifacts FROM eval_case_results"):
             schema("eval_artifacts").validate(json.loads(artifacts))

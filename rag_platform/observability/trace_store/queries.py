@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,7 @@ def _list_open(
     """The traces without a last line that the filter lets through; nothing but their type, time and
     process is known.
     """
-    if where.visible is not None or not _only_open_facts(where):
+    if not _only_open_facts(where):
         return []
     found = []
     for row in tables.select("SELECT * FROM open_traces"):
@@ -123,23 +123,7 @@ def _list_open(
 
 def _only_open_facts(where: TraceFilter) -> bool:
     """True where the filter asks for nothing that only a last line tells."""
-    return (
-        not any(
-            value is not None
-            for value in (
-                where.namespace,
-                where.strategy_config_id,
-                where.client,
-                where.words,
-                where.min_latency_ms,
-                where.max_latency_ms,
-                where.min_confidence,
-                where.max_confidence,
-                where.job_id,
-            )
-        )
-        and not where.published
-    )
+    return replace(where, kinds=(), statuses=(), since=None, until=None) == TraceFilter()
 
 
 def conditions(where: TraceFilter) -> tuple[str, list[Any]]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rag_platform.errors import BusyError, StorageError
 from rag_platform.ir import Json
@@ -27,6 +27,8 @@ from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows, make_
 _COMPACT_FROM = 1 << 20
 _ATTEMPTS = 3  # a part may be merged into another between reading the manifest and opening it
 _THREADS = 2
+
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +52,16 @@ def open_tables(logs_dir: Path, since: datetime | None = None) -> Iterator[Table
     Compacts first where the logs are far ahead and can be written. Raises SchemaVersionError.
     """
     _catch_up(logs_dir)
-    folder = traces_dir(logs_dir)
-    for attempt in range(_ATTEMPTS):
-        manifest = read_manifest(folder)
+
+    def connect(manifest: Manifest) -> Tables:
         rows, warnings = _read_tail(logs_dir, manifest)
-        try:
-            connection = _connect(folder, manifest, rows, since)
-        except OSError:
-            if attempt + 1 == _ATTEMPTS:
-                raise
-            continue
-        break
+        return Tables(_connect(traces_dir(logs_dir), manifest, rows, since), warnings)
+
+    tables = _read_parts(logs_dir, connect)
     try:
-        yield Tables(connection, warnings)
+        yield tables
     finally:
-        connection.close()
+        tables.connection.close()
 
 
 def find_lines(
@@ -77,20 +74,25 @@ def find_lines(
     """(line, process that wrote it, None where it is compacted) of the compacted lines for which an
     SQL condition holds in one of the tables, and of those of the logs that have the `needle`.
     """
-    for attempt in range(_ATTEMPTS):
-        manifest = read_manifest(traces_dir(logs_dir))
-        try:
-            lines = _compacted_lines(traces_dir(logs_dir), manifest, tables, (condition, values))
-        except OSError:
-            if attempt + 1 == _ATTEMPTS:
-                raise
-            continue
-        break
+
+    def read(manifest: Manifest) -> tuple[Manifest, list[str]]:
+        where = (condition, values)
+        return manifest, _compacted_lines(traces_dir(logs_dir), manifest, tables, where)
+
+    manifest, lines = _read_parts(logs_dir, read)
     yield from ((line.encode(), None) for line in lines)
     for file in compaction.log_files(logs_dir):
         for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
             if needle in line:
                 yield line, file.pid
+
+
+def _read_parts(logs_dir: Path, read: Callable[[Manifest], R]) -> R:
+    """What is read of the parts that count; once more where they change meanwhile."""
+    for _ in range(_ATTEMPTS - 1):
+        with suppress(FileNotFoundError):
+            return read(read_manifest(traces_dir(logs_dir)))
+    return read(read_manifest(traces_dir(logs_dir)))
 
 
 def _compacted_lines(
