@@ -82,13 +82,14 @@ def list_outcomes(logs_dir: Path, namespace: str, *, since: datetime) -> list[Js
     and filters) once: trace_id, asked_at, text, filters, answered, confidence, and how many times
     it was asked.
 
-    Questions whose words were erased, that failed or that asked for hits alone are left out.
+    Questions whose words were erased, that failed or that asked for hits alone are left out; one
+    that failed early has no request.
     """
     found: dict[str, Json] = {}
     records = read_questions(logs_dir, namespace, since=since)
     for record in sorted(records, key=lambda item: str(item["started_at"]), reverse=True):
         attrs = record["attrs"]
-        request, flags = attrs["request"], attrs.get("flags") or {}
+        request, flags = attrs.get("request") or {}, attrs.get("flags") or {}
         text = str(request.get("text") or "")
         if "answered" not in flags or not text or text.startswith(ERASED):
             continue

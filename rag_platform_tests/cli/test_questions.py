@@ -87,6 +87,7 @@ def test_gaps_are_grouped_with_what_is_nearest(published: Shelf) -> None:
     for question in ASKED:
         rag("query", question)
     rag("query", ASKED[1])
+    assert rag("query", "what?", "--filter", "nonsense=1")[0] == 2  # failed before it was searched
     code, found = rag("eval", "gaps", "--days", "2")
     assert code == 0, found
     gaps = found["data"]["gaps"]
