@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.observability.trace_store.queries import TraceFilter, choose
 from rag_platform.observability.trace_store.rows import COLUMNS
 from rag_platform.observability.trace_store.tables import open_tables, quote
@@ -17,12 +17,17 @@ _REST = {"traces": "attrs", "spans": "attrs", "events": "payload"}
 
 def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[str, int]:
     """Write the ended traces that are meant, with their spans, events and model calls, into a
-    folder; the rows by file. `attrs` and `payload` are JSON. Raises InputError where a file of that
-    name stands there.
+    folder; the rows by file. `attrs` and `payload` are JSON. Raises NotFoundError without any, and
+    InputError where a file of that name stands there.
     """
     counts: dict[str, int] = {}
     with open_tables(logs_dir, where.since) as tables:
         choose(tables, where)
+        if not tables.select("SELECT 1 FROM chosen LIMIT 1"):
+            raise NotFoundError(
+                "no trace that ended is as the filters say; `rag trace list` shows those there are",
+                code="no_traces",
+            )
         for name in COLUMNS:
             path = target / f"{name}.{form}"
             if path.exists():
