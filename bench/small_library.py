@@ -357,12 +357,12 @@ def pairs_of(directory: Path) -> list[tuple[str, str]]:
 
 def files_of(home: Path) -> list[str]:
     """Every file that the library keeps, release directories as one and numbered by age; logs
-    apart.
+    and traces apart.
     """
     found = []
     for path in sorted(home.rglob("*")):
         parts = path.relative_to(home).parts
-        if parts[0] in ("logs", "releases") or (path.is_dir() and any(path.iterdir())):
+        if parts[0] in ("logs", "releases", "traces") or (path.is_dir() and any(path.iterdir())):
             continue
         found.append("/".join(parts))
     for folder in sorted((home / "releases").glob("*")):

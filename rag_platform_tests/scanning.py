@@ -11,6 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -59,7 +60,9 @@ def _forms(prefix: str) -> Iterator[bytes]:
 def _contents(path: Path) -> Iterator[bytes]:
     """The bytes of a file, and what is packed in them."""
     data = path.read_bytes()
-    yield data
+    # what is compressed holds three given bytes by chance
+    if not data.startswith((_MAGIC_GZIP, _MAGIC_ZSTD, b"PAR1")):
+        yield data
     if data.startswith(_MAGIC_GZIP):
         yield gzip.decompress(data)
     elif data.startswith(_MAGIC_ZSTD):
@@ -67,6 +70,7 @@ def _contents(path: Path) -> Iterator[bytes]:
     elif data.startswith(b"PAR1"):
         table = pq.read_table(path)
         yield repr(table.schema.metadata).encode()
+        yield from _statistics(pq.read_metadata(path))
         for column in table.columns:
             yield "\n".join(map(str, column.to_pylist())).encode("utf-8", "surrogatepass")
     elif data.startswith(b"\x89PNG"):
@@ -92,6 +96,15 @@ def _contents(path: Path) -> Iterator[bytes]:
                     if text.startswith(b"x\x9c"):
                         yield zlib.decompress(text)
         db.close()
+
+
+def _statistics(metadata: Any) -> Iterator[bytes]:
+    """The smallest and largest values that a Parquet file notes beside its columns."""
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            found = metadata.row_group(group).column(column).statistics
+            if found is not None and found.has_min_max:
+                yield f"{found.min} {found.max}".encode("utf-8", "surrogatepass")
 
 
 def _deflated(data: bytes) -> Iterator[bytes]:

@@ -27,7 +27,9 @@ def site(read_only_shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> It
     """A data root of its own with three published documents, without traces."""
     home = tmp_path_factory.mktemp("traced") / "home"
     shutil.copytree(
-        read_only_shelf.settings.home, home, ignore=shutil.ignore_patterns("logs", "*.sqlite-*")
+        read_only_shelf.settings.home,
+        home,
+        ignore=shutil.ignore_patterns("logs", "traces", "*.sqlite-*"),
     )
     made = Site(read_only_shelf.settings.model_copy(update={"home": home}))
     yield made
@@ -122,7 +124,7 @@ def test_a_question_is_replayed(browser: TestClient) -> None:
     part = browser.post(f"/traces/{trace_id}/replay", headers={"HX-Request": "true"}).text
     assert "The same ranking." in part
     assert "<html" not in part
-    assert browser.post("/api/traces/trc_00/replay").status_code == 404
+    assert browser.post(f"/api/traces/trc_{'f' * 32}/replay").status_code == 404
 
 
 def test_a_long_trace_is_shown_in_parts(browser: TestClient, site: Site) -> None:
