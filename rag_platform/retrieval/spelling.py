@@ -60,7 +60,9 @@ def correct(s: SearchContext, query: QueryIR) -> QueryIR:
         count_tokens = None
         if release.dense is not None:
             embedder = s.library.models.provider("embedder", s.strategy.embedding).instance
-            count_tokens = getattr(embedder, "count_tokens", None)
+            count_tokens = getattr(embedder, "count_question_tokens", None) or getattr(
+                embedder, "count_tokens", None
+            )
         if corrections := find_corrections(query, release.lexical, count_tokens):
             tracing.event("query.corrected", {"words": corrections})
             s.warnings += [

@@ -39,5 +39,8 @@ def test_a_character_that_no_token_holds_moves_a_question_little() -> None:
 def test_a_question_does_not_load_what_passages_need(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(usem3, "_models", {})
     monkeypatch.setattr(usem3, "_question_models", {})
-    Usem3().load()
+    embedder = Usem3()
+    embedder.load()
+    assert embedder.count_question_tokens(["house", "house keys"]) == [1, 2]
     assert usem3._models == {}
+    assert embedder.count_tokens(["house", "house keys"]) == [1, 2]
