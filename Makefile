@@ -37,7 +37,7 @@ demo ui: export RAG_HOME ?= $(CURDIR)/data
 demo: $(CORE)              ## ingest the shipped samples, publish a release, ask three questions
 	$(BIN)/rag demo
 	@echo; echo "Next: '$(BIN)/rag trace show TRACE' explains an answer, '$(BIN)/rag serve' answers your assistant over MCP (README.md has the lines),"
-	@echo "'make ui' shows the lineage in Dagster."
+	@echo "'$(BIN)/rag ui' shows the library in a browser, 'make ui' the lineage in Dagster."
 
 test: setup                ## the test suite, without optional packages
 	$(SUITE)
