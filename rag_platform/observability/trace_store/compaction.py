@@ -28,7 +28,7 @@ from rag_platform.observability.trace_store.parts import (
     traces_dir,
     write_manifest,
 )
-from rag_platform.observability.trace_store.rows import COLUMNS, Rows
+from rag_platform.observability.trace_store.rows import Rows, naive, time_column
 
 LOG_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 _BATCH_LINES = 100_000  # of a part at most, when much is compacted at once
@@ -204,7 +204,7 @@ def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) 
     Raises BusyError, StorageError `read_only`.
     """
     folder = traces_dir(logs_dir)
-    today = (now or datetime.now(UTC)).astimezone(UTC).replace(tzinfo=None)
+    today = naive(now or datetime.now(UTC))
     oldest = today - timedelta(days=keep.keep_days)
     with changing(folder, "dropping old traces"):
         before = manifest = read_manifest(folder)
@@ -234,7 +234,7 @@ def _without(folder: Path, part: Part, oldest: datetime) -> Part | None:
     with new_part(folder) as writer:
         for tables in part_tables(folder, part):
             for name, table in tables.items():
-                times = pc.field("started_at" if "started_at" in COLUMNS[name] else "ts")
+                times = pc.field(time_column(name))
                 writer.add({name: table.filter(times >= pc.scalar(oldest))})
         return writer.finish()
 

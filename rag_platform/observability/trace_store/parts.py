@@ -23,7 +23,12 @@ from typing import Any
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Json
-from rag_platform.observability.trace_store.rows import COLUMNS, LINE_TABLES, arrow_schema
+from rag_platform.observability.trace_store.rows import (
+    COLUMNS,
+    LINE_TABLES,
+    arrow_schema,
+    time_column,
+)
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import read_json, write_json
 
@@ -161,7 +166,7 @@ class PartWriter:
                 row_group_size=_GROUP_ROWS,
             )
             self._rows[name] += table.num_rows
-            times = table.column("started_at" if name == "traces" else "ts")
+            times = table.column(time_column(name))
             if table.num_rows:
                 bounds = pc.min_max(times).as_py()
                 self._times += [bounds["min"], bounds["max"]]

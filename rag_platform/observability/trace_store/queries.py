@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from rag_platform.ir import Json
+from rag_platform.observability.trace_store.rows import naive
 from rag_platform.observability.trace_store.tables import Tables, open_tables
 
 # Of a summary, in this order; what has no last line yet has the first three.
@@ -20,7 +21,6 @@ _COLUMNS = (
     " client_level tool question state answered confidence error_code error_message error_count"
     " stages counters"
 ).split()
-_OPEN = ("running", "unfinished")
 _RELATED = 1000  # traces at most
 
 
@@ -200,8 +200,3 @@ def open_status(pid: int) -> str:
 def time_text(time: datetime) -> str:
     """A time of the tables as traces write it."""
     return f"{time.isoformat(timespec='milliseconds')}Z"
-
-
-def naive(time: datetime) -> datetime:
-    """A time as the tables have it."""
-    return time.astimezone(UTC).replace(tzinfo=None)
