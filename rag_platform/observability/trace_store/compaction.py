@@ -73,8 +73,9 @@ def mark_of(file: LogFile, marks: Mapping[str, int]) -> int:
     return mark if mark <= file.size else 0
 
 
-def whole_lines(file: LogFile, mark: int) -> Iterator[tuple[bytes, int]]:
-    """(line, where it ends in the file) of each line after the mark that is complete."""
+def whole_lines(file: LogFile, marks: Mapping[str, int]) -> Iterator[tuple[bytes, int]]:
+    """(line, where it ends in the file) of each complete line that has not been read yet."""
+    mark = mark_of(file, marks)
     if not file.size > mark:
         return
     with open(file.path, "rb") as source:
@@ -118,8 +119,7 @@ def _take(logs_dir: Path, rows: Rows, marks: dict[str, int]) -> bool:
     """Read lines up to the size of a part and move the marks; True when there are more."""
     for file in log_files(logs_dir):
         name = file.path.name
-        start = mark_of(file, marks)
-        for line, end in whole_lines(file, start):
+        for line, end in whole_lines(file, marks):
             if not rows.add(line, file.pid):
                 break  # of a later program, which will read on from here
             marks[name] = end
@@ -242,7 +242,7 @@ def _without(folder: Path, part: Part, oldest: datetime) -> Part | None:
 def _drop_logs(logs_dir: Path, manifest: Manifest, before_day: str) -> int:
     dropped = 0
     for file in log_files(logs_dir):
-        unread = next(whole_lines(file, mark_of(file, manifest.marks)), None)
+        unread = next(whole_lines(file, manifest.marks), None)
         if file.day < before_day and unread is None:
             os.unlink(file.path)
             dropped += 1

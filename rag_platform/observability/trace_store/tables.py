@@ -82,7 +82,7 @@ def find_lines(
     manifest, lines = _read_parts(logs_dir, read)
     yield from ((line.encode(), None) for line in lines)
     for file in compaction.log_files(logs_dir):
-        for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
+        for line, _ in compaction.whole_lines(file, manifest.marks):
             if needle in line:
                 yield line, file.pid
 
@@ -123,7 +123,7 @@ def _read_tail(logs_dir: Path, manifest: Manifest) -> tuple[Rows, tuple[str, ...
     """The rows of the lines that are in no part yet."""
     rows, warnings = Rows(), []
     for file in compaction.log_files(logs_dir):
-        for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
+        for line, _ in compaction.whole_lines(file, manifest.marks):
             if not rows.add(line, file.pid):
                 warnings.append(
                     f"logs/{file.path.name} has lines of a later program: they are left out;"
