@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.rows import naive
@@ -22,15 +22,17 @@ _COLUMNS = (
     " stages counters"
 ).split()
 _RELATED = 1000  # traces at most
+TraceType = Literal["query", "ingestion", "tool", "command", "evaluation"]
+Status = Literal["ok", "error", "running", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
     """Which traces are meant; what is left out does not limit them."""
 
-    kinds: Sequence[str] = ()  # query, ingestion, tool, command, evaluation
+    kinds: Sequence[str] = ()  # each a TraceType
     namespace: str | None = None
-    statuses: Sequence[str] = ()  # ok, error, running, unfinished
+    statuses: Sequence[str] = ()  # each a Status
     since: datetime | None = None
     until: datetime | None = None
     strategy_config_id: str | None = None
