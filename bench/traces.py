@@ -99,7 +99,7 @@ def record_templates(home: Path) -> list[list[bytes]]:
             answer(context.library, QueryRequest(text=text, namespace="default"))
     by_trace: dict[str, list[bytes]] = {}
     for file in log_files(context.store.logs_dir):
-        for line, _ in whole_lines(file, 0):
+        for line, _ in whole_lines(file, {}):
             if found := _IDS.search(line):
                 by_trace.setdefault(found[0].decode(), []).append(line)
     return list(by_trace.values())

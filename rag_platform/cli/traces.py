@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -14,7 +14,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
-from rag_platform.observability.trace_store.queries import TraceFilter
+from rag_platform.observability.trace_store.queries import Status, TraceFilter, TraceType
 
 _AGO = re.compile(r"(\d+(?:\.\d+)?)([mhd])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days"}
@@ -32,14 +32,14 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
             "--type",
             "kinds",
             multiple=True,
-            type=click.Choice(["query", "ingestion", "tool", "command", "evaluation"]),
+            type=click.Choice(get_args(TraceType)),
             help="Only traces of that type; repeatable.",
         ),
         click.option(
             "--status",
             "statuses",
             multiple=True,
-            type=click.Choice(["ok", "error", "running", "unfinished"]),
+            type=click.Choice(get_args(Status)),
             help="Only traces in that state; repeatable.",
         ),
         click.option("--namespace", metavar="NAME", help="Only traces of that library."),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rag_platform.ir import Json
 from rag_platform.observability.redaction import ERASED
 from rag_platform.observability.trace_store.parts import read_manifest, traces_dir
 from rag_platform.observability.trace_store.queries import open_status
+from rag_platform.observability.trace_store.rows import naive
 from rag_platform.observability.trace_store.tables import find_lines
 
 _ID = re.compile(r"(?:trc_)?([0-9a-f]{1,32})")
@@ -61,7 +62,7 @@ def _queries(
     logs_dir: Path, namespace: str | None, since: datetime | None = None
 ) -> Iterator[Json]:
     """The last lines of the traces of questions that began on the day of `since` or later."""
-    first = datetime.min if since is None else since.astimezone(UTC).replace(tzinfo=None)
+    first = datetime.min if since is None else naive(since)
     first = first.replace(hour=0, minute=0, second=0, microsecond=0)
     condition = "trace_type = 'query' AND started_at >= ?"
     for line, _ in find_lines(

@@ -269,7 +269,7 @@ def atomic_path(path: Path, mode: int = 0o644) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        _flush(temporary)
+        flush_file(temporary)
         os.chmod(temporary, mode)
         os.replace(temporary, path)
     finally:
@@ -331,7 +331,7 @@ class Writes:
     def commit(self) -> None:
         """Flush every file to disk, then give each its name in the order they were added."""
         pending, self._pending = self._pending, []
-        list(_flushers().map(_flush, [temporary for temporary, _ in pending]))
+        list(_flushers().map(flush_file, [temporary for temporary, _ in pending]))
         for temporary, path in pending:
             os.replace(temporary, path)
 
@@ -352,7 +352,8 @@ def _flushers() -> Any:
     return ThreadPoolExecutor(8, thread_name_prefix="flush")
 
 
-def _flush(path: Path | str) -> None:
+def flush_file(path: Path | str) -> None:
+    """Flush what was written into a file to disk."""
     with open(path, "rb") as written:
         os.fsync(written.fileno())
 

@@ -28,7 +28,7 @@ from rag_platform.observability.trace_store.parts import (
     traces_dir,
     write_manifest,
 )
-from rag_platform.observability.trace_store.rows import COLUMNS, Rows
+from rag_platform.observability.trace_store.rows import Rows, naive, time_column
 
 LOG_NAME = re.compile(r"(\d{4}-\d{2}-\d{2})-(\d+)\.jsonl")
 _BATCH_LINES = 100_000  # of a part at most, when much is compacted at once
@@ -73,8 +73,9 @@ def mark_of(file: LogFile, marks: Mapping[str, int]) -> int:
     return mark if mark <= file.size else 0
 
 
-def whole_lines(file: LogFile, mark: int) -> Iterator[tuple[bytes, int]]:
-    """(line, where it ends in the file) of each line after the mark that is complete."""
+def whole_lines(file: LogFile, marks: Mapping[str, int]) -> Iterator[tuple[bytes, int]]:
+    """(line, where it ends in the file) of each complete line that has not been read yet."""
+    mark = mark_of(file, marks)
     if not file.size > mark:
         return
     with open(file.path, "rb") as source:
@@ -118,8 +119,7 @@ def _take(logs_dir: Path, rows: Rows, marks: dict[str, int]) -> bool:
     """Read lines up to the size of a part and move the marks; True when there are more."""
     for file in log_files(logs_dir):
         name = file.path.name
-        start = mark_of(file, marks)
-        for line, end in whole_lines(file, start):
+        for line, end in whole_lines(file, marks):
             if not rows.add(line, file.pid):
                 break  # of a later program, which will read on from here
             marks[name] = end
@@ -204,7 +204,7 @@ def drop_old(logs_dir: Path, keep: TraceRetention, now: datetime | None = None) 
     Raises BusyError, StorageError `read_only`.
     """
     folder = traces_dir(logs_dir)
-    today = (now or datetime.now(UTC)).astimezone(UTC).replace(tzinfo=None)
+    today = naive(now or datetime.now(UTC))
     oldest = today - timedelta(days=keep.keep_days)
     with changing(folder, "dropping old traces"):
         before = manifest = read_manifest(folder)
@@ -234,7 +234,7 @@ def _without(folder: Path, part: Part, oldest: datetime) -> Part | None:
     with new_part(folder) as writer:
         for tables in part_tables(folder, part):
             for name, table in tables.items():
-                times = pc.field("started_at" if "started_at" in COLUMNS[name] else "ts")
+                times = pc.field(time_column(name))
                 writer.add({name: table.filter(times >= pc.scalar(oldest))})
         return writer.finish()
 
@@ -242,7 +242,7 @@ def _without(folder: Path, part: Part, oldest: datetime) -> Part | None:
 def _drop_logs(logs_dir: Path, manifest: Manifest, before_day: str) -> int:
     dropped = 0
     for file in log_files(logs_dir):
-        unread = next(whole_lines(file, mark_of(file, manifest.marks)), None)
+        unread = next(whole_lines(file, manifest.marks), None)
         if file.day < before_day and unread is None:
             os.unlink(file.path)
             dropped += 1

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.observability.trace_store.queries import TraceFilter, choose
-from rag_platform.observability.trace_store.rows import COLUMNS
+from rag_platform.observability.trace_store.rows import COLUMNS, time_column
 from rag_platform.observability.trace_store.tables import open_tables, quote
 from rag_platform.storage.store import atomic_path
 
@@ -37,11 +37,10 @@ def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[
                 )
             rest = _REST.get(name)
             columns = "*" if rest is None else f"* EXCLUDE (line), line->'$.{rest}' AS {rest}"
-            order = "started_at" if name == "traces" else "ts"
             with atomic_path(path) as temporary:
                 ((count,),) = tables.connection.execute(
                     f"COPY (SELECT {columns} FROM {name} SEMI JOIN chosen USING (trace_key)"
-                    f" ORDER BY {order}) TO {quote(temporary)} ({FORMATS[form]})"
+                    f" ORDER BY {time_column(name)}) TO {quote(temporary)} ({FORMATS[form]})"
                 ).fetchall()
             counts[path.name] = count
     return counts

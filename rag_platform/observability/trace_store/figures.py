@@ -15,8 +15,8 @@ from rag_platform.observability.trace_store.queries import (
     TraceFilter,
     choose,
     conditions,
-    naive,
 )
+from rag_platform.observability.trace_store.rows import naive
 from rag_platform.observability.trace_store.tables import Tables, open_tables
 
 _PERCENTILES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
@@ -99,7 +99,7 @@ def _last_day(tables: Tables, where: TraceFilter) -> Json:
     since = datetime.now(UTC) - timedelta(hours=24)
     condition, values = conditions(replace(where, since=since, until=None))
     kinds = tables.select(
-        "SELECT trace_type, count(*) AS count, count(*) FILTER (status = 'error') AS failed"
+        f"SELECT trace_type, count(*) AS count, {_FAILED}"
         f" FROM traces WHERE {condition} GROUP BY ALL ORDER BY trace_type",
         values,
     )

@@ -23,9 +23,14 @@ from typing import Any
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Json
-from rag_platform.observability.trace_store.rows import COLUMNS, LINE_TABLES, arrow_schema
+from rag_platform.observability.trace_store.rows import (
+    COLUMNS,
+    LINE_TABLES,
+    arrow_schema,
+    time_column,
+)
 from rag_platform.storage.locks import hold_lock
-from rag_platform.storage.store import read_json, write_json
+from rag_platform.storage.store import flush_directory, flush_file, read_json, write_json
 
 SCHEMA_VERSION = 1
 # Rows of a row group: lines are read back a few at a time, and a group is unpacked whole.
@@ -141,11 +146,10 @@ class PartWriter:
 
         if not self._writers:
             self._path.mkdir(parents=True)
-            marks = {"schema_version": str(SCHEMA_VERSION)}
             self._writers = {
                 name: pq.ParquetWriter(
                     self._path / f"{name}.parquet",
-                    arrow_schema(name).with_metadata({"table": name, **marks}),
+                    arrow_schema(name),
                     compression="zstd",
                     # ids are all different, and a dictionary of lines would be the lines
                     use_dictionary=_repeated(name),
@@ -155,13 +159,10 @@ class PartWriter:
             }
         for name, table in tables.items():
             self._writers[name].write_table(
-                table.cast(arrow_schema(name)).replace_schema_metadata(
-                    {"table": name, "schema_version": str(SCHEMA_VERSION)}
-                ),
-                row_group_size=_GROUP_ROWS,
+                table.cast(arrow_schema(name)), row_group_size=_GROUP_ROWS
             )
             self._rows[name] += table.num_rows
-            times = table.column("started_at" if name == "traces" else "ts")
+            times = table.column(time_column(name))
             if table.num_rows:
                 bounds = pc.min_max(times).as_py()
                 self._times += [bounds["min"], bounds["max"]]
@@ -178,7 +179,7 @@ class PartWriter:
         for name, count in self._rows.items():
             _verify(self._path / f"{name}.parquet", name, count)
         os.replace(self._path, self._folder / self._name)
-        _flush_folder(self._folder)
+        flush_directory(self._folder)
         files = (self._folder / self._name).iterdir()
         return Part(
             self._name,
@@ -254,16 +255,4 @@ def _verify(path: Path, name: str, count: int) -> None:
         raise IntegrityError(f"{path} cannot be read back: {error}") from error
     if read != count:
         raise IntegrityError(f"{path} holds {read} rows; {count} were written")
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _flush_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    flush_file(path)

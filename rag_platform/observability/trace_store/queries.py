@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rag_platform.ir import Json
+from rag_platform.observability.trace_store.rows import naive
 from rag_platform.observability.trace_store.tables import Tables, open_tables
 
 # Of a summary, in this order; what has no last line yet has the first three.
@@ -20,17 +21,18 @@ _COLUMNS = (
     " client_level tool question state answered confidence error_code error_message error_count"
     " stages counters"
 ).split()
-_OPEN = ("running", "unfinished")
 _RELATED = 1000  # traces at most
+TraceType = Literal["query", "ingestion", "tool", "command", "evaluation"]
+Status = Literal["ok", "error", "running", "unfinished"]
 
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
     """Which traces are meant; what is left out does not limit them."""
 
-    kinds: Sequence[str] = ()  # query, ingestion, tool, command, evaluation
+    kinds: Sequence[str] = ()  # each a TraceType
     namespace: str | None = None
-    statuses: Sequence[str] = ()  # ok, error, running, unfinished
+    statuses: Sequence[str] = ()  # each a Status
     since: datetime | None = None
     until: datetime | None = None
     strategy_config_id: str | None = None
@@ -200,8 +202,3 @@ def open_status(pid: int) -> str:
 def time_text(time: datetime) -> str:
     """A time of the tables as traces write it."""
     return f"{time.isoformat(timespec='milliseconds')}Z"
-
-
-def naive(time: datetime) -> datetime:
-    """A time as the tables have it."""
-    return time.astimezone(UTC).replace(tzinfo=None)

@@ -8,7 +8,7 @@ the end of the trace's id as a number, by which tables are joined in half the ti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import orjson
@@ -157,6 +157,16 @@ def arrow_schema(name: str) -> Any:
     import pyarrow as pa
 
     return pa.schema([(column, _arrow(kind)) for column, kind in COLUMNS[name].items()])
+
+
+def time_column(name: str) -> str:
+    """The column of a table that says how old a row is."""
+    return "started_at" if "started_at" in COLUMNS[name] else "ts"
+
+
+def naive(time: datetime) -> datetime:
+    """A time as the tables have it."""
+    return time.astimezone(UTC).replace(tzinfo=None)
 
 
 def _arrow(kind: str) -> Any:

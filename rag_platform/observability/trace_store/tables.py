@@ -13,7 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -21,7 +21,7 @@ from rag_platform.errors import BusyError, StorageError
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store import compaction
 from rag_platform.observability.trace_store.parts import Manifest, Part, read_manifest, traces_dir
-from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows, make_table
+from rag_platform.observability.trace_store.rows import LINE_TABLES, Rows, make_table, naive
 
 # Reading compacts first when the logs are so far ahead; parsing as much takes about 50 ms a time.
 _COMPACT_FROM = 1 << 20
@@ -82,7 +82,7 @@ def find_lines(
     manifest, lines = _read_parts(logs_dir, read)
     yield from ((line.encode(), None) for line in lines)
     for file in compaction.log_files(logs_dir):
-        for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
+        for line, _ in compaction.whole_lines(file, manifest.marks):
             if needle in line:
                 yield line, file.pid
 
@@ -123,7 +123,7 @@ def _read_tail(logs_dir: Path, manifest: Manifest) -> tuple[Rows, tuple[str, ...
     """The rows of the lines that are in no part yet."""
     rows, warnings = Rows(), []
     for file in compaction.log_files(logs_dir):
-        for line, _ in compaction.whole_lines(file, compaction.mark_of(file, manifest.marks)):
+        for line, _ in compaction.whole_lines(file, manifest.marks):
             if not rows.add(line, file.pid):
                 warnings.append(
                     f"logs/{file.path.name} has lines of a later program: they are left out;"
@@ -146,7 +146,7 @@ def _database(pid: int) -> Any:
 
 
 def _connect(folder: Path, manifest: Manifest, rows: Rows, since: datetime | None) -> Any:
-    parts = [p for p in manifest.parts if since is None or p.last >= _naive(since).isoformat()]
+    parts = [p for p in manifest.parts if since is None or p.last >= naive(since).isoformat()]
     _require_present(folder, parts)
     connection = _database(os.getpid()).cursor()
     for name, table in rows.tables().items():
@@ -170,10 +170,6 @@ def _connect(folder: Path, manifest: Manifest, rows: Rows, since: datetime | Non
 def _begun(values: list[Json]) -> Any:
     names = ("trace_id", "trace_type", "started_at", "pid")
     return make_table("traces", values).select(names)
-
-
-def _naive(time: datetime) -> datetime:
-    return time.astimezone(UTC).replace(tzinfo=None)
 
 
 def _require_present(folder: Path, parts: Sequence[Part]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 from pydantic import BeforeValidator, Field
@@ -13,12 +13,11 @@ from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.trace_details import ReplayData, TraceDetail
 from rag_platform.contract.traces import TracesData, TraceStats
 from rag_platform.evaluation.monitoring.replay import replay_trace
+from rag_platform.observability.trace_store.queries import Status, TraceType
 from rag_platform.web.site import SiteOf
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 
-Kind = Literal["query", "ingestion", "tool", "command", "evaluation"]
-Status = Literal["ok", "error", "running", "unfinished"]
 Text = Annotated[str, Query(max_length=200)]
 Skip = Annotated[int, Query(ge=0, le=10_000_000)]
 
@@ -41,7 +40,7 @@ class Choices:
 
     def __init__(
         self,
-        kind: Annotated[list[Kind] | None, _Optional, Query()] = None,
+        kind: Annotated[list[TraceType] | None, _Optional, Query()] = None,
         status: Annotated[list[Status] | None, _Optional, Query()] = None,
         since: Time = None,
         until: Time = None,
