@@ -15,7 +15,7 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError, read_only
-from rag_platform.ledger.ledger import Ledger, bound_strategies
+from rag_platform.ledger.ledger import bound_strategies, open_ledger
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
@@ -52,7 +52,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Every finding, in the order in which a reader would want them; looking changes nothing."""
-    store = Store(settings.home)
+    store = Store.of(settings)
     return [
         *_installation(),
         *_config(),
@@ -121,7 +121,7 @@ def _bound(store: Store) -> set[str]:
     it.
     """
     try:
-        return bound_strategies(store.ledger_path)
+        return bound_strategies(store)
     except RagError:
         return set()
 
@@ -151,7 +151,7 @@ def _data_root(store: Store) -> Iterator[Finding]:
                 f"{home} cannot be made: {above} cannot be written; choose another with RAG_HOME",
             )
         return
-    if not writable(store.ledger_path if store.ledger_path.is_file() else home):
+    if not writable(store.ledger_path if store.has_ledger() else home):
         level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
         yield Finding(
             level,
@@ -165,11 +165,11 @@ def _data_root(store: Store) -> Iterator[Finding]:
 
 
 def _ledger(store: Store) -> Iterator[Finding]:
-    if not store.ledger_path.is_file():
+    if not store.has_ledger():
         yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
         return
     try:
-        ledger = Ledger(store.ledger_path)
+        ledger = open_ledger(store)
         counts = {namespace: len(ledger.live(namespace)) for namespace in ledger.namespaces()}
         yield Finding(
             "ok",

@@ -152,7 +152,7 @@ def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
 def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
     """What stands before every request. Raises ConfigError, as `create_app` does."""
     http = settings.server.http
-    store = Store(settings.home)
+    store = Store.of(settings)
     tokens = Tokens(store)
     verifier = Verifier(tokens, http.oauth, mcp_url(http), needed=_needs_tokens(http, tokens))
     stack = [

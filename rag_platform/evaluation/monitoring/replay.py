@@ -78,7 +78,7 @@ def replay_trace(settings: Settings, trace_id: str) -> ReplayData:
     """A question of a trace that the caller may see, asked again in full. Raises as `get_trace` and
     `replay` do.
     """
-    store = Store(settings.home)
+    store = Store.of(settings)
     trace = get_trace(store, trace_id)["trace"]
     with open_library(settings, store) as library:
         found = replay(library, dict(trace))
