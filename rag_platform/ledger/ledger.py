@@ -10,12 +10,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_job
+from rag_platform.errors import (
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    ReleaseError,
+    unknown_job,
+)
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.backends import PostgresBackend, SqliteBackend
 from rag_platform.ledger.document_list import DocumentList
@@ -644,20 +650,42 @@ class Ledger(DocumentList):
         """Add or replace a release row."""
         self._upsert("releases", release, ("namespace", "release_id"))
 
+    def published(self, namespace: str) -> frozenset[str]:
+        """The release that is recorded as the published one; none before the first, and more only
+        after a crash of an earlier version.
+        """
+        sql = "SELECT release_id FROM releases WHERE namespace = ? AND state = 'published'"
+        return frozenset(row[0] for row in self._db().execute(sql, (namespace,)).fetchall())
+
+    @contextmanager
+    def publication(
+        self, namespace: str, release_id: str, *, instead_of: frozenset[str]
+    ) -> Iterator[None]:
+        """Record a release as the published one, in a transaction with what the block does for it.
+
+        Raises ReleaseError `outdated_candidate` when another one than `instead_of` is recorded by
+        now, whatever lock the caller believes to hold, and NotFoundError `unknown_release`.
+        """
+        with self._write() as db:
+            if (found := self.published(namespace)) != instead_of:
+                raise ReleaseError(
+                    f"release {release_id} is not published: {', '.join(sorted(found)) or 'none'}"
+                    f" was published meanwhile instead of {', '.join(instead_of) or 'none'}; build"
+                    " another with `rag rebuild`",
+                    code="outdated_candidate",
+                )
+            db.execute(
+                "UPDATE releases SET state = 'retired' WHERE namespace = ? AND state = 'published'",
+                (namespace,),
+            )
+            changes = {"state": "published", "published_at": now()}
+            _set_release(db, namespace, release_id, changes)
+            yield
+
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
         """Set columns of a release: state, published_at, pinned. Raises NotFoundError."""
         with self._write() as db:
-            assignments = ", ".join(f"{key} = ?" for key in changes)
-            found = db.execute(
-                f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
-                (*changes.values(), namespace, release_id),
-            )
-            if not found.rowcount:
-                raise NotFoundError(
-                    f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag"
-                    " releases list` shows them",
-                    code="unknown_release",
-                )
+            _set_release(db, namespace, release_id, changes)
 
     def knows_releases(self) -> bool:
         """True when a release was ever recorded."""
@@ -668,6 +696,20 @@ class Ledger(DocumentList):
         """Releases, newest first."""
         return self._select(
             Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC"
+        )
+
+
+def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str, Any]) -> None:
+    assignments = ", ".join(f"{key} = ?" for key in changes)
+    found = db.execute(
+        f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
+        (*changes.values(), namespace, release_id),
+    )
+    if not found.rowcount:
+        raise NotFoundError(
+            f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag releases"
+            " list` shows them",
+            code="unknown_release",
         )
 
 

@@ -1,0 +1,129 @@
+"""Eight processes that want the same thing: one gets it, and the others are told why not."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from rag_platform.ledger.ledger import open_url
+from rag_platform.ledger.schema import Release
+
+PUBLISHERS, ROUNDS = 8, 20
+# each waits for a line, publishes its own release instead of the one it is told, and says whether
+PUBLISHER = """
+import sys
+from rag_platform.errors import ReleaseError
+from rag_platform.ledger.ledger import open_url
+ledger = open_url(sys.argv[1])
+print("ready", flush=True)
+for line in sys.stdin:
+    known, own = line.split()
+    try:
+        with ledger.publication("lib", own, instead_of=frozenset({known}) - {"-"}):
+            pass
+        print("won", flush=True)
+    except ReleaseError as error:
+        print(error.code, flush=True)
+"""
+DELETER = """
+import sys
+from rag_platform.ledger.ledger import open_url
+ledger = open_url(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(25):
+    seen = ledger.deletion_sequence("lib")
+    own = ledger.delete("lib", f"{sys.argv[2]}-{number}", None, "soft").sequence
+    assert own > seen
+print("done", flush=True)
+"""
+
+
+def start(code: str, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Processes that are ready."""
+    made = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, *arguments, str(number)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )
+        for number in range(count)
+    ]  # fmt: skip
+    for process in made:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    return made
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def end(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+
+
+@pytest.mark.integration
+def test_one_of_eight_publishers_wins_each_round(ledger_url: str) -> None:
+    ledger = open_url(ledger_url)
+    for number in range(PUBLISHERS):
+        ledger.put_release(Release("lib", f"r{number}", None, "candidate", "tiny", "scfg_1", "t"))
+    publishers = start(PUBLISHER, PUBLISHERS, ledger_url)
+    known = "-"
+    for _ in range(ROUNDS):
+        rivals = [number for number in range(PUBLISHERS) if f"r{number}" != known]
+        for number in rivals:
+            tell(publishers[number], f"{known} r{number}")
+        said = {number: hear(publishers[number]) for number in rivals}
+        winners = [number for number, word in said.items() if word == "won"]
+        assert len(winners) == 1 and set(said.values()) == {"won", "outdated_candidate"}
+        assert ledger.published("lib") == {f"r{winners[0]}"}
+        known = f"r{winners[0]}"
+    end(publishers)
+    ledger.close()
+
+
+@pytest.mark.integration
+def test_deletions_are_seen_in_the_order_of_their_numbers(ledger_url: str) -> None:
+    """A release records the newest number: no smaller one may turn up after it."""
+    ledger = open_url(ledger_url)
+    ledger.delete("lib", "first", None, "soft")
+    deleters = start(DELETER, 4, ledger_url)
+    for process in deleters:
+        tell(process, "go")
+    seen: set[int] = set()
+    while len(seen) < 101:
+        found = {stone.sequence for stone in ledger.tombstones("lib", since=0)}
+        late = [number for number in found - seen if seen and number < max(seen)]
+        assert not late
+        seen = found
+    end(deleters)
+    ledger.close()
+
+
+def test_what_fails_to_move_the_pointer_is_not_recorded(ledger_url: str) -> None:
+    ledger = open_url(ledger_url)
+    for name in ("r1", "r2"):
+        ledger.put_release(Release("lib", name, None, "candidate", "tiny", "scfg_1", "t"))
+    with (
+        pytest.raises(ZeroDivisionError),
+        ledger.publication("lib", "r1", instead_of=frozenset()),
+    ):
+        raise ZeroDivisionError  # the pointer could not be moved
+    assert ledger.published("lib") == frozenset()
+    with ledger.publication("lib", "r1", instead_of=frozenset()):
+        pass
+    assert [(row.release_id, row.state) for row in ledger.releases("lib")] == [
+        ("r2", "candidate"),
+        ("r1", "published"),
+    ]
+    ledger.close()
