@@ -412,7 +412,7 @@ def hidden_by_ledger(store: Store) -> Hidden:
     """The function that tells a Library which doc_ids and version_ids tombstones hide.
 
     It raises IntegrityError `no_ledger` where the ledger is gone or older than the release, and
-    StorageError `ledger_unreachable`, for then nobody knows what was deleted.
+    LedgerError `ledger_unreachable`, for then nobody knows what was deleted.
     """
     # kept open: opening costs more than asking, and every query asks
     opened: list[tuple[tuple[int, int], Ledger]] = []

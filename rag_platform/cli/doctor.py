@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -151,7 +152,7 @@ def _data_root(store: Store) -> Iterator[Finding]:
                 f"{home} cannot be made: {above} cannot be written; choose another with RAG_HOME",
             )
         return
-    if not writable(store.ledger_path if store.has_ledger() else home):
+    if not writable(store.ledger_path if store.ledger_path.is_file() else home):
         level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
         yield Finding(
             level,
@@ -169,14 +170,10 @@ def _ledger(store: Store) -> Iterator[Finding]:
         yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
         return
     try:
-        ledger = open_ledger(store)
-        counts = {namespace: len(ledger.live(namespace)) for namespace in ledger.namespaces()}
-        yield Finding(
-            "ok",
-            "ledger",
-            "; ".join(f"{name}: {count} live documents" for name, count in counts.items())
-            or "empty",
-        )
+        with closing(open_ledger(store)) as ledger:
+            counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
+        held = "; ".join(f"{name}: {count} live documents" for name, count in counts.items())
+        yield Finding("ok", "ledger", f"{store.ledger_name}: {held or 'empty'}")
     except RagError as error:
         yield Finding("error", "ledger", error.message)
 

@@ -70,10 +70,11 @@ class Context:
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
     def places(self) -> dict[str, str]:
-        """Where the data lies, and the config that is in force."""
+        """Where data and ledger lie, and the config that is in force."""
         own = config_dir().resolve()
         return {
             "home": str(self.settings.home),
+            "ledger": self.store.ledger_name,
             "config": str(own) if own.is_dir() else f"{SHIPPED} (shipped; `rag init` copies it)",
         }
 

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from rag_platform.errors import BusyError, SchemaVersionError, StorageError, read_only
+from rag_platform.errors import BusyError, LedgerError, SchemaVersionError, read_only
 from rag_platform.ledger.tables import META, SCHEMA_VERSION, statements, tables
 from rag_platform.storage.postgres import PostgresConnection, shown
 from rag_platform.storage.sqlite_files import ReadOnlyFile, transaction, writable
@@ -50,6 +50,9 @@ class Backend(Protocol):
 
     def mark(self) -> str:
         """A text that changes when something is written."""
+
+    def count_on(self) -> None:
+        """Number new deletions after those that were copied with their numbers."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -125,6 +128,9 @@ class SqliteBackend:
         sys.audit("rag_platform.commit", str(self.path))
         db.execute("VACUUM")
         return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+    def count_on(self) -> None:
+        """SQLite does."""
 
     def mark(self) -> str:
         """Sizes and times of the file and its log."""
@@ -240,6 +246,13 @@ class PostgresBackend:
             return False
         return True
 
+    def count_on(self) -> None:
+        """Move the counter."""
+        self._db.execute(
+            "SELECT setval(pg_get_serial_sequence('deletions', 'sequence'), max(sequence)) FROM"
+            " deletions"
+        )
+
     def mark(self) -> str:
         """How many writes there were."""
         sql = "SELECT value FROM meta WHERE key = 'writes'"
@@ -262,7 +275,7 @@ class PostgresBackend:
         alone = "SELECT pg_advisory_xact_lock(hashtextextended('rag ' || current_schema(), 0))"
         with self._db.transaction(alone) as db:
             if db.execute("SELECT current_schema()").fetchone()[0] is None:
-                raise StorageError(
+                raise LedgerError(
                     f"{self.name}: the schema that its search_path names does not exist; create it",
                     code="no_schema",
                 )

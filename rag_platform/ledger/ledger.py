@@ -751,7 +751,7 @@ def open_url(url: str) -> Ledger:
     """The ledger at `sqlite:///PATH` or `postgresql://...`.
 
     Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be
-    brought up to date; StorageError `ledger_unreachable`; ConfigError `bad_ledger`.
+    brought up to date; LedgerError `ledger_unreachable`; ConfigError `bad_ledger`.
     """
     if is_postgres(url):
         return Ledger(PostgresBackend(url))

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from rag_platform.errors import BusyError, ConfigError, StorageError
+from rag_platform.errors import BusyError, ConfigError, LedgerError
 
 SCHEMES = ("postgresql", "postgres")
 # What libpq would leave to the system, for hours. A URL that names one of them decides itself.
@@ -90,7 +90,7 @@ class PostgresConnection:
     """A connection that threads take turns with; one that broke is opened again."""
 
     def __init__(self, url: str, application: str = "rag") -> None:
-        """Connect. Raises StorageError `unreachable`, ConfigError without the driver."""
+        """Connect. Raises LedgerError `ledger_unreachable`, ConfigError without the driver."""
         self.url = url
         self._application = application
         self._lock = threading.RLock()
@@ -103,9 +103,11 @@ class PostgresConnection:
         that found the connection broken is run again on a new one, unless others came before it.
         """
         with self._lock:
+            if self._db is None:
+                self._connect()
             try:
                 return self._run(sql, parameters)
-            except StorageError:
+            except LedgerError:
                 if self._writing or not self._db.broken:
                     raise
                 self._connect()
@@ -113,7 +115,7 @@ class PostgresConnection:
 
     def executemany(self, sql: str, rows: Sequence[Parameters]) -> None:
         """Run a statement once for each row of parameters."""
-        with self._lock, self._errors(), self._db.cursor() as cursor:
+        with self._lock, self._errors(), self._db.cursor() as cursor:  # within a transaction
             cursor.executemany(translate(sql), [_adapted(row) for row in rows])
 
     @contextmanager
@@ -133,9 +135,11 @@ class PostgresConnection:
                     self._writing = False
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection; the next statement opens another."""
         with self._lock:
-            self._db.close()
+            if self._db is not None:
+                self._db.close()
+                self._db = None
 
     def _run(self, sql: str, parameters: Parameters) -> Rows:
         with self._errors():
@@ -145,8 +149,7 @@ class PostgresConnection:
 
     def _connect(self) -> None:
         driver = _driver()
-        with suppress(AttributeError):
-            self._db.close()
+        self.close()
         with self._errors():
             try:
                 options = _PATIENCE | driver.conninfo.conninfo_to_dict(self.url)
@@ -168,13 +171,15 @@ class PostgresConnection:
                 " try again"
             ) from error
         except (driver.errors.DiskFull, driver.errors.InsufficientPrivilege) as error:
-            raise StorageError(f"{shown(self.url)}: {self._reason(error)}") from error
+            raise LedgerError(
+                f"the ledger at {shown(self.url)} refuses: {self._reason(error)}",
+                code="ledger_refused",
+            ) from None
         except driver.OperationalError as error:
-            raise StorageError(
+            raise LedgerError(
                 f"the ledger at {shown(self.url)} cannot be reached ({self._reason(error)}):"
                 " nothing is shown or done without it, for nobody else knows which documents were"
-                " deleted. Start the database, or correct `ledger` in settings.yaml (RAG_LEDGER)",
-                code="ledger_unreachable",
+                " deleted. Start the database, or correct `ledger` in settings.yaml (RAG_LEDGER)"
             ) from None
 
     def _reason(self, error: Exception) -> str:

@@ -21,6 +21,7 @@ from rag_platform.config.folders import LEDGER
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.storage.locks import SharedLock, hold_lock
+from rag_platform.storage.postgres import shown
 from rag_platform.storage.records import (
     parquet_bytes,
     parquet_columns,
@@ -61,6 +62,11 @@ class Store:
     def ledger_url(self) -> str:
         """Where the ledger lies: the database that is named, else the file."""
         return self.database or f"sqlite:///{self.ledger_path}"
+
+    @property
+    def ledger_name(self) -> str:
+        """Where the ledger lies, as people may see it."""
+        return shown(self.database) if self.database else str(self.ledger_path)
 
     def has_ledger(self) -> bool:
         """True when there is a ledger to open: a file, or any database that is named."""
