@@ -164,7 +164,7 @@ def home(tmp_path: Path, config_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("RAG_HOME", str(folder))
-    for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
+    for name in ("RAG_STRATEGY", "RAG_NAMESPACE", "RAG_LEDGER"):
         monkeypatch.delenv(name, raising=False)
     return folder
 
@@ -339,7 +339,7 @@ class Desk:
     @property
     def store(self) -> Store:
         """The data root."""
-        return Store(self.folder / "home")
+        return Store(self.folder / "home", os.environ.get("RAG_LEDGER", ""))
 
     @property
     def settings(self) -> Settings:
@@ -410,7 +410,7 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
         patch.setenv("RAG_CONFIG", str(write_config(folder / "config", **strategies)))
         patch.setenv("RAG_HOME", str(folder / "home"))
         patch.setenv("DAGSTER_HOME", str(folder / "home" / "dagster"))
-        for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
+        for name in ("RAG_STRATEGY", "RAG_NAMESPACE", "RAG_LEDGER"):
             patch.delenv(name, raising=False)
         # what a run prints is kept in its file; to copy it to the terminal as well, Dagster starts
         # four processes a run

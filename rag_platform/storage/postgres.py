@@ -98,6 +98,11 @@ class PostgresConnection:
         self._writing = False
         self._connect()
 
+    def __del__(self) -> None:
+        """Close what its last user left open; the driver warns of it otherwise."""
+        if (db := getattr(self, "_db", None)) is not None:
+            db.close()
+
     def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
         """The rows of a statement, which is a transaction of its own outside `transaction`. One
         that found the connection broken is run again on a new one, unless others came before it.

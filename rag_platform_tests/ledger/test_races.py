@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -41,18 +43,26 @@ print("done", flush=True)
 """
 
 
-def start(code: str, count: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Processes that are ready."""
+@contextmanager
+def started(code: str, count: int, url: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that are ready, and have ended well after the block."""
     made = [
         subprocess.Popen(
-            [sys.executable, "-c", code, *arguments, str(number)],
+            [sys.executable, "-c", code, url, str(number)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
         for number in range(count)
     ]  # fmt: skip
-    for process in made:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    return made
+    try:
+        assert [hear(process) for process in made] == ["ready"] * count
+        yield made
+        for process in made:
+            process.communicate(timeout=60)
+            assert process.returncode == 0
+    finally:
+        for process in made:
+            process.kill()
+            process.communicate()
 
 
 def tell(process: subprocess.Popen[str], line: str) -> None:
@@ -66,29 +76,22 @@ def hear(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
-def end(processes: list[subprocess.Popen[str]]) -> None:
-    for process in processes:
-        process.communicate(timeout=60)
-        assert process.returncode == 0
-
-
 @pytest.mark.integration
 def test_one_of_eight_publishers_wins_each_round(ledger_url: str) -> None:
     ledger = open_url(ledger_url)
     for number in range(PUBLISHERS):
         ledger.put_release(Release("lib", f"r{number}", None, "candidate", "tiny", "scfg_1", "t"))
-    publishers = start(PUBLISHER, PUBLISHERS, ledger_url)
     known = "-"
-    for _ in range(ROUNDS):
-        rivals = [number for number in range(PUBLISHERS) if f"r{number}" != known]
-        for number in rivals:
-            tell(publishers[number], f"{known} r{number}")
-        said = {number: hear(publishers[number]) for number in rivals}
-        winners = [number for number, word in said.items() if word == "won"]
-        assert len(winners) == 1 and set(said.values()) == {"won", "outdated_candidate"}
-        assert ledger.published("lib") == {f"r{winners[0]}"}
-        known = f"r{winners[0]}"
-    end(publishers)
+    with started(PUBLISHER, PUBLISHERS, ledger_url) as publishers:
+        for _ in range(ROUNDS):
+            rivals = [number for number in range(PUBLISHERS) if f"r{number}" != known]
+            for number in rivals:
+                tell(publishers[number], f"{known} r{number}")
+            said = {number: hear(publishers[number]) for number in rivals}
+            (winner,) = [number for number, word in said.items() if word == "won"]
+            assert set(said.values()) == {"won", "outdated_candidate"}
+            known = f"r{winner}"
+            assert ledger.published("lib") == {known}
     ledger.close()
 
 
@@ -97,16 +100,14 @@ def test_deletions_are_seen_in_the_order_of_their_numbers(ledger_url: str) -> No
     """A release records the newest number: no smaller one may turn up after it."""
     ledger = open_url(ledger_url)
     ledger.delete("lib", "first", None, "soft")
-    deleters = start(DELETER, 4, ledger_url)
-    for process in deleters:
-        tell(process, "go")
     seen: set[int] = set()
-    while len(seen) < 101:
-        found = {stone.sequence for stone in ledger.tombstones("lib", since=0)}
-        late = [number for number in found - seen if seen and number < max(seen)]
-        assert not late
-        seen = found
-    end(deleters)
+    with started(DELETER, 4, ledger_url) as deleters:
+        for process in deleters:
+            tell(process, "go")
+        while len(seen) < 101:
+            found = {stone.sequence for stone in ledger.tombstones("lib", since=0)}
+            assert not [number for number in found - seen if number < max(seen, default=0)]
+            seen = found
     ledger.close()
 
 
