@@ -542,8 +542,14 @@ def test_a_question_asked_again_gives_the_same_ranking(browser: TestClient) -> N
     trace_id = ask(browser, "hatch of the belt")["trace_id"]
     again = browser.get(f"/api/ask/{trace_id}/replay").json()
     assert again["same"] and not again["reasons"]
+    assert again["new_trace_id"] != trace_id
     assert all(row["before"] == row["after"] for row in again["rows"])
+    assert again["rows"][0]["source_uri"] == "docs/belts.pdf"
     assert "The same ranking as then" in browser.get(f"/replay/{trace_id}").text
+    part = browser.get(f"/replay/{trace_id}?release=published", headers=FRAGMENT).text
+    assert "The same ranking as then" in part and "<html" not in part
+    assert browser.get(f"/api/ask/{trace_id}/replay?release=x").status_code == 400
+    assert browser.get(f"/api/ask/trc_{'f' * 32}/replay").status_code == 404
 
 
 def test_two_ways_to_ask_stand_side_by_side(browser: TestClient) -> None:
