@@ -49,7 +49,7 @@ async def _answer(request: Request, site: Site, question: Question) -> AskedData
 _EVENT = {
     "type": "object",
     "properties": {
-        "event": {"enum": ["text", "answer", "error", "end"]},
+        "event": {"enum": ["stage", "text", "answer", "error", "end"]},
         "data": {"type": "string", "description": "JSON."},
     },
 }
@@ -122,8 +122,9 @@ def pin(site: Site, expected: Expected) -> PinnedData:
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
 async def stream_answer(site: SiteOf, asked: Address) -> StreamingResponse:
-    """The answer as server-sent events: `text` for each part as a model writes it, then `answer`
-    with the data of GET /api/ask, or `error`; at last `end`.
+    """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as the
+    trace names it; `text` for each part as a model writes it; then `answer` with the data of GET
+    /api/ask, or `error`; at last `end`.
 
     An answer made of quotes is there at once, in one part.
     """
@@ -135,7 +136,9 @@ async def _events(site: Site, question: Question) -> AsyncIterator[str]:
     async for kind, value in follow(
         lambda on_text, gone: ask(site.library, question, on_text=on_text, cancelled=gone)
     ):
-        if kind == "text":
+        if kind == "stage":
+            yield sse("stage", _json({"name": value}))
+        elif kind == "text":
             yield sse("text", _json({"text": value}))
         elif kind == "done":
             yield sse("answer", _json(value))
