@@ -272,6 +272,7 @@ def delete(work: Work) -> Outcome:
     """Release what is left without what was deleted, then purge it if the deletion is hard."""
     if reason := release(work):
         return "failed", f"{reason}; what was deleted is hidden from every reader all the same"
+    work.root.ledger.settle_job_items(work.job.job_id, "done", "", "")
     return gc(work) if work.job.args["mode"] == "hard" else ("done", "")
 
 
