@@ -81,7 +81,7 @@ def distributions(modules: Iterable[str]) -> set[str]:
     }
 
 
-EXTRAS = set(PROJECT["optional-dependencies"]) - {"dev"}
+EXTRAS = set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
 PRODUCT = distributions(imported((REPOSITORY / "rag_platform").rglob("*.py")))
 
 
