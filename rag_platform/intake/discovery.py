@@ -223,6 +223,8 @@ class _Finder:
             relative = path.relative_to(source.root).as_posix()
             return replace(source, **given), "" if relative == "." else relative
         name = options.source or path.name
+        if name in _ROOTLESS and not options.source:
+            name = f"{path.parent.name}-{name}"
         if name in _ROOTLESS or "/" in name or not name:
             raise InputError(
                 f"{name!r} cannot name a source; choose another with --source NAME",

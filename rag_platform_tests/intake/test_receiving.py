@@ -212,6 +212,15 @@ def test_a_folder_that_moved_goes_on_with_its_documents(library: Library) -> Non
     assert (source.name, source.root, source.on_gone) == ("docs", str(moved), "keep")
 
 
+def test_a_folder_of_a_reserved_name_is_named_after_its_parent_too(
+    library: Library, tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / "files"
+    folder.mkdir(parents=True)
+    (folder / "a.md").write_text("# A", encoding="utf-8")
+    assert decisions(library.receive(folder)) == {"home-files/a.md": "new"}
+
+
 def test_sync_retires_what_is_gone_below_the_given_folder_only(library: Library) -> None:
     gone, kept = library.write("sub/gone.md", "# G"), library.write("kept.md", "# K")
     library.complete(library.receive())
