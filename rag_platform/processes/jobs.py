@@ -38,7 +38,7 @@ from rag_platform.errors import (
     full_disk,
 )
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -170,7 +170,7 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
             env={**os.environ, **environment(settings.home)},
             start_new_session=True,
         )
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     # it may be cancelled from now on
     ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))
     ledger.close()
