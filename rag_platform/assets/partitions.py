@@ -28,10 +28,7 @@ from rag_platform.storage.store import Store
 document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
 namespaces = dg.DynamicPartitionsDefinition(name="namespaces")
 
-# Tags of runs: the job of the ledger that started the run, or tells of it, and the one namespace
-# that it works for.
-JOB_TAG = "rag/job_id"
-NAMESPACE_TAG = "rag/namespace"
+NAMESPACE_TAG = "rag/namespace"  # of a run that works for one namespace
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 

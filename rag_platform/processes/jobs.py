@@ -136,6 +136,7 @@ def _read_link(path: str) -> str:
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 OPEN_STATES = ("queued", "running", "cancelling")
+JOB_TAG = "rag/job_id"  # of Dagster runs: the job that started the run, or tells of it
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
 # a queued job without a process after so long lost the one that was to start it
 LAUNCH_SECONDS = 60.0
