@@ -66,6 +66,7 @@ _LOAD_AFTER_SECONDS = 3.0  # by then a browser that was opened with the pages ha
 _STATUSES = {
     "insufficient_scope": 403,
     "overloaded": 503,
+    "ledger_unreachable": 503,
     "deadline": 504,
     "filter_failed": 400,
     "cancelled": 499,  # nobody reads it
