@@ -7,7 +7,7 @@ SETUP := .venv/.setup
 SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui reference golden format clean
+.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui reference docs golden format clean
 
 setup: $(SETUP)
 
@@ -51,9 +51,10 @@ perf: setup                ## the tests that measure processor time
 # torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again.
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock
 	$(INSTALL) "$$(sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(INSTALL) --editable '.[dev,models]'
+	$(INSTALL) --editable '.[dev,models,hosts]'
 	$(BIN)/python -m pytest -n 2 rag_platform_tests/providers rag_platform_tests/test_providers.py \
-	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py
+	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py \
+	    rag_platform_tests/server/test_hosts.py
 
 check: static test        ## format, lint, types, layers, definitions, then the tests
 
@@ -77,6 +78,10 @@ bench: setup               ## ratios against the bare libraries, in one run each
 
 reference: setup           ## write docs/reference from the code
 	$(BIN)/python tools/reference.py
+
+docs: setup                ## the documentation as a site in build/site; fails for a broken link or anything fetched from elsewhere
+	$(INSTALL) --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 golden: setup              ## regenerate the reviewed snapshot of the public contract; prints what changed
 	$(BIN)/python rag_platform_tests/server/test_contract.py

@@ -189,7 +189,7 @@ class _Rest(BaseRoute):
 def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
     """What stands before every request. Raises ConfigError, as `create_app` does."""
     http = settings.server.http
-    store = Store(settings.home)
+    store = Store.of(settings)
     tokens = Tokens(store)
     verifier = Verifier(tokens, http.oauth, mcp_url(http), needed=_needs_tokens(http, tokens))
     stack = [

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 from rag_platform.access import Caller, acting_for
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import NotFoundError
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.publishing import build_candidate, publish_candidate
@@ -86,7 +86,7 @@ def make_shelf(root: Path) -> Iterator[Shelf]:
         patch.setenv("RAG_CONFIG", str(write_config(root / "config", tiny=QUICK)))
         patch.setenv("RAG_HOME", str(root / "home"))
         settings = load_settings()
-        ledger = Ledger(Store(settings.home).ledger_path)
+        ledger = open_ledger(Store.of(settings))
         shelf = Shelf(settings, Store(settings.home), ledger)
         shelf.ingest(root / "docs")
         yield shelf
