@@ -7,6 +7,7 @@ points file descriptor 1 at stderr while it serves, logs go to stderr and `logs/
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
@@ -90,7 +91,10 @@ class LibraryServer(MCPServer[Any]):
         """Load in a thread what the first question needs."""
 
         def load() -> None:
-            warm(library)
+            try:
+                warm(library)
+            finally:
+                gc.enable()
             self._ready.set()
 
         threading.Thread(target=load, name="rag-preload", daemon=True).start()
