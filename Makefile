@@ -7,7 +7,7 @@ SETUP := .venv/.setup
 SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui reference golden format clean
+.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui reference docs golden format clean
 
 setup: $(SETUP)
 
@@ -78,6 +78,10 @@ bench: setup               ## ratios against the bare libraries, in one run each
 
 reference: setup           ## write docs/reference from the code
 	$(BIN)/python tools/reference.py
+
+docs: setup                ## the documentation as a site in build/site; fails for a broken link or anything fetched from elsewhere
+	$(INSTALL) --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 golden: setup              ## regenerate the reviewed snapshot of the public contract; prints what changed
 	$(BIN)/python rag_platform_tests/server/test_contract.py

@@ -81,7 +81,7 @@ def distributions(modules: Iterable[str]) -> set[str]:
     }
 
 
-FOR_DEVELOPERS = {"dev", "hosts"}
+FOR_DEVELOPERS = {"dev", "docs", "hosts"}
 EXTRAS = set(PROJECT["optional-dependencies"]) - FOR_DEVELOPERS
 PRODUCT = distributions(imported((REPOSITORY / "rag_platform").rglob("*.py")))
 

@@ -15,6 +15,8 @@ from rag_platform.messages import terminal_language, translate, translate_filled
 
 # what stays on one line: a Latin word or a Chinese character, with the punctuation around it
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
+_HEADING = re.compile("#+ ")
+_CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
 
 
 def say(text: str, **values: Any) -> str:
@@ -28,8 +30,16 @@ def say_filled(message: str) -> str:
 
 
 def say_lines(text: str) -> str:
-    """The same of a text of several messages, one a line."""
-    return "\n".join(map(say_filled, text.split("\n")))
+    """The same of Markdown: each line is a message, so is each cell in the head of a table."""
+    lines = text.split("\n")
+    return "\n".join(map(_say_line, lines, [*lines[1:], ""]))
+
+
+def _say_line(line: str, following: str) -> str:
+    if following.startswith(("|---", "| ---")):
+        return _CELL.sub(lambda cell: say_filled(cell[0]), line)
+    marks = _HEADING.match(line)
+    return line[: marks.end()] + say_filled(line[marks.end() :]) if marks else say_filled(line)
 
 
 def localise(group: click.Group) -> click.Group:

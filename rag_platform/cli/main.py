@@ -18,6 +18,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli import (
     documents,
     drafts,
+    ledger,
     maintenance,
     mcp,
     reading,
@@ -63,6 +64,7 @@ for command in (
     documents.docs,
     reading.sources,
     maintenance.gc,
+    ledger.ledger,
     drafts.drafts,
     reading.preview,
     reading.query,

@@ -38,16 +38,19 @@ def progress_bar(quiet: bool) -> Iterator[Advance]:
 
 
 def _lines() -> Advance:
-    """Writes a line at most every ten seconds, so that short work writes none."""
-    written = [time.monotonic()]
+    """Writes a line about what is not done yet, at most every ten seconds and none twice."""
+    written, last = time.monotonic(), ""
 
     def advance(stage: str, done: int, total: int, note: str = "") -> None:
-        if time.monotonic() - written[0] < _LINE_SECONDS:
+        nonlocal written, last
+        if 0 < total <= done or time.monotonic() - written < _LINE_SECONDS:
             return
-        written[0] = time.monotonic()
         of = f" {say('of')} {total}" if total else f" {say('so far')}" if done else ""
-        count = f" {done}{of}" if done or total else ""
-        click.echo(f"{say(stage)}{count}{f', {note}' if note else ''}", err=True)
+        count = f" {done}{of}" if done or total > 1 else ""
+        line = f"{say(stage)}{count}{f', {note}' if note else ''}"
+        if line != last:
+            written, last = time.monotonic(), line
+            click.echo(line, err=True)
 
     return advance
 
@@ -91,7 +94,8 @@ def show_job(job: Job, advance: Advance) -> None:
     if not stages:
         advance(_START, 0, 0, "")
     left = jobs.seconds_left(job)
-    for stage, figures in stages.items():
+    # the one that is worked on first: a log shows no other
+    for stage, figures in sorted(stages.items(), key=lambda item: item[0] != job.progress["stage"]):
         counting = stage == "embeddings" and jobs.texts_to_come(stages)
         each = jobs.rate(figures)
         notes = [jobs.pace(each) if each and figures["done"] < figures["total"] else ""]

@@ -79,7 +79,7 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
     help="How many of the latest questions to ask of both.",
 )
 @namespace_option
-@answers()
+@answers(reports=True)
 def releases_diff(
     context: Context, before: str | None, after: str | None, queries: int, namespace: str | None
 ) -> Json:

@@ -49,6 +49,7 @@ from rag_platform.ir import (
     Version,
     View,
 )
+from rag_platform.loaders.image_decoding import explain
 from rag_platform.media import image_reading
 from rag_platform.media.store import BLANK, Base, resolve
 from rag_platform.normalisation.edits import Normalised, apply_edits, normalise
@@ -314,7 +315,9 @@ def build_media(work: VersionBuild) -> Done:
     tracing.event("ingest.assets_manifest", payload)
     tracing.describe(assets_new=len(new), assets_reused=len(found - new))
     tracing.count(assets_total=len(work.links), failed_assets=len(failed))
-    warnings = tuple(f"image {link.origin_ref[:200]}: {link.reason}" for link in failed)
+    warnings = tuple(
+        f"image {link.origin_ref[:200]} is left out: {explain(link.reason)}" for link in failed
+    )
     if image_reading.is_wanted(config):
         counts |= image_reading.counts_of(work.media_texts)
         warnings += image_reading.warnings_of(work.media_texts, work.links)

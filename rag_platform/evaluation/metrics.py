@@ -18,6 +18,8 @@ Run = Mapping[str, Sequence[str]]  # question to the ids of what was found, best
 Values = dict[str, float]  # question to the value of one measure
 Grades = Sequence[int]  # of what was found, best first
 
+_DRAWS = 1 << 17  # at a time: a megabyte of them
+
 
 def _hit_rate(found: Grades, relevant: Grades, k: int) -> float:
     return float(any(found[:k]))
@@ -139,14 +141,23 @@ def bootstrap_difference(
     if not all(len(sample) for sample in samples):
         raise InputError("a difference of means needs questions on both sides")
     chance = np.random.default_rng(seed)
-    means = [
-        np.array(
-            [sample[chance.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)]
-        )
-        for sample in samples
-    ]
+    means = [_resampled_means(sample, resamples, chance) for sample in samples]
     low, high = np.percentile(means[1] - means[0], [2.5, 97.5])
     return Interval(float(samples[1].mean() - samples[0].mean()), float(low), float(high))
+
+
+def _resampled_means(sample: np.ndarray, resamples: int, chance: np.random.Generator) -> np.ndarray:
+    """The means of so many samples drawn from the sample, as many draws at a time as a megabyte of
+    memory takes.
+    """
+    rows = max(1, _DRAWS // len(sample))
+    counts = [min(rows, resamples - done) for done in range(0, resamples, rows)]
+    return np.concatenate(
+        [
+            sample[chance.integers(0, len(sample), (count, len(sample)))].mean(axis=1)
+            for count in counts
+        ]
+    )
 
 
 def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:
@@ -158,8 +169,6 @@ def _interval(sample: np.ndarray, resamples: int, seed: int) -> Interval:
         drawn = chance.multinomial(len(sample), counts / len(sample), size=resamples)
         means = drawn @ distinct / len(sample)
     else:
-        means = np.array(
-            [sample[chance.integers(0, len(sample), len(sample))].mean() for _ in range(resamples)]
-        )
+        means = _resampled_means(sample, resamples, chance)
     low, high = np.percentile(means, [2.5, 97.5])
     return Interval(float(sample.mean()), float(low), float(high))

@@ -40,7 +40,9 @@ from rag_platform.text.tokens import estimate_tokens
 ATTEMPTS = 4
 BACK_OFF_SECONDS = 0.5
 _START_SECONDS = 0.4  # a fresh interpreter with numpy
-_LONG_SECONDS = 60.0  # of embedding, from which on an embedder may first look for its best way
+# of embedding, from which on an embedder may first look for its best way: e5_onnx looks for 2 s and
+# saves two fifths of the rest where it finds one, so that on two cores it pays from 12 s on
+_LONG_SECONDS = 20.0
 _BATCH_SECONDS = 2.0  # a crash loses, and a progress line waits for, about this much
 
 OnProgress = Callable[[int, int], None]  # texts done, texts to compute

@@ -49,6 +49,26 @@ class Missing(Exception):
     """Why an image has no stored bytes: a short code, kept in MediaLink.reason."""
 
 
+_REASONS = {
+    "outside_root": "it lies outside the folder that was ingested",
+    "not_found": "it is not there",
+    "no_base_folder": "the folder that it is named from is not known",
+    "remote_not_fetched": "it is on the web, and media.fetch_remote is off",
+    "scheme_not_allowed": "addresses of this kind are not read",
+    "fetch_failed": "it could not be downloaded",
+    "too_large": "it is above media.max_bytes",
+    "too_many_pixels": "it has more pixels than media.max_pixels",
+    "type_not_read": "images of this type are not read",
+    "not_an_image": "it is no image",
+    "empty_file": "it is empty",
+}
+
+
+def explain(reason: str) -> str:
+    """The reason of a Missing in words; where there are none, the code with what stands behind."""
+    return _REASONS.get(reason.partition(": ")[0], reason)
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedImage:
     """A decoded image; `variants` are the files beside it: thumb.webp, display.* where it is

@@ -42,7 +42,17 @@ def test_a_log_gets_lines_that_say_what_is_known(
     monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
     with progress_bar(quiet=False) as advance:
         show_job(given, advance)
-    assert capsys.readouterr().err.splitlines()[-1] == line
+    assert capsys.readouterr().err.splitlines()[0] == line
+
+
+def test_a_log_shows_the_stage_that_is_worked_on_and_repeats_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(progress, "_LINE_SECONDS", 0.0)
+    with progress_bar(quiet=False) as advance:
+        for _ in range(3):
+            show_job(job("release", documents=stage(5, 5), release=stage(0, 1)), advance)
+    assert capsys.readouterr().err == "release\n"
 
 
 def test_short_and_quiet_work_writes_nothing(capsys: pytest.CaptureFixture[str]) -> None:

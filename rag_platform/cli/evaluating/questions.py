@@ -60,7 +60,7 @@ def synthesize(context: Context, namespace: str | None, size: int, seed: int) ->
 @click.command("gaps")
 @namespace_option
 @click.option("--days", type=click.IntRange(1), default=30, help="How far back to look.")
-@answers(own_trace=True)
+@answers(own_trace=True, reports=True)
 def gaps(context: Context, namespace: str | None, days: int) -> Json:
     """What should be written: refused and doubtful questions, with the nearest passages."""
     from rag_platform.evaluation.monitoring.gaps import find_gaps

@@ -1,0 +1,66 @@
+"""What evaluations, traces, drafts and differences of releases print, in Chinese."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from rag_platform.cli.main import main
+from rag_platform_tests.conftest import Shelf
+
+pytestmark = pytest.mark.integration
+
+_HEAD = re.compile(r"^(\|.+\|)\n\| ?---", re.MULTILINE)
+# names that are typed, and figures
+_NAME = re.compile(r"[a-z_]+(\.[a-z_]+)+(@\d+)?|(p50|p95|p99) ms|95 %|trace|token", re.ASCII)
+
+
+def show(*arguments: str) -> str:
+    """What a command prints for a Chinese reader."""
+    return CliRunner().invoke(main, arguments, env={"RAG_LANG": "zh"}).output
+
+
+def test_reports_are_in_the_language_of_their_reader(published: Shelf, tmp_path: Path) -> None:
+    path = tmp_path / "ports.jsonl"
+    case = {"case_id": "port", "query": "zebra quotas", "expected_text": [{"text": "port 8080"}]}
+    path.write_text(json.dumps(case) + "\n", encoding="utf-8")
+    run = show("eval", "run", "--dataset", str(path))
+    assert "# ports，策略 " in run
+    assert "| 指标 | 均值 | 95 % | 用例 |" in run
+    assert "报告和用例结果：" in run
+    run_id = next(iter(re.findall(r"eval_\w+", run)))
+    shown = {
+        "missed": show("eval", "show", run_id, "--failed"),
+        "list": show("eval", "list"),
+        "same": show("eval", "compare", run_id, run_id),
+        "trend": show("eval", "trends", "retrieval.mrr@10"),
+        "canaries": show("eval", "canaries"),
+        "stats": show("trace", "stats"),
+        "diff": show("eval", "compare", run_id, run_id),
+    }
+    heads = [head for text in shown.values() for head in _HEAD.findall(text)]
+    assert len(heads) >= 7
+    assert not [head for head in heads if re.search("[A-Za-z]{2}", _NAME.sub("", head))]
+    assert "未达到的用例：\n- port: zebra quotas (" in shown["missed"]
+    assert "个金丝雀问题中，" in shown["canaries"] and "\n没有丢失。" in shown["canaries"]
+    assert "## 阶段\n" in shown["stats"] and "\n最近 24 小时：" in shown["stats"]
+    assert "还没有；请用 rag expect add" in show("expect", "list")
+    assert " 中没有草稿" in show("drafts", "list")
+    assert re.search("最近 30 天的 [0-9]+ 个问题中，", show("eval", "gaps"))
+
+
+def test_words_of_documents_stay_as_they_are(published: Shelf, tmp_path: Path) -> None:
+    """A question that reads like a message of the program is shown as it was asked."""
+    path = tmp_path / "none.jsonl"
+    cases = [
+        {"case_id": word, "query": word, "expected_text": [{"text": "port 8080"}]}
+        for word in ("metric", "no traces")
+    ]
+    path.write_text("".join(json.dumps(case) + "\n" for case in cases), encoding="utf-8")
+    run_id = next(iter(re.findall(r"eval_\w+", show("eval", "run", "--dataset", str(path)))))
+    cases_shown = show("eval", "cases", run_id)
+    assert "- metric: metric (" in cases_shown and "- no traces: no traces (" in cases_shown
