@@ -51,9 +51,10 @@ perf: setup                ## the tests that measure processor time
 # torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again.
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock
 	$(INSTALL) "$$(sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
-	$(INSTALL) --editable '.[dev,models]'
+	$(INSTALL) --editable '.[dev,models,hosts]'
 	$(BIN)/python -m pytest -n 2 rag_platform_tests/providers rag_platform_tests/test_providers.py \
-	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py
+	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py \
+	    rag_platform_tests/server/test_hosts.py
 
 check: static test        ## format, lint, types, layers, definitions, then the tests
 

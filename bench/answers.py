@@ -31,7 +31,7 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Json, QueryRequest
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -107,7 +107,7 @@ def build(material: Path, corpus: str, strategy_name: str) -> str:
         settings=settings,
         strategy=load_strategy(settings, strategy_name),
         store=store,
-        ledger=Ledger(store.ledger_path),
+        ledger=open_ledger(store),
     )
     started = time.perf_counter()
     folder = unpack(material, corpus, store.home / "documents" / corpus)

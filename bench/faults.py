@@ -36,7 +36,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, Edit, MediaLink, Section, StageOutcome, Version, View
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import JobItem
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.storage.store import Store, read_records
@@ -247,7 +247,7 @@ def new_bench(profile: str) -> Bench:
         }
     )
     store = Store(settings.home)
-    bench = Bench(settings, strategy, store, Ledger(store.ledger_path), scratch)
+    bench = Bench(settings, strategy, store, open_ledger(store), scratch)
 
     def watch(event: str, args: tuple[object, ...]) -> None:
         if event in ("socket.connect", "socket.getaddrinfo"):

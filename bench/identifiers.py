@@ -36,7 +36,7 @@ from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -238,7 +238,7 @@ def built(
     }
     settings = load_settings({"caches": {"retrievals": 0, "query_vectors": 0}})
     store = Store(settings.home)
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     parts: dict[str, Any] = {
         "settings": settings,
         "strategy": load_strategy(settings),

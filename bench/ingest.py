@@ -32,7 +32,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.processes.jobs import Progress
 from rag_platform.registry import build
 from rag_platform.storage.store import Store
@@ -81,7 +81,7 @@ def new_root(strategy: str) -> Root:
     os.environ.pop("DAGSTER_HOME", None)
     settings = load_settings()
     store = Store(settings.home)
-    return Root(settings, store, Ledger(store.ledger_path), load_strategy(settings, strategy))
+    return Root(settings, store, open_ledger(store), load_strategy(settings, strategy))
 
 
 def timed(function: Callable[[], object]) -> tuple[float, object]:

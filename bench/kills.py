@@ -47,7 +47,7 @@ from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_vers
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings, load_strategy
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.storage.store import Store
@@ -137,7 +137,7 @@ class Place:
     def problems(self) -> list[str]:
         """What is not as it should be when all work is done."""
         found: list[str] = []
-        with closing(Ledger(self.store.ledger_path)) as ledger:
+        with closing(open_ledger(self.store)) as ledger:
             found += [
                 f"job {job.job_id} ({job.kind}) is {job.state}"
                 for state in jobs.OPEN_STATES
@@ -186,7 +186,7 @@ def cli(place: Place, chance: random.Random, took: float) -> str:
     place.write()
     started = place.ingest()
     until = time.monotonic() + PATIENCE
-    with closing(Ledger(place.store.ledger_path)) as ledger:
+    with closing(open_ledger(place.store)) as ledger:
         while not (
             found := [
                 job
@@ -217,7 +217,7 @@ def undisturbed(place: Place) -> float:
     ended = place.ingest()
     said, _ = ended.communicate(timeout=PATIENCE)
     assert ended.returncode == 0, said
-    with closing(Ledger(place.store.ledger_path)) as ledger:
+    with closing(open_ledger(place.store)) as ledger:
         return float(jobs.summary(ledger.jobs("default")[0])["seconds"]) + 2.0  # and its start
 
 

@@ -28,7 +28,7 @@ from starlette.testclient import TestClient
 
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import load_settings, load_strategy
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 
 PAGE_MS, FIRST_SECONDS = 150.0, 1.0
@@ -65,7 +65,7 @@ def addresses(client: TestClient) -> Iterator[str]:
     space = settings.default_namespace
     chunk = client.get("/api/ask", params={"q": QUESTION}).json()["results"][0]["chunk_id"]
     trace = client.get("/api/traces", params={"limit": 1}).json()["traces"][0]["trace_id"]
-    with closing(Ledger(Store(settings.home).ledger_path)) as ledger:
+    with closing(open_ledger(Store.of(settings))) as ledger:
         document = next(iter(ledger.documents(space))).doc_id
     yield f"/documents/{space}/{document}"
     yield f"/chunks/{space}/{chunk}"

@@ -40,7 +40,7 @@ from rag_platform.evaluation.libraries import publish_documents
 from rag_platform.evaluation.metrics import Values, bootstrap, mean, paired_bootstrap, per_query
 from rag_platform.evaluation.sources import open_dataset
 from rag_platform.ir import Candidate, QueryRequest
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Deadline
 from rag_platform.query import analysis
@@ -292,7 +292,7 @@ def main() -> None:
         update={"caches": settings.caches.model_copy(update={"retrievals": 0, "responses": 0})}
     )
     store = Store(settings.home)
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     sets = [Asked(_first(open_dataset(spec), options.queries)) for spec in specs]
     done: dict[str, dict[str, dict[str, dict[str, Values]]]] = {}
     try:

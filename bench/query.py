@@ -48,7 +48,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors
 from rag_platform.releases.publishing import build_candidate, publish_candidate, roll_back
@@ -127,7 +127,7 @@ def new_shelf(root: Path) -> Shelf:
         update={"caches": loaded.caches.model_copy(update={"retrievals": 0})}
     )
     store = Store(settings.home)
-    return Shelf(settings, load_strategy(settings), store, Ledger(store.ledger_path))
+    return Shelf(settings, load_strategy(settings), store, open_ledger(store))
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from sizes import described
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
@@ -116,7 +116,7 @@ def publish(documents: Path, strategy_name: str) -> str:
     """Build the default namespace of RAG_HOME from a folder; returns what it holds, in one line."""
     settings = load_settings()
     store = Store(settings.home)
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     parts: dict[str, Any] = {
         "settings": settings,
         "strategy": load_strategy(settings, strategy_name),

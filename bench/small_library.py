@@ -26,7 +26,7 @@ from rag_platform.indexes.dense import read_matrix
 from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import changed_files
 from rag_platform.releases.deletion import record_deletion
@@ -143,7 +143,7 @@ class Place:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger, opened when it is first needed."""
-        return Ledger(self.store.ledger_path)
+        return open_ledger(self.store)
 
     @property
     def parts(self) -> dict[str, Any]:

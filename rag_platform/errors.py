@@ -11,6 +11,8 @@ RagError                    code, message with the value and the remedy, optiona
 ├── SchemaVersionError      a stored file was written by a newer or unknown program version
 ├── IntegrityError          stored data contradicts its own hashes or counts
 ├── StorageError            the disk is full, or a file under the data root cannot be written
+├── LedgerError             the ledger's database cannot be reached, or does not let this program
+                            work
 ├── ReleaseError            a release cannot be built, opened, published or rolled back
 ├── ProviderError           an engine or model behind a provider failed; `retryable` says if waiting
                             may help
@@ -118,6 +120,12 @@ class StorageError(RagError):
     """Something under the data root cannot be written; code `disk_full` when the disk is."""
 
     default_code = "storage_error"
+
+
+class LedgerError(RagError):
+    """The ledger's database cannot be reached, or does not let this program work there."""
+
+    default_code = "ledger_unreachable"
 
 
 class ReleaseError(RagError):

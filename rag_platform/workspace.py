@@ -8,7 +8,7 @@ from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.provider_snapshot import providers_snapshot
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.errors import unknown_namespace
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability.tracing import Trace
 from rag_platform.storage.store import Store, keep_config
 
@@ -24,8 +24,8 @@ class DataRoot:
     @classmethod
     def open(cls, settings: Settings) -> DataRoot:
         """The data root at `settings.home`; its ledger is made by the first write."""
-        store = Store(settings.home)
-        return DataRoot(settings=settings, store=store, ledger=Ledger(store.ledger_path))
+        store = Store.of(settings)
+        return DataRoot(settings=settings, store=store, ledger=open_ledger(store))
 
     def bound_strategy(self, namespace: str) -> str:
         """The name of the strategy that a namespace is bound to. Raises NotFoundError

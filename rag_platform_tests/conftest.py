@@ -34,12 +34,13 @@ from rag_platform.config.settings import (
     load_settings,
     load_strategy,
 )
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
+from rag_platform_tests.postgres_server import PostgresServer, why_none
 
 # RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make
 # test-thorough` sets it.
@@ -163,7 +164,7 @@ def home(tmp_path: Path, config_folder: Path, monkeypatch: pytest.MonkeyPatch) -
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("RAG_HOME", str(folder))
-    for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
+    for name in ("RAG_STRATEGY", "RAG_NAMESPACE", "RAG_LEDGER"):
         monkeypatch.delenv(name, raising=False)
     return folder
 
@@ -186,10 +187,29 @@ def store(home: Path) -> Store:
     return Store(home)
 
 
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server of this test run."""
+    if reason := why_none():
+        pytest.skip(reason)
+    server = PostgresServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def ledger_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where a new ledger is, on each database in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.sqlite"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_url()
+
+
 @pytest.fixture
 def ledger(store: Store) -> Iterator[Ledger]:
     """The ledger of `home`."""
-    opened = Ledger(store.ledger_path)
+    opened = open_ledger(store)
     yield opened
     opened.close()
 
@@ -319,7 +339,7 @@ class Desk:
     @property
     def store(self) -> Store:
         """The data root."""
-        return Store(self.folder / "home")
+        return Store(self.folder / "home", os.environ.get("RAG_LEDGER", ""))
 
     @property
     def settings(self) -> Settings:
@@ -329,7 +349,7 @@ class Desk:
     @contextmanager
     def ledger(self) -> Iterator[Ledger]:
         """The ledger, closed afterwards."""
-        opened = Ledger(self.store.ledger_path)
+        opened = open_ledger(self.store)
         yield opened
         opened.close()
 
@@ -390,7 +410,7 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
         patch.setenv("RAG_CONFIG", str(write_config(folder / "config", **strategies)))
         patch.setenv("RAG_HOME", str(folder / "home"))
         patch.setenv("DAGSTER_HOME", str(folder / "home" / "dagster"))
-        for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
+        for name in ("RAG_STRATEGY", "RAG_NAMESPACE", "RAG_LEDGER"):
             patch.delenv(name, raising=False)
         # what a run prints is kept in its file; to copy it to the terminal as well, Dagster starts
         # four processes a run
@@ -521,7 +541,7 @@ def read_only_shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]
         patch.setenv("RAG_CONFIG", str(write_config(root / "config")))
         patch.setenv("RAG_HOME", str(root / "home"))
         settings = load_settings()
-        ledger = Ledger(Store(settings.home).ledger_path)
+        ledger = open_ledger(Store.of(settings))
         built = Shelf(settings, Store(settings.home), ledger)
         built.ingest(docs / "ports.md", docs / "notes.txt", tags=("ops", "guide"))
         built.ingest(docs / "休假.md", tags=("hr",))

@@ -9,7 +9,7 @@ from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.intake.discovery import Content
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
@@ -20,7 +20,7 @@ class Receiver:
     def __init__(self, settings: Settings, strategy: Strategy) -> None:
         self.settings, self.strategy = settings, strategy
         self.store = Store(settings.home)
-        self.ledger = Ledger(self.store.ledger_path)
+        self.ledger = open_ledger(self.store)
 
     @property
     def workspace(self) -> Workspace:

@@ -14,7 +14,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from rag_platform.assets.partitions import JOB_TAG
+from rag_platform.processes.jobs import JOB_TAG
 
 pytestmark = pytest.mark.e2e
 

@@ -81,7 +81,8 @@ def distributions(modules: Iterable[str]) -> set[str]:
     }
 
 
-EXTRAS = set(PROJECT["optional-dependencies"]) - {"dev", "docs"}
+FOR_DEVELOPERS = {"dev", "docs", "hosts"}
+EXTRAS = set(PROJECT["optional-dependencies"]) - FOR_DEVELOPERS
 PRODUCT = distributions(imported((REPOSITORY / "rag_platform").rglob("*.py")))
 
 

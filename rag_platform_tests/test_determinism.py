@@ -14,7 +14,7 @@ from openpyxl import Workbook
 
 from rag_platform.config.settings import load_settings
 from rag_platform.intake import isolation
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import THOROUGH, Shelf, write_config
 
@@ -74,7 +74,7 @@ def outputs(
     monkeypatch.setattr(isolation, "_pool", pool)
     settings = load_settings({"home": home})
     store = Store(settings.home)
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     try:
         Shelf(settings, store, ledger).ingest(folder, strategy=strategy)
     finally:

@@ -16,7 +16,7 @@ from rag_platform.contract.markdown_views import hit_text
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.intake import isolation
 from rag_platform.ir import Hit, QueryRequest
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store, read_json
 from rag_platform_tests.conftest import TINY, Shelf, needs, write_config
 
@@ -44,7 +44,7 @@ def shelves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     def shelf(name: str) -> Shelf:
         settings = load_settings({"home": tmp_path / name, "default_strategy": name})
         store = Store(settings.home)
-        ledger = Ledger(store.ledger_path)
+        ledger = open_ledger(store)
         opened.append(ledger)
         return Shelf(settings, store, ledger)
 

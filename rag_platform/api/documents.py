@@ -26,7 +26,7 @@ from rag_platform.documents.metadata import iso_date
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
-from rag_platform.ledger.ledger import Ledger, require
+from rag_platform.ledger.ledger import Ledger, open_ledger, require
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Hidden, Lease, Library
 from rag_platform.storage.store import Store
@@ -193,7 +193,7 @@ def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Ma
     if library.store.current_path(namespace).is_file():
         with library.lease(namespace) as lease:
             published = lease.release.manifest.versions
-    with closing(Ledger(library.store.ledger_path)) as ledger:
+    with closing(open_ledger(library.store)) as ledger:
         may_see = access.current().may_see
         known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
         if namespace not in known and published is None:
@@ -381,9 +381,9 @@ def _find(
 
 def _deletion_date(store: Store, namespace: str, doc_id: str) -> str:
     """When a document, or its live version, was deleted; empty when it was not."""
-    if not store.ledger_path.is_file():
+    if not store.has_ledger():
         return ""
-    with closing(Ledger(store.ledger_path)) as ledger:
+    with closing(open_ledger(store)) as ledger:
         stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == doc_id]
     return stones[-1].created_at if stones else ""
 
@@ -418,18 +418,17 @@ def _unknown_document(
 def hidden_by_ledger(store: Store) -> Hidden:
     """The function that tells a Library which doc_ids and version_ids tombstones hide.
 
-    It raises IntegrityError `no_ledger` where the ledger is gone or older than the release, for
-    then nobody knows what was deleted.
+    It raises IntegrityError `no_ledger` where the ledger is gone or older than the release, and
+    LedgerError `ledger_unreachable`, for then nobody knows what was deleted.
     """
     # kept open: opening costs more than asking, and every query asks
     opened: list[tuple[tuple[int, int], Ledger]] = []
 
     def hidden(namespace: str, since: int) -> frozenset[str]:
-        require(store.ledger_path)
-        found = store.ledger_path.stat()
-        file = (found.st_dev, found.st_ino)
+        require(store)
+        file = store.ledger_file()
         if not opened or opened[-1][0] != file:  # it was put back from a backup
-            opened.append((file, Ledger(store.ledger_path)))
+            opened.append((file, open_ledger(store)))
         ledger = opened[-1][1]
         if (last := ledger.deletion_sequence(namespace)) < since:
             raise IntegrityError(

@@ -46,7 +46,8 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
     others = _others(places, final)
     namespace, release_id = str(trace.get("namespace") or ""), str(attrs.get("release_id") or "")
     ids = [*final, *others][:_MOST_ROWS]
-    named, notes = _read_rows(library, attrs, namespace, ids)
+    releases = attrs.get("releases") or {namespace: release_id}
+    named, notes = read_rows(library, releases, ids)
     rows: list[OrderRow] = []
     for number, chunk_id in enumerate(ids, 1):
         space, known = named.get(chunk_id, (namespace, None))
@@ -113,11 +114,12 @@ def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) 
     return list(rest)
 
 
-def _read_rows(
-    library: Library, attrs: Json, namespace: str, chunk_ids: Sequence[str]
+def read_rows(
+    library: Library, releases: Mapping[str, str], chunk_ids: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ChunkRow]], list[str]]:
-    """(library and row of the chunks that can still be shown, what is to be said of the others)."""
-    releases = attrs.get("releases") or {namespace: attrs.get("release_id")}
+    """(library and row of the chunks that can still be shown, what is to be said of the others), in
+    a release of each library.
+    """
     found: dict[str, tuple[str, ChunkRow]] = {}
     notes: list[str] = []
     for name, release_id in releases.items():

@@ -132,9 +132,9 @@ def read_source(
 
 
 def _history(library: Library, namespace: str, doc_id: str) -> list[VersionPart]:
-    from rag_platform.ledger.ledger import Ledger
+    from rag_platform.ledger.ledger import open_ledger
 
-    with closing(Ledger(library.store.ledger_path)) as ledger:
+    with closing(open_ledger(library.store)) as ledger:
         document = ledger.document(namespace, doc_id)
         versions = ledger.versions(namespace, doc_id)
     return [

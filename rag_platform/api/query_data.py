@@ -15,11 +15,13 @@ from rag_platform.config.settings import canonical_json
 from rag_platform.contract.markdown_views import (
     ALSO_FOUND,
     SOURCES,
+    asset_uri,
     chunk_uri,
     format_edited,
     format_place,
     format_section,
     hit_text,
+    list_pictures,
     snippet,
 )
 from rag_platform.contract.schema import (
@@ -235,7 +237,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
         "text_snippet": snippet(hit_text(hit), sizes.snippet),
         "citation": citation,
         "asset_ids": list(hit.asset_ids),
-        "asset_uris": [f"asset://{asset_id}" for asset_id in hit.asset_ids],
+        "asset_uris": [asset_uri(asset_id) for asset_id in hit.asset_ids],
     }
     if hit.found_by:
         part["found_by"] = list(hit.found_by)
@@ -296,7 +298,8 @@ def _query_markdown(
     say = partial(translate, language=result.language)
     refusal = "No passage of this library answers the question."
     parts = [result.answer_markdown.strip() or say(refusal)]
-    listed = partial(_list_sources, linked=linked, language=result.language)
+    pictures = {hit.chunk_id: hit.asset_ids for hit in result.hits} if linked else None
+    listed = partial(_list_sources, pictures=pictures, language=result.language)
     if result.citations:
         marked = [(f"[{c.id}]", c) for c in result.citations]
         parts += [f"**{say(SOURCES)}**", listed(marked, sizes)]
@@ -304,6 +307,9 @@ def _query_markdown(
         marked = [(f"({c.id})", c) for c in uncited]
         also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
         parts += [f"**{say(ALSO_FOUND)}**", listed(marked, also)]
+    if linked and (sources := [*result.citations, *uncited]):
+        ids = {source.doc_id: f"`{source.doc_id}` ({source.source_uri})" for source in sources}
+        parts.append(f"doc_id: {', '.join(ids.values())}")
     parts += [translate_filled(f"Note: {note}", result.language) for note in notes]
     images = len({asset_id for hit in result.hits for asset_id in hit.asset_ids})
     releases = [f"{namespace} {release_id}" for namespace, release_id in result.releases.items()]
@@ -321,14 +327,22 @@ def _query_markdown(
 
 
 def _list_sources(
-    citations: Sequence[tuple[str, Citation]], sizes: _Sizes, *, linked: bool, language: str
+    citations: Sequence[tuple[str, Citation]],
+    sizes: _Sizes,
+    *,
+    pictures: Mapping[str, Sequence[str]] | None,
+    language: str,
 ) -> str:
     named = [(mark, source_line(citation, language), citation) for mark, citation in citations]
-    if linked:
-        lines = [(f"{mark} {_link(place, c)}", c.text) for mark, place, c in named]
+    if pictures is not None:  # a client of the server, which reads links
+        lines = []
+        for mark, place, c in named:
+            text = _quote(c.text, sizes.passage) if sizes.passage else c.text
+            shown = list_pictures(pictures.get(c.chunk_id, ()), text)
+            lines.append((f"{mark} {_link(place, c)} {shown}".rstrip(), text))
         if not sizes.passage:
             return "\n".join(f"- {line}: {text}".removesuffix(": ") for line, text in lines)
-        return "\n\n".join(f"{line}\n{_quote(text, sizes.passage)}" for line, text in lines)
+        return "\n\n".join(f"{line}\n{text}" for line, text in lines)
     if not sizes.passage:
         return "\n".join(f"- {mark} {place}" for mark, place, _ in named)
     return "\n\n".join(

@@ -24,8 +24,8 @@ from rag_platform.contract.schema import (
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger
-from rag_platform.ledger.schema import SCHEMA_VERSION as LEDGER_SCHEMA
+from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.observability.tracing import build_info
@@ -118,9 +118,9 @@ def _collection(library: Library, namespace: str) -> CollectionPart:
 
 def _jobs(library: Library) -> list[JobStatus]:
     """The jobs that are open, and the newest of each namespace."""
-    if not library.store.ledger_path.is_file():
+    if not library.store.has_ledger():
         return []
-    with closing(Ledger(library.store.ledger_path)) as ledger:
+    with closing(open_ledger(library.store)) as ledger:
         found = {
             job.job_id: job
             for name in _namespaces(library)
@@ -145,8 +145,8 @@ def _jobs(library: Library) -> list[JobStatus]:
 
 def _namespaces(library: Library) -> list[str]:
     known = set(library.namespaces())
-    if library.store.ledger_path.is_file():
-        with closing(Ledger(library.store.ledger_path)) as ledger:
+    if library.store.has_ledger():
+        with closing(open_ledger(library.store)) as ledger:
             known |= set(ledger.namespaces())
     return sorted(filter(access.current().may_see, known))
 

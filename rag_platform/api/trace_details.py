@@ -20,6 +20,7 @@ from rag_platform.contract.traces import EventPart, SpanPart, TraceEnvelope, Tra
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json
+from rag_platform.observability.trace_store.rows import trace_facts
 from rag_platform.retrieval.library import Library
 
 STAGES_PER_PAGE = 100
@@ -192,37 +193,24 @@ def _split_ext(attrs: Json) -> tuple[Json, Json]:
 
 def _row(trace: TraceEnvelope, attrs: Json) -> TraceRow:
     """What lists say of a trace."""
-    request, client = attrs.get("request") or {}, trace.get("client") or {}
-    aggregates, flags = trace["aggregates"], attrs.get("flags") or {}
-    links = trace["links"]
-    return {
-        "trace_id": trace["trace_id"],
+    aggregates = trace["aggregates"]
+    row: Any = {
+        **trace_facts({**trace, "attrs": attrs}),
         "trace_type": trace["trace_type"],
         "started_at": trace["started_at"],
         "ended_at": trace["ended_at"],
         "status": trace["status"],
         "latency_ms": aggregates.get("latency_ms"),
         "namespace": trace["namespace"],
-        "namespaces": list(request.get("namespaces") or ()),
+        "namespaces": list((attrs.get("request") or {}).get("namespaces") or ()),
         "strategy_config_id": trace["strategy_config_id"],
-        "release_id": attrs.get("release_id"),
-        "job_id": links.get("job_id"),
-        "request_id": links.get("request_id"),
-        "parent_trace_id": links.get("parent_trace_id"),
-        "door": client.get("door"),
-        "client": client.get("name"),
-        "client_version": client.get("version"),
-        "client_level": client.get("client_level"),
-        "tool": client.get("tool"),
-        "question": request.get("text"),
-        "state": flags.get("state"),
-        "answered": flags.get("answered"),
-        "confidence": attrs.get("confidence"),
         "error": trace.get("error"),
         "error_count": aggregates.get("error_count"),
         "stages": aggregates.get("stage_latency_ms") or {},
         "counters": aggregates.get("counters") or {},
     }
+    shown: TraceRow = row
+    return shown
 
 
 def _is_replayable(trace: TraceEnvelope) -> bool:

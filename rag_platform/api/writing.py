@@ -320,7 +320,9 @@ def _markdown(data: JobData) -> str:
     lines = [f"{line}."]
     if data["reason"]:
         lines.append(data["reason"])
-    lines += [f"- {it['state']}: {it['source_uri']} `{it['doc_id']}`" for it in data["documents"]]
+    for it in data["documents"]:
+        name = f"`{it['doc_id']}`" if it["doc_id"] else f"({it['decision']})"
+        lines.append(f"- {it['state']}: {it['source_uri']} {name}")
     if (more := data["count"] - len(data["documents"])) > 0:
         lines.append(f"- and {more} more")
     lines += [

@@ -140,7 +140,7 @@ def release_when_quiet(
     """
     root = platform.root
     end_orphans(context.instance, root.ledger, root.settings.jobs)
-    mark = _ledger_mark(root.store.ledger_path)
+    mark = root.ledger.mark()
     if context.cursor == mark:
         return dg.SkipReason("nothing was written since nothing was due")
     names = list(root.ledger.namespaces())
@@ -298,14 +298,6 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> st
         for run in failed
     )
     return f"{key}:{min(lost, root.settings.jobs.max_attempts - 1)}"
-
-
-def _ledger_mark(ledger: Path) -> str:
-    """A mark of the ledger's files that changes when something is written."""
-    stats = [
-        path.stat() for path in (ledger, ledger.with_name(ledger.name + "-wal")) if path.is_file()
-    ]
-    return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
 
 
 def _snapshot(folder: Path) -> str:

@@ -65,7 +65,7 @@ def main() -> None:
     its two programs, `webserver` and `daemon`, and exit with its code.
     """
     settings = load_settings()
-    home = prepare(Store(settings.home))
+    home = prepare(Store.of(settings))
     os.environ |= environment(settings.home)
     try:
         # two daemons over one data root would each launch what is due

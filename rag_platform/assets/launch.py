@@ -18,7 +18,6 @@ import dagster as dg
 from rag_platform.assets.collecting import run_collection
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import (
-    JOB_TAG,
     RANGE_END,
     RANGE_START,
     contiguous,
@@ -161,7 +160,7 @@ def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
     """Show the job's runs that did not succeed as cancelled; Dagster takes a signal that it did not
     send for a failure.
     """
-    for run in instance.get_runs(dg.RunsFilter(tags={JOB_TAG: job_id})):
+    for run in instance.get_runs(dg.RunsFilter(tags={jobs.JOB_TAG: job_id})):
         if run.status != dg.DagsterRunStatus.SUCCESS:
             instance.report_run_canceled(run, "the job of this run was cancelled")
 
@@ -273,6 +272,7 @@ def delete(work: Work) -> Outcome:
     """Release what is left without what was deleted, then purge it if the deletion is hard."""
     if reason := release(work):
         return "failed", f"{reason}; what was deleted is hidden from every reader all the same"
+    work.root.ledger.settle_job_items(work.job.job_id, "done", "", "")
     return gc(work) if work.job.args["mode"] == "hard" else ("done", "")
 
 
@@ -316,7 +316,7 @@ def _execute(
     quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
     result = definition.execute_in_process(
         instance=work.instance,
-        tags={**tags, JOB_TAG: work.job.job_id},
+        tags={**tags, jobs.JOB_TAG: work.job.job_id},
         partition_key=partition_key,
         run_config=quiet,
         raise_on_error=False,

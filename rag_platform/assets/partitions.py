@@ -22,16 +22,13 @@ from rag_platform.config.profiles import (
 )
 from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.ir import Version
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.storage.store import Store
 
 document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
 namespaces = dg.DynamicPartitionsDefinition(name="namespaces")
 
-# Tags of runs: the job of the ledger that started the run, or tells of it, and the one namespace
-# that it works for.
-JOB_TAG = "rag/job_id"
-NAMESPACE_TAG = "rag/namespace"
+NAMESPACE_TAG = "rag/namespace"  # of a run that works for one namespace
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 
 
@@ -57,12 +54,7 @@ def strategies_in_use(settings: Settings) -> list[Strategy]:
     """The strategies that namespaces are ingested with, as their files are now; the default one
     before the first ingest.
     """
-    path = Store(settings.home).ledger_path
-    bound: set[str] = set()
-    if path.is_file():
-        ledger = Ledger(path)
-        bound = set(ledger.namespaces().values())
-        ledger.close()
+    bound = bound_strategies(Store.of(settings))
     known = sorted(bound & set(strategy_names(settings))) or [settings.default_strategy]
     return [load_strategy(settings, name) for name in known]
 

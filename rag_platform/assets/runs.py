@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
-from rag_platform.assets.partitions import JOB_TAG, NAMESPACE_TAG
+from rag_platform.assets.partitions import NAMESPACE_TAG
 from rag_platform.config.settings import JobPolicy
 from rag_platform.errors import NotFoundError, RagError
 from rag_platform.ir import Json
@@ -92,7 +92,7 @@ def record_job(
     run_id = context.run.run_id
     # an earlier step may have given it the tag
     run = context.instance.get_run_by_id(run_id) or context.run
-    job = _job(ledger, run.tags.get(JOB_TAG, ""))
+    job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
     # it ends when its own process says so
     if job is not None and "run_id" not in job.args and job.state in jobs.OPEN_STATES:
         yield Record(job)
@@ -104,7 +104,7 @@ def record_job(
         ledger.update_job(
             job.job_id, state="running", started_at=now(), **jobs.of_process(os.getpid())
         )
-        context.instance.add_run_tags(run_id, {JOB_TAG: job.job_id})
+        context.instance.add_run_tags(run_id, {jobs.JOB_TAG: job.job_id})
     record = Record(job)
 
     def end(state: str, reason: str) -> None:
@@ -137,7 +137,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
     """
     jobs.end_orphans(ledger, policy.silent_seconds)
     for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
-        run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(JOB_TAG, ""))
+        run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(jobs.JOB_TAG, ""))
         created = found.create_timestamp.timestamp()
         if job is None or _is_of_earlier_run(job, created):
             began = found.start_time or created
@@ -207,7 +207,7 @@ def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
     """
     if run.job_name == "sync":
         return ""
-    job = _job(ledger, run.tags.get(JOB_TAG, ""))
+    job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
     # it may have more namespaces before it
     own = job is not None and job.args.get("run_id") == run.run_id
     return job.namespace if job is not None and not own else run.tags.get(NAMESPACE_TAG)
@@ -222,7 +222,7 @@ def is_built_anyway(job: Job) -> bool:
 
 def was_killed(run: dg.DagsterRun, ledger: Ledger) -> bool:
     """True for a run that ended because its process was gone, or never began its work."""
-    job = _job(ledger, run.tags.get(JOB_TAG, ""))
+    job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
     return job is None or jobs.GONE in job.reason
 
 

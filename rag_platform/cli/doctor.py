@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +16,7 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError, read_only
-from rag_platform.ledger.ledger import Ledger, bound_strategies
+from rag_platform.ledger.ledger import bound_strategies, open_ledger
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
@@ -52,7 +53,7 @@ class Finding:
 
 def examine(settings: Settings) -> list[Finding]:
     """Every finding, in the order in which a reader would want them; looking changes nothing."""
-    store = Store(settings.home)
+    store = Store.of(settings)
     return [
         *_installation(),
         *_config(),
@@ -121,7 +122,7 @@ def _bound(store: Store) -> set[str]:
     it.
     """
     try:
-        return bound_strategies(store.ledger_path)
+        return bound_strategies(store)
     except RagError:
         return set()
 
@@ -165,18 +166,14 @@ def _data_root(store: Store) -> Iterator[Finding]:
 
 
 def _ledger(store: Store) -> Iterator[Finding]:
-    if not store.ledger_path.is_file():
+    if not store.has_ledger():
         yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
         return
     try:
-        ledger = Ledger(store.ledger_path)
-        counts = {namespace: len(ledger.live(namespace)) for namespace in ledger.namespaces()}
-        yield Finding(
-            "ok",
-            "ledger",
-            "; ".join(f"{name}: {count} live documents" for name, count in counts.items())
-            or "empty",
-        )
+        with closing(open_ledger(store)) as ledger:
+            counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
+        held = "; ".join(f"{name}: {count} live documents" for name, count in counts.items())
+        yield Finding("ok", "ledger", f"{store.ledger_name}: {held or 'empty'}")
     except RagError as error:
         yield Finding("error", "ledger", error.message)
 

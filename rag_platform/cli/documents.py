@@ -306,7 +306,7 @@ def _doc_id(context: Context, namespace: str | None, doc: str) -> str:
     """The doc_id of a document by whatever name; a name that the ledger does not know as it is, for
     the release to look up.
     """
-    if context.store.ledger_path.is_file():
+    if context.store.has_ledger():
         with suppress(NotFoundError):
             return _find_document(context, namespace, doc).doc_id
     return doc

@@ -17,6 +17,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli import (
     documents,
     drafts,
+    ledger,
     maintenance,
     mcp,
     reading,
@@ -62,6 +63,7 @@ for command in (
     documents.docs,
     reading.sources,
     maintenance.gc,
+    ledger.ledger,
     drafts.drafts,
     reading.preview,
     reading.query,

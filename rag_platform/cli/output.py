@@ -23,7 +23,7 @@ from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
 from rag_platform.errors import InputError, RagError, disk_full, unknown_namespace
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.messages import LANGUAGES, translate_filled
 from rag_platform.observability import faults, otlp, tracing
@@ -49,12 +49,12 @@ class Context:
     @cached_property
     def store(self) -> Store:
         """The data root."""
-        return Store(self.settings.home)
+        return Store.of(self.settings)
 
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger."""
-        return Ledger(self.store.ledger_path)
+        return open_ledger(self.store)
 
     @cached_property
     def root(self) -> DataRoot:
@@ -70,10 +70,11 @@ class Context:
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
 
     def places(self) -> dict[str, str]:
-        """Where the data lies, and the config that is in force."""
+        """Where data and ledger lie, and the config that is in force."""
         own = config_dir().resolve()
         return {
             "home": str(self.settings.home),
+            "ledger": self.store.ledger_name,
             "config": str(own) if own.is_dir() else f"{SHIPPED} (shipped; `rag init` copies it)",
         }
 

@@ -34,7 +34,7 @@ def demo(context: Context) -> Json:
 
     started_at = time.perf_counter()
     workspace = context.root.workspace(NAMESPACE)
-    started = start_ingest([SAMPLES], NAMESPACE, workspace, ReceiveOptions())
+    started = start_ingest([SAMPLES], NAMESPACE, workspace, ReceiveOptions(moved=True))
     ingested = finish_job(context, started, started_at)
     if not ingested["ok"]:
         return ingested

@@ -37,6 +37,11 @@ _LONG_SECONDS = 15.0
     help="Name of the source; by default that of the folder, or `urls`.",
 )
 @click.option(
+    "--moved",
+    is_flag=True,
+    help="The folder is the one that its source had in another place: its documents stay the same.",
+)
+@click.option(
     "--name",
     "filename",
     metavar="FILE",

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, SecretStr, ValidationError, model_validator
 
 from rag_platform.config.folders import config_file, config_folders, default_home
 from rag_platform.config.http import HttpSettings
@@ -184,6 +184,8 @@ class Settings(Section):
 
     schema_version: Literal[1] = 1
     home: Path = Field(default_factory=default_home)
+    # postgresql://USER:PASSWORD@HOST:PORT/DATABASE; empty: the file ledger.sqlite of the data root
+    ledger: SecretStr = SecretStr("")
     # where it is named, a call without a name means it; else whatever is published
     default_namespace: str = "default"
     default_strategy: str = "default"
@@ -320,6 +322,7 @@ _SHORT = {"default_strategy": "RAG_STRATEGY", "default_namespace": "RAG_NAMESPAC
 # the environment gives these word for word, everything else as YAML
 _PLAIN_TEXT = {
     "home",
+    "ledger",
     "strategies_dir",
     "default_namespace",
     "default_strategy",

@@ -58,7 +58,7 @@ def hit_text(hit: Hit) -> str:
     """The hit's own text; for a picture its URI and what a model read in it, marked as such."""
     if hit.chunk_text:
         return hit.chunk_text
-    picture = f"(picture asset://{hit.asset_ids[0]})" if hit.asset_ids else "(picture)"
+    picture = f"(picture {asset_uri(hit.asset_ids[0])})" if hit.asset_ids else "(picture)"
     return f"{picture} read by a model: {hit.picture_text}" if hit.picture_text else picture
 
 
@@ -149,13 +149,24 @@ def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
             format_edited(row.get("edited_from", ())),
         ]
         where = ", ".join(filter(None, parts))
-        lines += [f"`{row['chunk_id']}` {where}", "", row["text"], ""]
+        pictures = list_pictures(row["asset_ids"], row["text"])
+        lines += [f"`{row['chunk_id']}` {where} {pictures}".rstrip(), "", row["text"], ""]
     return "\n".join(lines).rstrip()
 
 
 def chunk_uri(chunk_id: str) -> str:
     """The address under which a client reads a chunk."""
     return f"chunk://{chunk_id}"
+
+
+def asset_uri(asset_id: str) -> str:
+    """The address under which a client reads a picture."""
+    return f"asset://{asset_id}"
+
+
+def list_pictures(asset_ids: Sequence[str], text: str) -> str:
+    """The addresses of the pictures beside a text, without those that stand in it."""
+    return ", ".join(uri for uri in map(asset_uri, asset_ids) if uri not in text)
 
 
 def passage_markdown(data: ChunkData) -> str:
@@ -169,7 +180,8 @@ def passage_markdown(data: ChunkData) -> str:
         )
         edited = format_edited(row.get("edited_from", ()))
         lines += [f"{mark}[{where}]({chunk_uri(row['chunk_id'])}) {edited}".rstrip(), ""]
-        lines += [row["text"] or ", ".join(f"asset://{it}" for it in row["asset_ids"]), ""]
+        pictures = list_pictures(row["asset_ids"], row["text"])
+        lines += [*filter(None, [row["text"], pictures]), ""]
     return "\n".join(lines).rstrip()
 
 

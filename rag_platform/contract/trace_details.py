@@ -90,15 +90,3 @@ class TraceDetail(TypedDict):
     job: list[TraceRow]
     replayable: bool
     error: NotRequired[TraceError]
-
-
-class ReplayData(TypedDict):
-    """A recorded question asked again: the same ranking, or what explains the difference."""
-
-    trace_id: str
-    new_trace_id: str
-    release_id: str
-    same: bool
-    reasons: list[str]
-    before: list[str]
-    after: list[str]

@@ -57,6 +57,7 @@ class Verdict:
     reasons: tuple[str, ...]
     lost: tuple[Lost, ...]
     changes: tuple[str, ...]  # of config and documents between the two releases
+    means: Mapping[str, float]  # of the candidate by metric, what was lost counting 0
 
     @property
     def passed(self) -> bool:
@@ -133,10 +134,11 @@ class _Judging:
         lost = self._lost(dataset, before, after)
         gone = {item.case_id for item in lost if after[item.case_id].stale}
         values = _values(after, gone)
+        means = _means(values)
         errors = [item.error for item in after.values() if item.error]
         reasons = [f"{len(errors)} questions failed, the first with {errors[0]}"] if errors else []
         for metric, least in gate.floors.items():
-            found = mean(values.get(metric, {}))
+            found = means.get(metric, 0.0)
             if found < least:
                 reasons.append(f"{metric} is {found:.3f}, the floor is {least:g}")
         if gate.not_worse and gone:
@@ -152,6 +154,7 @@ class _Judging:
             tuple(reasons),
             tuple(lost),
             self._changes if reasons else (),
+            means,
         )
 
     def _judge_expectations(self, dataset: Dataset) -> Verdict:
@@ -166,6 +169,7 @@ class _Judging:
             reasons,
             tuple(lost),
             self._changes if missed else (),
+            _means(_values(after, set())),
         )
 
     def _sample(self, dataset: Dataset, max_seconds: float | None) -> Dataset:
@@ -258,15 +262,23 @@ def _state(result: CaseResult) -> str:
 
 
 def _values(results: Mapping[str, CaseResult], lost: set[str]) -> dict[str, dict[str, float]]:
-    """Metric to the value of each case; a case that was lost with its document counts 0."""
+    """Metric to the value of each case; one that was lost with its document counts 0 in all that is
+    measured of retrieval.
+    """
+    names = {*_COMPARED, *(name for result in results.values() for name in result.metrics)}
+    nothing = {name: 0.0 for name in names if name.startswith("retrieval.")}
     found: dict[str, dict[str, float]] = {}
     for result in results.values():
         metrics: Mapping[str, float] = result.metrics
         if result.case_id in lost:
-            metrics = {**metrics, **{name: 0.0 for name in _COMPARED if name != "refusal.right"}}
+            metrics = {**metrics, **nothing}
         for name, value in metrics.items():
             found.setdefault(name, {})[result.case_id] = value
     return found
+
+
+def _means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    return {metric: mean(of_cases) for metric, of_cases in values.items()}
 
 
 def _significant_losses(

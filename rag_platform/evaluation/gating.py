@@ -49,11 +49,11 @@ def apply_gates(
             expectations,
             results,
         )
-        means = {
-            f"{metric} of {verdict.dataset_id}": float(item["value"])
-            for verdict in verdicts
-            for metric, item in results.run(verdict.run_id).aggregates.items()
-        }
+    means = {
+        f"{metric} of {verdict.dataset_id}": value
+        for verdict in verdicts
+        for metric, value in verdict.means.items()
+    }
     for verdict in verdicts:
         tracing.event("gate.verdict", verdict_data(verdict))
     check = CheckResult(

@@ -27,7 +27,7 @@ from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate, open_
 from rag_platform.evaluation.sources import dataset_names, open_dataset, require_found_labels
 from rag_platform.evaluation.strategies import WAYS, comparable_names, find_strategy
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.registry import PROVIDERS
@@ -112,9 +112,9 @@ def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
     `invalid_choice` for another strategy, evaluator, metric set, judge or mode, and what
     `require_current` raises.
     """
-    store = Store(settings.home)
+    store = Store.of(settings)
     _require_choice(settings, store, request)
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     try:
         job = ledger.add_job(JOB_KIND, "", {"request": asdict(request)})
         watch(job, jobs.launch(job, settings, store), settings)
@@ -136,17 +136,17 @@ def list_run_jobs(store: Store, limit: int = 5) -> list[EvalJobData]:
     """The newest jobs of runs that the caller may see, those of a person: Dagster's own have no
     request.
     """
-    if not store.ledger_path.is_file():
+    if not store.has_ledger():
         return []
-    with closing(Ledger(store.ledger_path)) as ledger:
+    with closing(open_ledger(store)) as ledger:
         found = [job for job in ledger.jobs("", 50) if _is_visible(job)]
     return [job_data(job) for job in found[:limit]]
 
 
 def get_run_job(settings: Settings, job_id: str) -> EvalJobData:
     """A job of `start_run`. Raises NotFoundError `unknown_job`."""
-    store = Store(settings.home)
-    with closing(Ledger(store.ledger_path)) as ledger:
+    store = Store.of(settings)
+    with closing(open_ledger(store)) as ledger:
         jobs.end_orphans(ledger, settings.jobs.silent_seconds)
         job = ledger.job(job_id)
     if not _is_visible(job):
@@ -187,7 +187,7 @@ def list_choices(settings: Settings, namespaces: Sequence[str]) -> EvalChoicesDa
     """The datasets of the config folder and the expectations of the namespaces, and what they can
     be asked and measured by.
     """
-    store = Store(settings.home)
+    store = Store.of(settings)
     judges = [
         name
         for name in PROVIDERS["judge"]

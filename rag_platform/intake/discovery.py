@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import Any
 
 from rag_platform.config.settings import Settings
 from rag_platform.errors import FetchError, InputError
@@ -59,6 +60,7 @@ class SourceOptions:
     on_gone: str | None = None  # retire | keep; None leaves a source as it is
     # files of folders that changed within this time are left for the next look
     settle_seconds: float = 0.0
+    moved: bool = False  # whether a folder takes the place of another root that its source has
 
 
 @dataclass
@@ -212,12 +214,12 @@ class _Finder:
         the name has another root.
         """
         options, namespace = self._options, self._namespace
+        given: dict[str, Any] = {
+            key: value
+            for key in ("include", "exclude", "on_gone")
+            if (value := getattr(options, key))
+        }
         if source := self._source_around(path):
-            given = {
-                key: value
-                for key in ("include", "exclude", "on_gone")
-                if (value := getattr(options, key))
-            }
             relative = path.relative_to(source.root).as_posix()
             return replace(source, **given), "" if relative == "." else relative
         name = options.source or path.name
@@ -228,10 +230,13 @@ class _Finder:
                 f"{name!r} cannot name a source; choose another with --source NAME",
                 code="bad_source",
             )
-        if name in self._sources:
+        if known := self._sources.get(name):
+            if options.moved and known.kind == "folder":
+                return replace(known, root=str(path), **given), ""
             raise InputError(
-                f"source {name!r} of namespace {namespace!r} already has another root; give this"
-                " folder a name of its own with --source NAME",
+                f"source {name!r} of namespace {namespace!r} already has another root; where this"
+                " is the same folder in another place, say --moved, else give it a name of its own"
+                " with --source NAME",
                 code="source_taken",
             )
         on_gone, root = options.on_gone or "retire", str(path)

@@ -78,6 +78,8 @@ class ReceiveOptions:
     on_gone: str | None = None
     # files of folders that changed within this time are left for the next look
     settle_seconds: float = 0.0
+    # whether a folder is one that its source had in another place; its documents stay the same
+    moved: bool = False
 
 
 def receive(
@@ -102,7 +104,12 @@ def receive(
         if value not in known:
             raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
     source_options = SourceOptions(
-        options.source, options.include, options.exclude, options.on_gone, options.settle_seconds
+        options.source,
+        options.include,
+        options.exclude,
+        options.on_gone,
+        options.settle_seconds,
+        options.moved,
     )
     strategy, ledger = workspace.strategy, workspace.ledger
     with workspace.store.receiving():

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -18,12 +17,13 @@ _NEWEST = """
     ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1)
 """
 _VERSION = f"COALESCE(d.live_version, {_NEWEST.format(column='version_id')}, '')"
+_IS_PUBLISHED = "is_published(d.live_version)"  # each database asks that in its own words
 _STATUS = f"""
 CASE
     WHEN d.doc_id IN (SELECT doc_id FROM deletions WHERE namespace = :namespace
         AND version_id IS NULL AND lifted_at = '') THEN 'deleted'
     WHEN d.status != 'active' THEN d.status
-    WHEN is_published(d.live_version) THEN 'active'
+    WHEN {_IS_PUBLISHED} THEN 'active'
     WHEN d.live_version IS NULL
         AND {_NEWEST.format(column="status")} IN ('failed', 'dead') THEN 'failed'
     ELSE 'pending' END
@@ -33,7 +33,7 @@ _MEMBERS = f"""
 (SELECT CASE WHEN told = '[]' THEN d.{{key}} WHEN d.{{key}} = '[]' THEN told
     ELSE substr(d.{{key}}, 1, length(d.{{key}}) - 1) || ', ' || substr(told, 2) END
 FROM (SELECT COALESCE((SELECT json_extract(s.counts, '$.metadata.{{key}}') FROM versions s
-    WHERE s.version_id = {_VERSION}), '[]') AS told))
+    WHERE s.version_id = {_VERSION}), '[]') AS told) AS told_by_file)
 """
 _TAGS, _CATEGORIES = _MEMBERS.format(key="tags"), _MEMBERS.format(key="categories")
 _PAGE = """
@@ -42,19 +42,21 @@ WITH places AS MATERIALIZED (
     WHERE d.namespace = :namespace {conditions}),
 page AS (
     SELECT place, source_uri, doc_id FROM places
-    WHERE :after IS NULL OR (place = '', place, source_uri) > (:after = '', :after, :after_uri)
+    WHERE CAST(:after AS TEXT) IS NULL
+        OR (place = '', place, source_uri) > (:after = '', :after, :after_uri)
     ORDER BY place = '', place, source_uri LIMIT :limit),
 counts AS (SELECT place, count(*) AS count FROM places GROUP BY place)
 SELECT total, page.place, doc_id, counts.count
-FROM (SELECT count({counted}) AS total FROM places)
-    LEFT JOIN page LEFT JOIN counts ON counts.place = page.place
+FROM (SELECT count({counted}) AS total FROM places) AS totals
+    LEFT JOIN page ON TRUE LEFT JOIN counts ON counts.place = page.place
 ORDER BY page.place = '', page.place, source_uri
 """
 # newest versions that failed, unless the source has another one by now
 _FAILED = f"""
 SELECT n.doc_id, d.source_uri, '[' || n.code || '] ' || n.reason AS problem
-FROM versions n CROSS JOIN documents d ON d.namespace = n.namespace AND d.doc_id = n.doc_id
-WHERE n.namespace = :namespace AND n.status IN ('failed', 'dead')
+FROM versions n CROSS JOIN documents d
+WHERE d.namespace = n.namespace AND d.doc_id = n.doc_id
+    AND n.namespace = :namespace AND n.status IN ('failed', 'dead')
     AND n.rowid = {_NEWEST.format(column="rowid")} AND {_STATUS} NOT IN ('retired', 'deleted')
     AND (d.wanted_version IS NULL OR d.wanted_version = n.version_id)
 """
@@ -68,7 +70,8 @@ _COUNTS = f"""
 SELECT {_STATUS} AS state, count(*) FROM documents d WHERE d.namespace = :namespace GROUP BY state
 """
 _PROBLEMS = f"""
-SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) ORDER BY source_uri LIMIT :limit
+SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
+ORDER BY source_uri LIMIT :limit
 """
 
 
@@ -139,7 +142,7 @@ class DocumentList(Database):
         limit: int = 50,
     ) -> Page:
         """At most `limit` places behind `after`, the (group, source_uri) of a place."""
-        db = self._prepared(published, wanted.words)
+        db, bound = self._bind(published)
         group, members, counted = "''", "", "*"
         if group_by == "source":
             group = "d.source"
@@ -148,13 +151,16 @@ class DocumentList(Database):
             lists = _TAGS if group_by == "tags" else _CATEGORIES
             members = f""", json_each(COALESCE(NULLIF({lists}, '[]'), '[""]')) member"""
         conditions, values = _conditions(wanted)
+        if words := wanted.words.casefold().split():
+            conditions += " AND d.doc_id IN (SELECT value FROM json_each(:with_words))"
+            values["with_words"] = json.dumps(self._find_words(namespace, words))
         sql = _PAGE.format(group=group, members=members, conditions=conditions, counted=counted)
         group_after, uri_after = after or (None, None)
         values |= {"namespace": namespace, "limit": limit}
         values |= {"after": group_after, "after_uri": uri_after}
-        found = db.execute(sql, values).fetchall()
+        found = db.execute(self._sql(sql), {**values, **bound}).fetchall()
         keys = [(place, doc_id, count) for _, place, doc_id, count in found if doc_id is not None]
-        rows = self._document_rows(db, namespace, {doc_id for _, doc_id, _ in keys})
+        rows = self._document_rows(namespace, {doc_id for _, doc_id, _ in keys}, published)
         places = [Place(group, rows[doc_id], count) for group, doc_id, count in keys]
         return Page(found[0][0], places)
 
@@ -162,13 +168,12 @@ class DocumentList(Database):
         self, namespace: str, doc_id: str, published: Collection[str]
     ) -> DocumentRow | None:
         """A document as lists show it; None for one that is not known."""
-        db = self._prepared(published)
-        return self._document_rows(db, namespace, {doc_id}).get(doc_id)
+        return self._document_rows(namespace, {doc_id}, published).get(doc_id)
 
     def count_documents(self, namespace: str, published: Collection[str]) -> dict[str, int]:
         """How many documents have each status."""
-        db = self._prepared(published)
-        return dict(db.execute(_COUNTS, {"namespace": namespace}).fetchall())
+        db, bound = self._bind(published)
+        return dict(db.execute(self._sql(_COUNTS), {"namespace": namespace, **bound}).fetchall())
 
     def document_problems(
         self, namespace: str, published: Collection[str], limit: int
@@ -176,28 +181,33 @@ class DocumentList(Database):
         """(how many documents have a newest version that failed, source_uri and reason of the first
         ones), also where an earlier version is live.
         """
-        db = self._prepared(published)
-        found = db.execute(_PROBLEMS, {"namespace": namespace, "limit": limit}).fetchall()
+        db, bound = self._bind(published)
+        values = {"namespace": namespace, "limit": limit, **bound}
+        found = db.execute(self._sql(_PROBLEMS), values).fetchall()
         return (found[0][2] if found else 0), [(uri, problem) for uri, problem, _ in found]
 
-    def _prepared(self, published: Collection[str], words: str = "") -> sqlite3.Connection:
-        """The connection, with the functions that the statements above call."""
-        wanted = words.casefold().split()
+    def _bind(self, published: Collection[str]) -> tuple[Any, Mapping[str, Any]]:
+        """The connection, and the parameters by which statements know what is published."""
+        return self._db(), self.backend.bind_published(published)
 
-        def has_words(*names: str) -> bool:
-            text = " ".join(names).casefold()
-            return all(word in text for word in wanted)
+    def _sql(self, sql: str) -> str:
+        return sql.replace(_IS_PUBLISHED, self.backend.is_published)
 
-        db = self._db()
-        db.create_function("is_published", 1, published.__contains__, deterministic=True)
-        db.create_function("has_words", 3, has_words, deterministic=True)
-        return db
+    def _find_words(self, namespace: str, words: Sequence[str]) -> list[str]:
+        """The doc_ids whose title, file name and source_uri hold all of the words."""
+        rows = self._db().execute(
+            "SELECT doc_id, title || ' ' || filename || ' ' || source_uri FROM documents WHERE"
+            " namespace = ?",
+            (namespace,),
+        )
+        return [doc_id for doc_id, text in rows if all(w in text.casefold() for w in words)]
 
     def _document_rows(
-        self, db: sqlite3.Connection, namespace: str, doc_ids: set[str]
+        self, namespace: str, doc_ids: set[str], published: Collection[str]
     ) -> dict[str, DocumentRow]:
-        values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids))}
-        rows = (DocumentRow(*row) for row in db.execute(_ROWS, values))
+        db, bound = self._bind(published)
+        values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids)), **bound}
+        rows = (DocumentRow(*row) for row in db.execute(self._sql(_ROWS), values))
         return {
             row.doc_id: row._replace(tags=list(dict.fromkeys(json.loads(str(row.tags)))))
             for row in rows
@@ -228,8 +238,6 @@ def _conditions(wanted: Wanted) -> tuple[str, dict[str, Any]]:
     hidden = [f"'{status}'" for status in GONE if status not in wanted.status]
     if hidden and not wanted.gone:
         found.append(f"{_STATUS} NOT IN ({', '.join(hidden)})")
-    if wanted.words.strip():
-        found.append("has_words(d.title, d.filename, d.source_uri)")
     if wanted.since:
         found.append("d.updated_at >= :since")
     if wanted.until:

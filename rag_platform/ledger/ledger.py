@@ -1,5 +1,5 @@
-"""The system of record: sources, documents, versions, jobs, releases and deletions, in one SQLite
-file (WAL).
+"""The system of record: sources, documents, versions, jobs, releases and deletions, in an SQLite
+file or a PostgreSQL database.
 
 Every public method is one transaction. Times are UTC, ISO 8601 with seconds. Opening a ledger of a
 newer schema raises SchemaVersionError; an older one is brought up to date.
@@ -9,15 +9,21 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sqlite3
-import sys
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_job
+from rag_platform.errors import (
+    InputError,
+    IntegrityError,
+    NotFoundError,
+    ReleaseError,
+    unknown_job,
+)
 from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger.backends import PostgresBackend, SqliteBackend
 from rag_platform.ledger.document_list import DocumentList
 from rag_platform.ledger.schema import (
     Draft,
@@ -33,6 +39,8 @@ from rag_platform.ledger.schema import (
     to_column,
 )
 from rag_platform.observability.redaction import ERASED
+from rag_platform.storage.postgres import bad_url, is_postgres
+from rag_platform.storage.store import Store
 
 _BOUND = """
 SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published_at != '')
@@ -40,9 +48,10 @@ SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published
         'cancelling'))
 """
 _BIND = """
-INSERT INTO namespaces VALUES (?, ?, ?, ?) ON CONFLICT (namespace) DO UPDATE
+INSERT INTO namespaces (namespace, strategy, strategy_config_id, created_at) VALUES (?, ?, ?, ?)
+ON CONFLICT (namespace) DO UPDATE
 SET strategy = excluded.strategy, strategy_config_id = excluded.strategy_config_id
-WHERE strategy != excluded.strategy
+WHERE namespaces.strategy != excluded.strategy
 """
 _LIFT = (
     "UPDATE deletions SET lifted_at = ? WHERE namespace = ? AND doc_id = ? AND lifted_at = '' AND"
@@ -50,7 +59,8 @@ _LIFT = (
 )
 _RETIRE = """
 UPDATE documents SET wanted_version = NULL, updated_at = :now,
-    status = iif(pinned, status, 'retired'), live_version = iif(pinned, live_version, NULL)
+    status = CASE WHEN pinned = 1 THEN status ELSE 'retired' END,
+    live_version = CASE WHEN pinned = 1 THEN live_version END
 WHERE namespace = :namespace AND doc_id = :doc_id
 """
 _GO_LIVE = """
@@ -60,8 +70,8 @@ WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT names
     FROM versions WHERE version_id = :version_id)
     AND :version_id IN (wanted_version, live_version)
 """
-_LIVE = f"""
-SELECT v.version_id, json_array({columns(Document, "d")}, {columns(Version, "v")})
+_LIVE = """
+SELECT v.version_id, {}
 FROM documents d JOIN versions v ON v.version_id = d.live_version
 WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = ? ORDER BY d.doc_id
 """
@@ -75,8 +85,8 @@ WHERE namespace = :namespace AND doc_id = :doc_id
         AND x.lifted_at = '' AND (x.version_id IS NULL OR x.version_id = :version_id))
 """
 _LET_GO = """
-UPDATE documents SET pinned = 0, updated_at = :now, status = iif(wanted_version IS NULL, 'retired',
-status),
+UPDATE documents SET pinned = 0, updated_at = :now,
+    status = CASE WHEN wanted_version IS NULL THEN 'retired' ELSE status END,
     live_version = CASE WHEN wanted_version IS NULL THEN NULL
         WHEN EXISTS (SELECT 1 FROM versions v WHERE v.version_id = wanted_version
             AND v.status = 'ready') THEN wanted_version
@@ -91,12 +101,7 @@ def new_job_id() -> str:
 
 
 class Ledger(DocumentList):
-    """The ledger database; one connection a thread, safe to share."""
-
-    def __init__(self, path: Path) -> None:
-        """Open it, or create it. Raises IntegrityError `no_ledger`: see `require`."""
-        require(path)
-        super().__init__(path)
+    """The ledger database, safe to share between threads; `open_ledger` opens it."""
 
     # --- namespaces and sources ------------------------------------------------------------------
 
@@ -325,7 +330,9 @@ class Ledger(DocumentList):
 
         A live version is known by the fingerprint of its row and its document's.
         """
-        return select_unless(self._db(), Document, Version, _LIVE, (namespace, namespace), known)
+        row = f"{columns(Document, 'd')}, {columns(Version, 'v')}"
+        sql = _LIVE.format(self.backend.json_array.format(row))
+        return select_unless(self._db(), Document, Version, sql, (namespace, namespace), known)
 
     # --- deletions -------------------------------------------------------------------------------
 
@@ -335,10 +342,10 @@ class Ledger(DocumentList):
         with self._write() as db:
             inserted = db.execute(
                 "INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at)"
-                " VALUES (?, ?, ?, ?, ?, '')",
+                " VALUES (?, ?, ?, ?, ?, '') RETURNING sequence",
                 (namespace, doc_id, version_id, mode, created),
             )
-            sequence = int(inserted.lastrowid or 0)
+            sequence = int(inserted.fetchone()[0])
             where = {
                 "namespace": namespace,
                 "doc_id": doc_id,
@@ -442,23 +449,24 @@ class Ledger(DocumentList):
         """
         marks = ", ".join("?" * len(version_ids))
         own, document = f"version_id IN ({marks})", "namespace = ? AND doc_id = ?"
+        all_of_it = "TRUE" if whole else "FALSE"
         counted = {
             "versions": (
                 f"{own} AND (counts != '{{}}' OR reason != '' OR edition != '')",
                 tuple(version_ids),
             ),
             "editions": (own, tuple(version_ids)),
-            "drafts": (f"{own} OR (? AND {document})", (*version_ids, whole, namespace, doc_id)),
+            "drafts": (f"{own} OR ({all_of_it} AND {document})", (*version_ids, namespace, doc_id)),
             "job_items": (
-                f"reason != '' AND ({own} OR (? AND doc_id = ?))",
-                (*version_ids, whole, doc_id),
+                f"reason != '' AND ({own} OR ({all_of_it} AND doc_id = ?))",
+                (*version_ids, doc_id),
             ),
             "documents": (
                 (
-                    f"? AND {document} AND (title != '' OR tags != '[]' OR categories != '[]' OR"
-                    " metadata != '{}' OR origin != '')"
+                    f"{all_of_it} AND {document} AND (title != '' OR tags != '[]' OR categories !="
+                    " '[]' OR metadata != '{}' OR origin != '')"
                 ),
-                (whole, namespace, doc_id),
+                (namespace, doc_id),
             ),
         }
         db = self._db()
@@ -479,10 +487,11 @@ class Ledger(DocumentList):
 
         False when another process reads just now, so that what it reads could not be emptied.
         """
-        db = self._db()
-        sys.audit("rag_platform.commit", str(self.path))
-        db.execute("VACUUM")
-        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+        return self.backend.compact()
+
+    def mark(self) -> str:
+        """A text that changes when something is written."""
+        return self.backend.mark()
 
     # --- drafts ----------------------------------------------------------------------------------
 
@@ -508,7 +517,8 @@ class Ledger(DocumentList):
         with self._write() as db:
             if edition:
                 db.execute(
-                    "INSERT OR IGNORE INTO editions VALUES (?, ?, ?, ?)",
+                    "INSERT INTO editions (edition, version_id, operations, created_at) VALUES"
+                    " (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                     (edition, version_id, to_column(list(operations)), now()),
                 )
             db.execute(
@@ -571,7 +581,9 @@ class Ledger(DocumentList):
         """At most `limit` jobs, newest first; with `dead` those that gave a document up, with
         `before` those that were added before that job.
         """
-        condition = "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "1"
+        condition = (
+            "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "TRUE"
+        )
         if before:
             condition += " AND rowid < (SELECT rowid FROM jobs WHERE job_id = ?)"
         newest = f"created_at DESC, rowid DESC LIMIT {limit:d}"
@@ -609,7 +621,7 @@ class Ledger(DocumentList):
                 f"UPDATE jobs SET {assignments} WHERE job_id = ?{states}",
                 (*values.values(), job_id, *only_from),
             )
-            return found.rowcount > 0
+            return bool(found.rowcount)
 
     def update_job_item(
         self, job_id: str, version_id: str, state: str, code: str = "", reason: str = ""
@@ -617,8 +629,9 @@ class Ledger(DocumentList):
         """Set the state of one document of a job; a failure counts as an attempt."""
         with self._write() as db:
             db.execute(
-                "UPDATE job_items SET state = ?, reason = iif(code = '' AND ? = '', reason, ?),"
-                " code = ?, attempts = attempts + ? WHERE job_id = ? AND version_id = ?",
+                "UPDATE job_items SET state = ?, reason = CASE WHEN code = '' AND ? = '' THEN"
+                " reason ELSE ? END, code = ?, attempts = attempts + ? WHERE job_id = ? AND"
+                " version_id = ?",
                 (state, reason, reason, code, state in ("failed", "dead"), job_id, version_id),
             )
 
@@ -637,20 +650,47 @@ class Ledger(DocumentList):
         """Add or replace a release row."""
         self._upsert("releases", release, ("namespace", "release_id"))
 
+    def published(self, namespace: str) -> frozenset[str]:
+        """The release that is recorded as the published one; none before the first, and more only
+        after a crash of an earlier version.
+        """
+        sql = "SELECT release_id FROM releases WHERE namespace = ? AND state = 'published'"
+        return frozenset(row[0] for row in self._db().execute(sql, (namespace,)).fetchall())
+
+    @contextmanager
+    def publication(
+        self, namespace: str, release_id: str, *, instead_of: frozenset[str]
+    ) -> Iterator[None]:
+        """Record a release as the published one, in a transaction with what the block does for it.
+
+        Raises ReleaseError `outdated_candidate` when another one than `instead_of` is recorded by
+        now, whatever lock the caller believes to hold, and NotFoundError `unknown_release`.
+        """
+        with self._write() as db:
+            if (found := self.published(namespace)) != instead_of:
+                raise ReleaseError(
+                    f"release {release_id} is not published: {', '.join(sorted(found)) or 'none'}"
+                    f" was published meanwhile instead of {', '.join(instead_of) or 'none'}; build"
+                    " another with `rag rebuild`",
+                    code="outdated_candidate",
+                )
+            db.execute(
+                "UPDATE releases SET state = 'retired' WHERE namespace = ? AND state = 'published'",
+                (namespace,),
+            )
+            changes = {"state": "published", "published_at": now()}
+            _set_release(db, namespace, release_id, changes)
+            yield
+
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:
         """Set columns of a release: state, published_at, pinned. Raises NotFoundError."""
         with self._write() as db:
-            assignments = ", ".join(f"{key} = ?" for key in changes)
-            found = db.execute(
-                f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
-                (*changes.values(), namespace, release_id),
-            )
-            if not found.rowcount:
-                raise NotFoundError(
-                    f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag"
-                    " releases list` shows them",
-                    code="unknown_release",
-                )
+            _set_release(db, namespace, release_id, changes)
+
+    def knows_releases(self) -> bool:
+        """True when a release was ever recorded."""
+        sql = "SELECT EXISTS (SELECT 1 FROM releases)"
+        return bool(self._db().execute(sql).fetchone()[0])
 
     def releases(self, namespace: str) -> list[Release]:
         """Releases, newest first."""
@@ -659,30 +699,78 @@ class Ledger(DocumentList):
         )
 
 
-def bound_strategies(path: Path) -> set[str]:
-    """The strategies that namespaces are bound to; none without a ledger."""
-    if not path.is_file():
-        return set()
-    ledger = Ledger(path)
-    try:
-        return set(ledger.namespaces().values())
-    finally:
+def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str, Any]) -> None:
+    assignments = ", ".join(f"{key} = ?" for key in changes)
+    found = db.execute(
+        f"UPDATE releases SET {assignments} WHERE namespace = ? AND release_id = ?",
+        (*changes.values(), namespace, release_id),
+    )
+    if not found.rowcount:
+        raise NotFoundError(
+            f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag releases"
+            " list` shows them",
+            code="unknown_release",
+        )
+
+
+def open_ledger(store: Store) -> Ledger:
+    """The ledger of a data root. A file that is not there reads as empty and is made by the first
+    write; one that cannot be written is opened for reading.
+
+    Raises IntegrityError `no_ledger` where releases are published and their ledger is gone: the
+    file, or every release in the database. Raises what `open_url` raises.
+    """
+    require(store)
+    ledger = open_url(store.ledger_url)
+    if store.database and not ledger.knows_releases() and store.has_releases():
+        name = ledger.name
         ledger.close()
-
-
-def require(path: Path) -> None:
-    """Raises IntegrityError `no_ledger` where releases are published and the ledger is gone."""
-    if not path.is_file() and any(path.parent.glob("releases/*/CURRENT")):
         raise IntegrityError(
-            f"{path} is gone, and nobody else knows which documents were deleted: nothing is shown"
-            " of the releases beside it. Put the ledger back from a backup, or move the folder"
-            " releases/ away and ingest the documents anew",
+            f"the ledger at {name} knows no release, and {store.home} holds published ones: nobody"
+            " knows which documents were deleted, so nothing is shown. Name the ledger of this data"
+            " root in settings.yaml (RAG_LEDGER), or copy the one it had with `rag ledger copy`",
+            code="no_ledger",
+        )
+    return ledger
+
+
+def require(store: Store) -> None:
+    """Raises IntegrityError `no_ledger` where releases are published and the ledger's file is
+    gone.
+    """
+    if not store.has_ledger() and store.has_releases():
+        raise IntegrityError(
+            f"{store.ledger_path} is gone, and nobody else knows which documents were deleted:"
+            " nothing is shown of the releases beside it. Put the ledger back from a backup, or"
+            " move the folder releases/ away and ingest the documents anew",
             code="no_ledger",
         )
 
 
+def open_url(url: str) -> Ledger:
+    """The ledger at `sqlite:///PATH` or `postgresql://...`.
+
+    Raises SchemaVersionError when a newer program wrote it, or an older one where it cannot be
+    brought up to date; LedgerError `ledger_unreachable`; ConfigError `bad_ledger`.
+    """
+    if is_postgres(url):
+        return Ledger(PostgresBackend(url))
+    scheme, _, path = url.partition(":///")
+    if scheme != "sqlite" or not path:
+        raise bad_url(url)
+    return Ledger(SqliteBackend(Path(path)))
+
+
+def bound_strategies(store: Store) -> set[str]:
+    """The strategies that namespaces are bound to; none without a ledger."""
+    if not store.has_ledger():
+        return set()
+    with closing(open_ledger(store)) as ledger:
+        return set(ledger.namespaces().values())
+
+
 def _jobs_without_words(
-    db: sqlite3.Connection, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
+    db: Any, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
 ) -> list[tuple[str, dict[str, str]]]:
     """(job_id, the columns that change) of the jobs that quote versions, or with `whole` their
     document, as they are without the quotes.
@@ -696,7 +784,7 @@ def _jobs_without_words(
     uri = row[0] if row else doc_id
     names = (uri, *version_ids)
     forms = sorted({*names, *(json.dumps(name, ensure_ascii=False)[1:-1] for name in names)})
-    quoting = "instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?)"
+    quoting = "instr(args || ' ' || result || ' ' || progress || ' ' || reason, ?) > 0"
     sql = (
         "SELECT job_id, args, result, progress, reason FROM jobs WHERE namespace = ? AND"
         f" ({' OR '.join([quoting] * len(forms))})"

@@ -61,6 +61,9 @@ if hasattr(os, "register_at_fork"):
 _current: contextvars.ContextVar[Trace | None] = context.trace
 _request: contextvars.ContextVar[str | None] = contextvars.ContextVar("rag_request", default=None)
 _client: contextvars.ContextVar[Client | None] = contextvars.ContextVar("rag_client", default=None)
+_watcher: contextvars.ContextVar[Callable[[str], None] | None] = contextvars.ContextVar(
+    "rag_watcher", default=None
+)
 _current_span: contextvars.ContextVar[Span | None] = context.span
 
 
@@ -351,6 +354,16 @@ def current_client() -> Client | None:
 
 
 @contextmanager
+def watching(on_stage: Callable[[str], None]) -> Iterator[None]:
+    """Tell the name of each stage as it begins in the block, from the thread in which it does."""
+    token = _watcher.set(on_stage)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+@contextmanager
 def trace(
     trace_type: str,
     *,
@@ -428,6 +441,8 @@ def span(
     parent = _current_span.get()
     current = Span(name, running, parent, provider)
     current.attrs.update(attrs)
+    if (watcher := _watcher.get()) is not None:
+        watcher(name)
     token = _current_span.set(current)
     try:
         yield current

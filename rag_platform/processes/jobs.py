@@ -38,7 +38,7 @@ from rag_platform.errors import (
     full_disk,
 )
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -136,6 +136,7 @@ def _read_link(path: str) -> str:
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 OPEN_STATES = ("queued", "running", "cancelling")
+JOB_TAG = "rag/job_id"  # of Dagster runs: the job that started the run, or tells of it
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
 # a queued job without a process after so long lost the one that was to start it
 LAUNCH_SECONDS = 60.0
@@ -169,7 +170,7 @@ def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes
             env={**os.environ, **environment(settings.home)},
             start_new_session=True,
         )
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     # it may be cancelled from now on
     ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))
     ledger.close()

@@ -25,7 +25,7 @@ from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
-from rag_platform.ledger.schema import Release, now
+from rag_platform.ledger.schema import Release
 from rag_platform.observability import tracing
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.building import Descent, Live, build
@@ -268,15 +268,16 @@ def publish_candidate(
     ledger: Ledger,
     override: str = "",
 ) -> Release:
-    """The published release: the pointer is moved first, then the ledger says so, then old releases
-    are dropped. `override` is the reason for publishing over a failed quality gate, and recorded.
+    """The published release: the pointer is moved and the ledger says so, if it still says what it
+    said before, then old releases are dropped. `override` is the reason for publishing over a
+    failed quality gate, and recorded.
 
     Raises ReleaseError when a check failed, `not_judged` when the namespace has gates and nobody
     asked them, and `outdated_candidate` when another release was published since it was built.
     """
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
-        published = releases.current(store, namespace)
+        recorded, published = ledger.published(namespace), releases.current(store, namespace)
         manifest = read_manifest(store.release_dir(namespace, release_id))
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
@@ -292,8 +293,9 @@ def publish_candidate(
                 f" {GATES_FILE}; `rag rebuild --full` builds one that is",
                 code="not_judged",
             )
-        releases.publish(store, namespace, release_id, override=bool(override))
-        row = _record_current(namespace, release_id, ledger)
+        with ledger.publication(namespace, release_id, instead_of=recorded):
+            releases.publish(store, namespace, release_id, override=bool(override))
+        row = _row(namespace, release_id, ledger)
         if override:
             ledger.update_release(
                 namespace, release_id, reason=f"published over the quality gate: {override}"
@@ -339,8 +341,12 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
     """The release that is published after going back to `to`, or to the one before the current."""
     with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
-        before = releases.current(store, namespace)
-        row = _record_current(namespace, releases.rollback(store, namespace, to), ledger)
+        recorded, before = ledger.published(namespace), releases.current(store, namespace)
+        to = to or releases.before_current(store, namespace)
+        read_manifest(store.release_dir(namespace, to))  # what is not there is named as such
+        with ledger.publication(namespace, to, instead_of=recorded):
+            releases.publish(store, namespace, to)
+        row = _row(namespace, to, ledger)
         tracing.event(
             "release.rolled_back",
             {"namespace": namespace, "release_id": row.release_id, "previous": before},
@@ -408,7 +414,7 @@ def pin_release(
     with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
         read_manifest(store.release_dir(namespace, release_id))
         ledger.update_release(namespace, release_id, pinned=pinned)
-    return next(row for row in ledger.releases(namespace) if row.release_id == release_id)
+    return _row(namespace, release_id, ledger)
 
 
 def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) -> list[str]:
@@ -432,18 +438,12 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
     """Make the ledger agree with the pointer after a crash. The write lock must be held."""
-    published = releases.current(store, namespace)
-    states = {row.release_id: row.state for row in ledger.releases(namespace)}
-    if published in states and [
-        release_id for release_id, state in states.items() if state == "published"
-    ] != [published]:
-        _record_current(namespace, published, ledger)
+    published, recorded = releases.current(store, namespace), ledger.published(namespace)
+    known = {row.release_id for row in ledger.releases(namespace)}
+    if published in known and recorded != {published}:
+        with ledger.publication(namespace, published, instead_of=recorded):
+            pass
 
 
-def _record_current(namespace: str, release_id: str, ledger: Ledger) -> Release:
-    rows = {row.release_id: row for row in ledger.releases(namespace)}
-    ledger.update_release(namespace, release_id, state="published", published_at=now())
-    for row in rows.values():
-        if row.state == "published" and row.release_id != release_id:
-            ledger.update_release(namespace, row.release_id, state="retired")
-    return replace(rows[release_id], state="published", published_at=now())
+def _row(namespace: str, release_id: str, ledger: Ledger) -> Release:
+    return next(row for row in ledger.releases(namespace) if row.release_id == release_id)

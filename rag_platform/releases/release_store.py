@@ -165,19 +165,17 @@ def missing_files(store: Store, manifest: Manifest) -> list[str]:
     return [name for name in manifest.files if not (directory / name).is_file()]
 
 
-def rollback(store: Store, namespace: str, to: str | None = None) -> str:
-    """The release_id that is published after going back to `to`, or to the parent."""
-    if to is None:
-        now_read = require_current(store, namespace)
-        to = manifest_of(store, namespace, now_read).parent
-        if to is None or not (store.release_dir(namespace, to) / "manifest.json").is_file():
-            raise ReleaseError(
-                f"no release before {now_read} is kept; name one: `rag releases rollback"
-                f" RELEASE_ID` (kept: {_list_ids(store, namespace)})",
-                code="nothing_to_roll_back",
-            )
-    publish(store, namespace, to)
-    return to
+def before_current(store: Store, namespace: str) -> str:
+    """The release on which the published one was built. Raises ReleaseError when it is gone."""
+    now_read = require_current(store, namespace)
+    parent = manifest_of(store, namespace, now_read).parent
+    if parent is None or not (store.release_dir(namespace, parent) / "manifest.json").is_file():
+        raise ReleaseError(
+            f"no release before {now_read} is kept; name one: `rag releases rollback"
+            f" RELEASE_ID` (kept: {_list_ids(store, namespace)})",
+            code="nothing_to_roll_back",
+        )
+    return parent
 
 
 def find_parent(store: Store, namespace: str, release_id: str) -> str | None:

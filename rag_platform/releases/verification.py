@@ -15,7 +15,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Json, VerifyFailure
 from rag_platform.ledger import ledger as ledgers
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.catalog_proof import CatalogProof
 from rag_platform.releases.checks import changed_files, index_differences
 from rag_platform.releases.manifest import Manifest, read_manifest
@@ -87,13 +87,13 @@ def verify_release(
     or lost. One chunk is proved with the rows that its citation shows: its own and those of its
     document, version and sections.
     """
-    ledgers.require(store.ledger_path)
+    ledgers.require(store)
     release_id = require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
     manifest = read_manifest(directory)
     try:
         with ExitStack() as held:
-            ledger = held.enter_context(closing(Ledger(store.ledger_path)))
+            ledger = held.enter_context(closing(open_ledger(store)))
             catalog = held.enter_context(closing(CatalogReader(directory / CATALOG)))
             rows = held.enter_context(CatalogProof(store, manifest, directory / CATALOG, ledger))
             work = _Proof(

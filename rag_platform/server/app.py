@@ -166,8 +166,8 @@ def build_server(
     """The server over a data root; with `preload`, the default namespace is opened beside it once
     it runs, or once it has answered the first message.
     """
-    store = Store(settings.home)
-    require_usable(settings, bound_strategies(store.ledger_path))
+    store = Store.of(settings)
+    require_usable(settings, bound_strategies(store))
     library = library or Library(settings, store, hidden_by_ledger(store))
     questions = SharedQuestions(library, settings.server.processes)
 
@@ -205,6 +205,6 @@ def build_server(
 def serve_stdio(settings: Settings) -> None:
     """Answer on standard input and output until the client closes them."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    setup_logging(Store(settings.home).logs_dir)
+    setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
     build_server(settings, preload="later").run("stdio")

@@ -97,7 +97,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
 def serve_http(settings: Settings) -> None:
     """Answer over HTTP until the process is told to stop; requests that run then may end."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    setup_logging(Store(settings.home).logs_dir)
+    setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
     server = build_server(settings, preload="at_once")
     serve_app(build_app(server, settings), settings.server.http, MCP_PATH)

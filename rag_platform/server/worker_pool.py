@@ -272,7 +272,7 @@ def _prepare(start: tuple[Settings, str]) -> Callable[[_Task | None], object]:
     and opens the namespace.
     """
     settings, namespace = start
-    store = Store(settings.home)
+    store = Store.of(settings)
     setup_logging(store.logs_dir)
     otlp.setup(settings.observability.otlp)
     library = Library(settings, store, hidden_by_ledger(store))

@@ -1,4 +1,6 @@
-"""Locks between processes: files held by `flock` that say who holds them and since when."""
+"""Locks between processes that say who holds them and since when: files held by `flock`, or
+advisory locks of the PostgreSQL database that holds the ledger.
+"""
 
 from __future__ import annotations
 
@@ -8,33 +10,41 @@ import threading
 import time
 import typing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rag_platform.errors import BusyError, StorageError, read_only
+from rag_platform.storage.postgres import AdvisoryLock
 from rag_platform.storage.sqlite_files import REFUSED
 
-# (lock, thread): how often it is held; the other threads and processes see the file
-_held: dict[tuple[Path, int], int] = {}
+
+@dataclass(frozen=True)
+class SharedLock:
+    """The name of a lock of a database, for all machines that use it."""
+
+    url: str = field(repr=False)
+    name: str
+
+
+# (lock, thread): how often it is held; the other threads and processes see the lock itself
+_held: dict[tuple[Path | SharedLock, int], int] = {}
 # those that are held beside others, with the owner's name
-_shared: dict[tuple[Path, int], str] = {}
+_shared: dict[tuple[Path | SharedLock, int], str] = {}
 
 
 @contextmanager
 def hold_lock(
-    path: Path, owner: str, what: str, *, shared: bool = False, wait: float
+    place: Path | SharedLock, owner: str, what: str, *, shared: bool = False, wait: float
 ) -> Iterator[None]:
-    """Hold the lock of a file, alone or `shared`; the thread that holds it may take it again, and
-    it dies with its process.
+    """Hold a lock, alone or `shared`; the thread that holds it may take it again, and it dies with
+    its process, one of a database also with its connection.
 
     Raises BusyError after `wait` seconds: `what`, then who holds it and for how long. A thread that
     shares it cannot hold it alone, for two that did so would wait for each other: that raises
     BusyError at once. StorageError `read_only` where the file cannot be written.
     """
-    require_posix()
-    import fcntl
-
-    key = (path, threading.get_ident())
+    key = (place, threading.get_ident())
     if key in _held:
         if key in _shared and not shared:
             raise BusyError(
@@ -48,6 +58,27 @@ def hold_lock(
         finally:
             _held[key] -= 1
         return
+    taken = (
+        _take_file(place, owner, what, shared=shared, wait=wait)
+        if isinstance(place, Path)
+        else _take_shared(place, owner, what, shared=shared, wait=wait)
+    )
+    with taken:
+        _held[key] = 1
+        if shared:
+            _shared[key] = owner
+        try:
+            yield
+        finally:
+            del _held[key]
+            _shared.pop(key, None)
+
+
+@contextmanager
+def _take_file(path: Path, owner: str, what: str, *, shared: bool, wait: float) -> Iterator[None]:
+    require_posix()
+    import fcntl
+
     with _open(path) as handle:
         until = time.monotonic() + wait
         while True:
@@ -56,11 +87,8 @@ def hold_lock(
                 break
             except BlockingIOError:
                 if time.monotonic() >= until:
-                    raise _busy(handle, what) from None
+                    raise _busy(_read_holder(handle), what) from None
                 time.sleep(0.05)
-        _held[key] = 1
-        if shared:
-            _shared[key] = owner
         try:
             if not shared:
                 handle.truncate(0)
@@ -70,10 +98,18 @@ def hold_lock(
                 handle.flush()
             yield
         finally:
-            del _held[key]
-            _shared.pop(key, None)
             if not shared:
                 handle.truncate(0)
+
+
+@contextmanager
+def _take_shared(
+    place: SharedLock, owner: str, what: str, *, shared: bool, wait: float
+) -> Iterator[None]:
+    with closing(AdvisoryLock(place.url, place.name, owner)) as lock:
+        if not lock.take(shared=shared, wait=wait):
+            raise _busy(lock.holder(), what)
+        yield
 
 
 def require_posix() -> None:
@@ -96,12 +132,20 @@ def _open(path: Path) -> typing.TextIO:
         raise
 
 
-def _busy(handle: typing.TextIO, what: str) -> BusyError:
+def _read_holder(handle: typing.TextIO) -> dict[str, typing.Any]:
+    """What the file says; nothing between taking the lock and saying so, or by many."""
     handle.seek(0)
     try:
         held = json.loads(handle.read())
+        return held if isinstance(held, dict) else {}
+    except ValueError:
+        return {}
+
+
+def _busy(held: dict[str, typing.Any], what: str) -> BusyError:
+    by = "another process"
+    if {"owner", "pid", "since"} <= held.keys():
+        host = f" on {held['host']}" if "host" in held else ""
         age = max(0, int(time.time()) - held["since"])
-        by = f"{held['owner']} (process {held['pid']}, for {age} s)"
-    except (ValueError, KeyError, TypeError):  # between taking the lock and saying so, or by many
-        held, by = {}, "another process"
+        by = f"{held['owner']} (process {held['pid']}{host}, for {age} s)"
     return BusyError(f"{what} by {by}; try again when it has ended", **held)

@@ -20,7 +20,8 @@ from typing import Any, TypeVar
 from rag_platform.config.folders import LEDGER
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
-from rag_platform.storage.locks import hold_lock
+from rag_platform.storage.locks import SharedLock, hold_lock
+from rag_platform.storage.postgres import shown
 from rag_platform.storage.records import (
     parquet_bytes,
     parquet_columns,
@@ -28,6 +29,9 @@ from rag_platform.storage.records import (
     parse_json,
     to_json,
 )
+
+if typing.TYPE_CHECKING:
+    from rag_platform.config.settings import Settings
 
 RecordT = TypeVar("RecordT")
 
@@ -45,12 +49,43 @@ class Store:
     """Where everything lies; a value object over the data root, safe to build anywhere."""
 
     home: Path
+    database: str = dataclasses.field(default="", repr=False)  # a URL that may hold a password
+
+    @classmethod
+    def of(cls, settings: Settings) -> Store:
+        """The store of the settings' data root, its ledger in the database that they name."""
+        return cls(settings.home, settings.ledger.get_secret_value())
 
     # --- paths -----------------------------------------------------------------------------------
 
     @property
+    def ledger_url(self) -> str:
+        """Where the ledger lies: the database that is named, else the file."""
+        return self.database or f"sqlite:///{self.ledger_path}"
+
+    @property
+    def ledger_name(self) -> str:
+        """Where the ledger lies, as people may see it."""
+        return shown(self.database) if self.database else str(self.ledger_path)
+
+    def has_ledger(self) -> bool:
+        """True when there is a ledger to open: a file, or any database that is named."""
+        return bool(self.database) or self.ledger_path.is_file()
+
+    def ledger_file(self) -> tuple[int, int]:
+        """What tells the ledger's file from one put in its place; nothing of a database."""
+        if self.database:
+            return (0, 0)
+        found = self.ledger_path.stat()
+        return found.st_dev, found.st_ino
+
+    def has_releases(self) -> bool:
+        """True when some namespace has a published release here."""
+        return any(self.home.glob("releases/*/CURRENT"))
+
+    @property
     def ledger_path(self) -> Path:
-        """The ledger database."""
+        """The ledger as a file."""
         return self.home / LEDGER
 
     def ledger_backups(self) -> list[Path]:
@@ -190,14 +225,16 @@ class Store:
         Raises BusyError naming the holder and since when, after `wait` seconds.
         """
         what = f"namespace {namespace!r} is being written"
-        with hold_lock(self.releases_dir(namespace) / ".writer", owner, what, wait=wait):
+        with hold_lock(
+            self._lock(self.releases_dir(namespace) / ".writer"), owner, what, wait=wait
+        ):
             yield
 
     @contextmanager
     def drafting(self, namespace: str, *, wait: float = 10.0) -> Iterator[None]:
         """Change drafts of the namespace with nobody else changing them. Raises BusyError."""
         with hold_lock(
-            self.releases_dir(namespace) / ".drafts",
+            self._lock(self.releases_dir(namespace) / ".drafts"),
             "a draft",
             f"a draft of namespace {namespace!r} is being changed",
             wait=wait,
@@ -208,7 +245,7 @@ class Store:
     def receiving(self, *, wait: float = 60.0) -> Iterator[None]:
         """Keep the garbage collector out while bytes without a ledger row are stored; shared."""
         with hold_lock(
-            self.home / ".collector",
+            self._lock(self.home / ".collector"),
             "receiving",
             "garbage is being collected",
             shared=True,
@@ -220,12 +257,18 @@ class Store:
     def collecting(self, owner: str, *, wait: float = 0.0) -> Iterator[None]:
         """Be the one collector of garbage, with nobody receiving. Raises BusyError."""
         with hold_lock(
-            self.home / ".collector",
+            self._lock(self.home / ".collector"),
             owner,
             "files are being received, or garbage collected,",
             wait=wait,
         ):
             yield
+
+    def _lock(self, path: Path) -> Path | SharedLock:
+        """The lock of a file, or where the ledger is a database that of the same name there."""
+        if not self.database:
+            return path
+        return SharedLock(self.database, path.relative_to(self.home).as_posix())
 
     # --- receiving -------------------------------------------------------------------------------
 

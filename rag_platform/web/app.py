@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Match
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -45,28 +47,8 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask as ask_pages
-from rag_platform.web.pages import browsing as browsing_pages
-from rag_platform.web.pages import drafting as drafting_pages
-from rag_platform.web.pages import evaluation as evaluation_pages
-from rag_platform.web.pages import explaining as explaining_pages
-from rag_platform.web.pages import ingesting as ingesting_pages
-from rag_platform.web.pages import overview as overview_pages
-from rag_platform.web.pages import preferences as preference_pages
-from rag_platform.web.pages import releasing as releasing_pages
-from rag_platform.web.pages import sources as source_pages
-from rag_platform.web.pages import traces as trace_pages
+from rag_platform.web.pages import ask, preferences
 from rag_platform.web.rendering import STATIC, is_fragment, render
-from rag_platform.web.routes import asking as asking_routes
-from rag_platform.web.routes import documents as document_routes
-from rag_platform.web.routes import drafts as draft_routes
-from rag_platform.web.routes import evaluation as evaluation_routes
-from rag_platform.web.routes import jobs as job_routes
-from rag_platform.web.routes import overview as overview_routes
-from rag_platform.web.routes import releases as release_routes
-from rag_platform.web.routes import sources as source_routes
-from rag_platform.web.routes import system as system_routes
-from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -80,6 +62,7 @@ _HEADERS = {
     "referrer-policy": "same-origin",  # none at all would make forms of unknown origin
     "x-frame-options": "DENY",
 }
+_LOAD_AFTER_SECONDS = 3.0  # by then a browser that was opened with the pages has its first one
 _STATUSES = {
     "insufficient_scope": 403,
     "overloaded": 503,
@@ -87,31 +70,6 @@ _STATUSES = {
     "filter_failed": 400,
     "cancelled": 499,  # nobody reads it
 }
-_ROUTES = (
-    system_routes,
-    asking_routes,
-    source_routes,
-    document_routes,
-    draft_routes,
-    job_routes,
-    release_routes,
-    trace_routes,
-    evaluation_routes,
-    overview_routes,
-)
-_PAGES = (
-    ask_pages,
-    source_pages,
-    browsing_pages,
-    drafting_pages,
-    ingesting_pages,
-    releasing_pages,
-    explaining_pages,
-    trace_pages,
-    evaluation_pages,
-    overview_pages,
-    preference_pages,
-)
 
 
 def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
@@ -122,7 +80,11 @@ def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        loading = threading.Timer(_LOAD_AFTER_SECONDS, rest.load)
+        loading.daemon = True
+        loading.start()
         yield
+        loading.cancel()
         site.close()
 
     app = FastAPI(
@@ -137,22 +99,97 @@ def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
         responses={"4XX": {"model": ErrorPart}, "5XX": {"model": ErrorPart}},
     )
     app.state.site = site
-    for routes in _ROUTES:
-        app.include_router(routes.router, prefix="/api")
-    for page in _PAGES:
-        app.include_router(page.router, include_in_schema=False)
+    rest = _Rest(app)
+    app.openapi = rest.describe  # type: ignore[method-assign]
     app.mount(STATIC_PATH, StaticFiles(directory=STATIC))
     app.add_route(HEALTH_PATH, _health)
+    for page in (ask, preferences):
+        app.include_router(page.router, include_in_schema=False)
+    app.router.routes.append(rest)
     app.add_exception_handler(Exception, _tell)
     for kind in (RagError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _tell)
     return app
 
 
+class _Rest(BaseRoute):
+    """The routes that the first page does without: they take as long to import as everything else,
+    and come in with the first request that only they can answer, or once the first page stands.
+    """
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+        self._described = app.openapi
+        self._lock = threading.Lock()
+        self._is_loaded = False
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """No match; those that follow are there from now on."""
+        self.load()
+        return Match.NONE, {}
+
+    def describe(self) -> dict[str, Any]:
+        """What OpenAPI says of all routes."""
+        self.load()
+        return self._described()
+
+    def load(self) -> None:
+        """Import and include the routes, once."""
+        with self._lock:
+            if not self._is_loaded:
+                self._include()
+            self._is_loaded = True
+
+    def _include(self) -> None:
+        from rag_platform.web.pages import (
+            browsing,
+            drafting,
+            evaluation,
+            explaining,
+            ingesting,
+            overview,
+            releasing,
+            sources,
+            traces,
+        )
+        from rag_platform.web.routes import asking, documents, drafts, jobs, releases, system
+        from rag_platform.web.routes import evaluation as evaluation_routes
+        from rag_platform.web.routes import overview as overview_routes
+        from rag_platform.web.routes import sources as source_routes
+        from rag_platform.web.routes import traces as trace_routes
+
+        # a request builds the routers up to the one that answers it, those of /api slowly
+        for page in (
+            sources,
+            browsing,
+            drafting,
+            ingesting,
+            releasing,
+            explaining,
+            traces,
+            evaluation,
+            overview,
+        ):
+            self._app.include_router(page.router, include_in_schema=False)
+        for routes in (
+            system,
+            asking,
+            source_routes,
+            documents,
+            drafts,
+            jobs,
+            releases,
+            trace_routes,
+            evaluation_routes,
+            overview_routes,
+        ):
+            self._app.include_router(routes.router, prefix="/api")
+
+
 def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
     """What stands before every request. Raises ConfigError, as `create_app` does."""
     http = settings.server.http
-    store = Store(settings.home)
+    store = Store.of(settings)
     tokens = Tokens(store)
     verifier = Verifier(tokens, http.oauth, mcp_url(http), needed=_needs_tokens(http, tokens))
     stack = [

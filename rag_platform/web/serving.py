@@ -54,7 +54,7 @@ def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
     from rag_platform.web.app import create_app
     from rag_platform.web.site import Site
 
-    setup_logging(Store(settings.home).logs_dir)
+    setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
     serve_app(create_app(Site(settings)), settings.server.http, on_ready=on_ready)
 

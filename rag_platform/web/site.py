@@ -22,7 +22,7 @@ class Site:
 
     def __init__(self, settings: Settings, library: Library | None = None) -> None:
         self.settings = settings
-        self.store = Store(settings.home)
+        self.store = Store.of(settings)
         self._library = library
 
     @cached_property

@@ -12,7 +12,7 @@ import anyio
 from fastapi import Request
 
 from rag_platform.errors import RagError
-from rag_platform.observability import faults
+from rag_platform.observability import faults, tracing
 
 T = TypeVar("T")
 OnText = Callable[[str], None]
@@ -39,9 +39,9 @@ async def work_for(request: Request, work: Callable[[threading.Event], T]) -> T:
 async def follow(
     work: Callable[[OnText, threading.Event], Any],
 ) -> AsyncIterator[tuple[str, Any]]:
-    """(`text`, part) as parts come, at last (`done`, what `work` returns) or (`failed`, its
-    exception); (`silent`, seconds) where nothing came for a while. The work's event is set once
-    nobody follows it.
+    """(`stage`, name) as a stage of a question begins, (`text`, part) as parts come, at last
+    (`done`, what `work` returns) or (`failed`, its exception); (`silent`, seconds) where nothing
+    came for a while. The work's event is set once nobody follows it.
     """
     loop = asyncio.get_running_loop()
     events: asyncio.Queue[tuple[str, Any]] = asyncio.Queue()
@@ -51,9 +51,14 @@ async def follow(
         with suppress(RuntimeError):  # the loop has ended: nobody listens
             loop.call_soon_threadsafe(events.put_nowait, (kind, value))
 
+    def tell_stage(name: str) -> None:
+        if name == "model.load" or name.startswith("stage."):
+            tell("stage", name)
+
     def run() -> None:
         try:
-            tell("done", work(lambda part: tell("text", part), cancelled))
+            with tracing.watching(tell_stage):
+                tell("done", work(lambda part: tell("text", part), cancelled))
         except Exception as error:  # noqa: BLE001 (told to whoever follows)
             if not isinstance(error, RagError):
                 faults.report(error, "web")

@@ -19,7 +19,6 @@ from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.launch import run_job
 from rag_platform.assets.partitions import (
-    JOB_TAG,
     RANGE_END,
     RANGE_START,
     document_versions,
@@ -32,6 +31,7 @@ from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.definitions import defs
 from rag_platform.ledger.schema import Job, JobItem, Source
 from rag_platform.processes import jobs
+from rag_platform.processes.jobs import JOB_TAG
 from rag_platform.storage.store import Store
 
 pytestmark = pytest.mark.integration

@@ -26,7 +26,7 @@ from rag_platform.assets.partitions import RANGE_END, RANGE_START, document_vers
 from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
@@ -89,7 +89,7 @@ class Library:
         """Take a folder in and release it through the assets."""
         settings = load_settings()
         store = Store(settings.home)
-        ledger = Ledger(store.ledger_path)
+        ledger = open_ledger(store)
         parts = {
             "settings": settings,
             "strategy": load_strategy(settings, strategy),

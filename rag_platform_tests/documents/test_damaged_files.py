@@ -16,7 +16,7 @@ from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake import isolation
 from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 
@@ -80,7 +80,7 @@ def test_damaged_files_fail_with_one_reason_in_plain_words(
         {"loaders": [{"provider": name} for name in ("image", "docx", "xlsx", "text")]}
     )
     strategy = tiny.model_copy(update={"loading": loaders})
-    store, ledger = Store(settings.home), Ledger(Store(settings.home).ledger_path)
+    store, ledger = Store(settings.home), open_ledger(Store.of(settings))
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
     folder = tmp_path / "shots"
     folder.mkdir()

@@ -17,7 +17,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake import isolation
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Chunk, MediaLink
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store, read_records
 from rag_platform.workspace import Workspace
 from rag_platform_tests.loaders.markup.test_books import book
@@ -53,7 +53,7 @@ def test_each_format_lands_with_chunks_that_are_proved(settings: Settings, tmp_p
             )
         }
     )
-    store, ledger = Store(settings.home), Ledger(Store(settings.home).ledger_path)
+    store, ledger = Store(settings.home), open_ledger(Store.of(settings))
     parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
     reception = receive([folder], "lib", Workspace(**parts), ReceiveOptions())
     totals = ingest_versions(

@@ -21,7 +21,7 @@ from rag_platform.intake.receiving import (
     receive,
     version_id,
 )
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 from rag_platform_tests.conftest import THOROUGH
@@ -83,7 +83,7 @@ class Receptions(RuleBasedStateMachine):
         self.docs.mkdir()
         self.settings = Settings(home=home / "home")
         self.store = Store(home / "home")
-        self.ledger = Ledger(self.store.ledger_path)
+        self.ledger = open_ledger(self.store)
         self.model = {name: Model() for name in NAMES}
         self.late: list[tuple[str, str]] = []  # (name, text) that were queued and never processed
 

@@ -119,15 +119,18 @@ def test_a_document_that_was_replaced_is_named(
     first = shelf.ingest(folder, sync=True)
     (folder / "keys.md").write_text("# keys\n\nqwe rty uio pas dfg hjk lzx.\n", encoding="utf-8")
     second = shelf.ingest(folder, sync=True)
-    floor = GateConfig(dataset="golden", floors={"retrieval.hit_rate@10": 0.95})
+    least = {"retrieval.hit_rate@10": 0.95, "retrieval.hit_rate@3": 0.95}
+    floor = GateConfig(dataset="golden", floors=least)
     found = judged(shelf, first, second, results, floor)
     (lost,) = found.lost
     assert lost.case_id == "keys"
     assert re.fullmatch(r"the text of document keys-docs-\w{10} was replaced", lost.cause)
     assert found.reasons == (
         "retrieval.hit_rate@10 is 0.875, the floor is 0.95",
+        "retrieval.hit_rate@3 is 0.875, the floor is 0.95",
         "1 questions lost their document: keys",
     )
+    assert found.means["retrieval.hit_rate@10"] == found.means["retrieval.recall@5"] == 0.875
 
 
 def test_an_edited_document_makes_labels_stale_and_loses_nothing(

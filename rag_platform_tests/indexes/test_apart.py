@@ -17,7 +17,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Version
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
@@ -50,7 +50,7 @@ def library(folder: Path) -> Path:
 
 def ingest(folder: Path, home: Path, settings: Settings, strategy: Strategy) -> Told:
     store = Store(home)
-    ledger = Ledger(store.ledger_path)
+    ledger = open_ledger(store)
     parts = {
         "settings": settings.model_copy(update={"home": home}),
         "strategy": strategy,

@@ -200,6 +200,18 @@ def test_a_second_root_under_a_known_name_is_refused_with_the_remedy(
     assert library.receive(other, source="manuals").items == ()
 
 
+def test_a_folder_that_moved_goes_on_with_its_documents(library: Library) -> None:
+    library.write("a.md", "# A")
+    library.write("sub/b.md", "# B")
+    library.complete(library.receive(on_gone="keep"))
+    moved = library.folder.rename(library.folder.parent / "elsewhere")
+    (moved / "a.md").write_text("# A, later", encoding="utf-8")
+    reception = library.receive(moved, source="docs", moved=True)
+    assert decisions(reception) == {"docs/a.md": "new_version", "docs/sub/b.md": "skip"}
+    [source] = library.ledger.sources("lib")
+    assert (source.name, source.root, source.on_gone) == ("docs", str(moved), "keep")
+
+
 def test_a_folder_of_a_reserved_name_is_named_after_its_parent_too(
     library: Library, tmp_path: Path
 ) -> None:

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.document_list import Wanted
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import Ledger, open_url
 
 PUBLISHED = {"default.a@1": 3, "default.b@1": 2}
 
@@ -38,9 +37,9 @@ def put(ledger: Ledger, name: str, *, tags: tuple[str, ...] = (), title: str = "
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Iterator[Ledger]:
+def ledger(ledger_url: str) -> Iterator[Ledger]:
     """`a` and `b` are published, `ccc` failed, `dddd` waits, `eeeee` was deleted."""
-    made = Ledger(tmp_path / "ledger.sqlite")
+    made = open_url(ledger_url)
     metadata = {"tags": ["Ärger", "x"], "categories": ["c"]}
     a = put(made, "a", tags=("x",), title="Große Fähren")
     made.complete(a.version_id, title="Große Fähren", counts={"metadata": metadata})

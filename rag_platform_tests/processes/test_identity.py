@@ -59,11 +59,10 @@ def test_a_number_that_is_given_again_is_no_living_job(ledger: Any) -> None:
 
 BEATING = """
 import signal, sys, time
-from pathlib import Path
 from rag_platform.processes import jobs
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_url
 signal.signal(signal.SIGTERM, signal.default_int_handler)
-ledger = Ledger(Path(sys.argv[2]))
+ledger = open_url(sys.argv[2])
 with jobs.beating(sys.argv[1], ledger, every=0.02):
     print(flush=True)
     time.sleep(60)
@@ -74,7 +73,7 @@ with jobs.beating(sys.argv[1], ledger, every=0.02):
 def test_a_job_shows_that_it_lives_and_hears_that_it_was_cancelled(store: Any, ledger: Any) -> None:
     job = ledger.add_job("ingest", "default", {})
     ledger.update_job(job.job_id, state="running", heartbeat_at="2026-01-01T00:00:00Z")
-    code = [sys.executable, "-c", BEATING, job.job_id, str(store.ledger_path)]
+    code = [sys.executable, "-c", BEATING, job.job_id, store.ledger_url]
     with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         until = time.monotonic() + 60
         while ledger.job(job.job_id).heartbeat_at < "2026-01-02":

@@ -17,11 +17,11 @@ import dagster as dg
 import pytest
 
 from rag_platform.assets.launch import run_job
-from rag_platform.assets.partitions import JOB_TAG
 from rag_platform.errors import NotFoundError, RagError, StorageError, disk_full
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes import jobs
 from rag_platform.processes import jobs as processes
+from rag_platform.processes.jobs import JOB_TAG
 from rag_platform_tests.at_work import SLEEP, working
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"

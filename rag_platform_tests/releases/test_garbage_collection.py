@@ -16,7 +16,7 @@ from rag_platform.errors import BusyError, IntegrityError
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.downloading import Downloaded
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_url
 from rag_platform.releases import garbage_collection
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import Proof, prove, record_deletion
@@ -472,7 +472,7 @@ def test_a_ledger_that_does_not_belong_to_the_data_costs_nothing(
     bench.write(gate=GATE)
     bench.ingest()
     before = bench.files()
-    stranger = Ledger(tmp_path / "other.sqlite")
+    stranger = open_url(f"sqlite:///{tmp_path}/other.sqlite")
     with pytest.raises(IntegrityError, match="versions that the ledger does not know"):
         collect(settings=bench.settings(), store=bench.store, ledger=stranger)
     stranger.close()

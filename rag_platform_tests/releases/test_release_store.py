@@ -609,15 +609,14 @@ def test_rollback_goes_to_the_parent_or_to_a_named_release(
         "r2",
         "r1",
     ]
-    assert (
-        release_store.rollback(store, "default") == "r2" == release_store.current(store, "default")
-    )
-    assert release_store.rollback(store, "default") == "r1"
+    for parent in ("r2", "r1"):
+        assert release_store.before_current(store, "default") == parent
+        release_store.publish(store, "default", parent)
     with pytest.raises(ReleaseError, match="kept: r3, r2, r1"):
-        release_store.rollback(store, "default")
-    assert release_store.rollback(store, "default", "r3") == "r3"
+        release_store.before_current(store, "default")
+    release_store.publish(store, "default", "r3")
     with pytest.raises(NotFoundError, match="r9"):
-        release_store.rollback(store, "default", "r9")
+        release_store.publish(store, "default", "r9")
     assert release_store.current(store, "default") == "r3"
 
 
@@ -627,7 +626,7 @@ def test_clean_keeps_the_published_its_parent_and_the_newest(
 ) -> None:
     for number, parent in ((1, None), (2, "r1"), (3, "r2"), (4, "r3"), (5, "r4")):
         grow([make("guide", GUIDE.replace("8080", str(number)))], f"r{number}", parent)
-    release_store.rollback(store, "default", "r2")
+    release_store.publish(store, "default", "r2")
     (store.releases_dir("default") / ".building-r6" / "lexical").mkdir(parents=True)
     (store.release_dir("default", "half")).mkdir()
     assert sorted(release_store.clean(release_store.surplus(store, "default", 2))) == [

@@ -30,7 +30,7 @@ from mcp.client.streamable_http import streamable_http_client
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import Settings, load_settings, with_http
 from rag_platform.errors import ConfigError
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.server.app import build_server
 from rag_platform.server.http_app import build_app
 from rag_platform.storage.store import Store
@@ -113,7 +113,7 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
         for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
             patch.delenv(name, raising=False)
         settings = load_settings()
-        ledger = Ledger(Store(settings.home).ledger_path)
+        ledger = open_ledger(Store.of(settings))
         shelf = Shelf(settings, Store(settings.home), ledger)
         for namespace, text in texts.items():
             path = root / f"{namespace}.md"

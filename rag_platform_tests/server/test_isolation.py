@@ -17,7 +17,7 @@ from mcp_types import ResourceTemplateReference
 from rag_platform import access
 from rag_platform.access import Caller
 from rag_platform.config.settings import load_settings
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.server.app import LibraryServer, build_server
 from rag_platform.server.resources import may_hear
 from rag_platform.storage.store import Store
@@ -61,7 +61,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
             patch.delenv(name, raising=False)
         settings = load_settings()
-        ledger = Ledger(Store(settings.home).ledger_path)
+        ledger = open_ledger(Store.of(settings))
         shelf = Shelf(settings, Store(settings.home), ledger)
         shelf.ingest(root / "docs" / "vaultplan.md", namespace="vault", tags=("topsecret",))
         shelf.ingest(root / "leave.md", namespace="hr")

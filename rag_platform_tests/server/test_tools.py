@@ -343,6 +343,18 @@ def pictured(shelf: Any, tmp_path: Path) -> Any:
     return shelf
 
 
+def test_the_text_of_an_answer_leads_to_documents_and_pictures(pictured: Any) -> None:
+    server = serve(pictured)
+    answered = call(server, "query", query="warning lamp", detail="full")
+    found, text = data_of(answered)["results"][0], answered.content[0].text
+    assert f"doc_id: `{found['doc_id']}` ({found['doc_id'].rsplit('-', 2)[1]}" in text
+    assert all(text.count(uri) == 1 for uri in found["asset_uris"])
+    brief = call(server, "query", query="warning lamp", detail="brief").content[0].text
+    assert all(uri in brief for uri in found["asset_uris"])
+    chunks = call(server, "get_document", doc_id=found["doc_id"], format="chunks").content[0].text
+    assert all(chunks.count(uri) == 1 for uri in found["asset_uris"])
+
+
 def test_pictures_come_as_images_within_bytes(pictured: Any) -> None:
     server = serve(pictured)
     [uri] = data_of(call(server, "query", query="warning lamp"))["results"][0]["asset_uris"]

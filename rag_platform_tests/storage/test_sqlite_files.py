@@ -20,9 +20,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from rag_platform.errors import StorageError
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Source
 from rag_platform.storage.sqlite_files import ReadOnlyFile
+from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import PORTS, Answer, Desk, seated
 
 pytestmark = pytest.mark.e2e
@@ -156,7 +157,7 @@ def names(file: ReadOnlyFile) -> list[str]:
 
 
 def test_what_is_not_yet_in_the_file_is_read_too(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger = open_ledger(Store(tmp_path))
     ledger.put_source(source("one"))
     # as a backup, or a machine that went down, leaves it: a log, and no shared memory
     left = tmp_path / "left"
@@ -176,7 +177,7 @@ def test_what_is_not_yet_in_the_file_is_read_too(tmp_path: Path) -> None:
 
 def test_a_file_that_was_closed_well_is_read_until_it_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    ledger = Ledger(path)
+    ledger = open_ledger(Store(tmp_path))
     ledger.put_source(source("one"))
     ledger.close()
     reader = ReadOnlyFile(path)
@@ -191,12 +192,11 @@ def test_a_file_that_was_closed_well_is_read_until_it_is_written_again(tmp_path:
 
 
 def test_nothing_is_written_through_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "ledger.sqlite"
-    written = Ledger(path)
+    written = open_ledger(Store(tmp_path))
     written.put_source(source("none"))
     written.close()
-    monkeypatch.setattr("rag_platform.ledger.schema.writable", lambda path: False)
-    ledger = Ledger(path)
+    monkeypatch.setattr("rag_platform.ledger.backends.writable", lambda path: False)
+    ledger = open_ledger(Store(tmp_path))
     with pytest.raises(StorageError, match="cannot be written by this process"):
         ledger.put_source(source("one"))
     assert [item.name for item in ledger.sources()] == ["none"]

@@ -24,7 +24,7 @@ from starlette.testclient import TestClient
 from rag_platform.access import Caller, acting_for
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import NotFoundError
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.publishing import build_candidate, publish_candidate
@@ -86,7 +86,7 @@ def make_shelf(root: Path) -> Iterator[Shelf]:
         patch.setenv("RAG_CONFIG", str(write_config(root / "config", tiny=QUICK)))
         patch.setenv("RAG_HOME", str(root / "home"))
         settings = load_settings()
-        ledger = Ledger(Store(settings.home).ledger_path)
+        ledger = open_ledger(Store.of(settings))
         shelf = Shelf(settings, Store(settings.home), ledger)
         shelf.ingest(root / "docs")
         yield shelf
@@ -206,10 +206,19 @@ def read_events(client: TestClient, path: str, **params: str) -> list[tuple[str,
     ]
 
 
-def test_the_stream_ends_with_the_answer_or_the_error(browser: TestClient) -> None:
+# in the order in which a question goes through them
+SHOWN_STAGES = ("stage.query_norm", "stage.rerank", "stage.context_build", "stage.generate")
+
+
+def test_the_stream_tells_the_stages_and_ends_with_the_answer_or_the_error(
+    browser: TestClient,
+) -> None:
     events = read_events(browser, "/api/ask/stream", q="When does the belt stop?")
     assert [event for event, _ in events][-2:] == ["answer", "end"]
     assert json.loads(events[-2][1])["results"]
+    begun = [json.loads(data)["name"] for event, data in events if event == "stage"]
+    assert [name for name in begun if name in SHOWN_STAGES] == list(SHOWN_STAGES)
+    assert events[0][0] == "stage"
     failed = read_events(browser, "/api/ask/stream", q="belt", namespace="elsewhere")
     assert [event for event, _ in failed] == ["error", "end"]
     assert json.loads(failed[0][1])["code"] == "unknown_namespace"
@@ -299,6 +308,8 @@ def test_the_page_streams_into_its_place_and_has_an_address(browser: TestClient)
     assert 'sse-connect="/ask/stream?q=belt&amp;tags=a&amp;tags=b"' in begun.text
     events = read_events(browser, "/ask/stream", q="When does the belt stop?")
     page = browser.get("/", params={"q": "When does the belt stop?"}).text
+    notes = [data for event, data in events if event == "note"][-4:]
+    assert notes[0] == "Searching the documents …" and notes[-1] == "Answering …"
     place = re.search(r'href="(/source/default/[^"]+)"', dict(events)["answer"])
     assert place is not None
     assert place[0] in page
@@ -542,8 +553,14 @@ def test_a_question_asked_again_gives_the_same_ranking(browser: TestClient) -> N
     trace_id = ask(browser, "hatch of the belt")["trace_id"]
     again = browser.get(f"/api/ask/{trace_id}/replay").json()
     assert again["same"] and not again["reasons"]
+    assert again["new_trace_id"] != trace_id
     assert all(row["before"] == row["after"] for row in again["rows"])
+    assert again["rows"][0]["source_uri"] == "docs/belts.pdf"
     assert "The same ranking as then" in browser.get(f"/replay/{trace_id}").text
+    part = browser.get(f"/replay/{trace_id}?release=published", headers=FRAGMENT).text
+    assert "The same ranking as then" in part and "<html" not in part
+    assert browser.get(f"/api/ask/{trace_id}/replay?release=x").status_code == 400
+    assert browser.get(f"/api/ask/trc_{'f' * 32}/replay").status_code == 404
 
 
 def test_two_ways_to_ask_stand_side_by_side(browser: TestClient) -> None:

@@ -54,8 +54,6 @@ def test_from_a_question_to_its_trace_and_from_a_run_to_its_case(page: Any) -> N
     expect(page.locator(".waterfall details[open]")).to_contain_text("fusion_id")
     page.get_by_role("link", name="rerank.ranked").click()
     expect(page.locator("#events .feed > li")).to_have_count(1)
-    page.get_by_role("button", name="Replay").click()
-    expect(page.locator("#replayed")).to_contain_text("The same ranking.")
 
     page.get_by_role("link", name="Evaluation", exact=True).click()
     page.get_by_label("Dataset").last.select_option("expectations:default")

@@ -115,18 +115,6 @@ def test_a_question_shows_its_stages_and_candidates(browser: TestClient) -> None
     assert "<svg" in page
 
 
-def test_a_question_is_replayed(browser: TestClient) -> None:
-    trace_id = newest(browser, "病假")
-    found = browser.post(f"/api/traces/{trace_id}/replay").json()
-    assert found["same"] is True
-    assert found["before"] == found["after"] != []
-    assert found["new_trace_id"] != trace_id
-    part = browser.post(f"/traces/{trace_id}/replay", headers={"HX-Request": "true"}).text
-    assert "The same ranking." in part
-    assert "<html" not in part
-    assert browser.post(f"/api/traces/trc_{'f' * 32}/replay").status_code == 404
-
-
 def test_a_long_trace_is_shown_in_parts(browser: TestClient, site: Site) -> None:
     trace_id = write_trace(site.store.logs_dir, spans=1000, events=5000)
     data = get(browser, f"/api/traces/{trace_id}")
@@ -191,7 +179,7 @@ def test_a_trace_of_another_library_is_not_shown(browser: TestClient, site: Site
     own = {"Authorization": f"Bearer {secret}"}
     assert browser.get(f"/api/traces/{trace_id}", headers=own).status_code == 404
     assert browser.get("/api/traces", headers=own).json()["traces"] == []
-    assert browser.post(f"/api/traces/{trace_id}/replay", headers=own).status_code == 404
+    assert browser.get(f"/api/ask/{trace_id}/replay", headers=own).status_code == 404
     Tokens(site.store).revoke("elsewhere")
 
 

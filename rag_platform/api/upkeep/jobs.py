@@ -21,7 +21,6 @@ from rag_platform.workspace import DataRoot
 
 MAX_JOBS = 100
 MAX_ITEMS = 200
-_JOB_TAG = "rag/job_id"  # of the Dagster runs that a job launches
 _ITEM_FIELDS = tuple(JobItemRow.__annotations__)
 
 
@@ -143,4 +142,4 @@ def _run_url(job: Job, run_id: str, dagster_url: str) -> str:
     base = dagster_url.rstrip("/")
     if run_id:
         return f"{base}/runs/{quote(run_id, safe='')}"
-    return f"{base}/runs?q%5B0%5D={quote(f'tag:{_JOB_TAG}={job.job_id}', safe='')}"
+    return f"{base}/runs?q%5B0%5D={quote(f'tag:{jobs.JOB_TAG}={job.job_id}', safe='')}"

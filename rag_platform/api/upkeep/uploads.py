@@ -18,7 +18,7 @@ from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 
 _ID = re.compile(r"up_[0-9a-f]{16}")
@@ -141,7 +141,7 @@ def _preview(settings: Settings, namespace: str, path: Path, strategy: str | Non
 
 
 def _bound_strategy(settings: Settings, namespace: str) -> str | None:
-    ledger = Ledger(Store(settings.home).ledger_path)
+    ledger = open_ledger(Store.of(settings))
     try:
         return ledger.namespaces().get(namespace)
     finally:
@@ -189,7 +189,7 @@ def _path(given: str, settings: Settings) -> Path:
 
 
 def _folder(settings: Settings, upload_id: str) -> Path:
-    return Store(settings.home).spool_dir / "uploads" / upload_id
+    return Store.of(settings).spool_dir / "uploads" / upload_id
 
 
 def _files(settings: Settings, upload_id: str) -> list[Path]:

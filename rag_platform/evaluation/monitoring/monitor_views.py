@@ -26,7 +26,7 @@ _FOUND = "retrieval.hit_rate@10"
 
 def get_drift(settings: Settings, namespace: str) -> DriftData:
     """What users ask and get of late, against the last stable window."""
-    report = measure_drift(Store(settings.home).logs_dir, namespace, settings.drift)
+    report = measure_drift(Store.of(settings).logs_dir, namespace, settings.drift)
     return {
         "namespace": namespace,
         "questions": report.current.questions,

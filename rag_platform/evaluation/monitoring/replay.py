@@ -6,15 +6,10 @@ import dataclasses
 from dataclasses import dataclass
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.traces import get_trace
-from rag_platform.config.settings import Settings
-from rag_platform.contract.trace_details import ReplayData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.gates import describe_changes
-from rag_platform.evaluation.runs import open_library
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.storage.store import Store
 
 _FIELDS = {field.name for field in dataclasses.fields(QueryRequest)}
 
@@ -72,25 +67,6 @@ def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str
         else _explain(library, namespace, then, asked, before, after, strategy)
     )
     return Replay(str(trace["trace_id"]), asked, before, after, reasons, again.trace_id)
-
-
-def replay_trace(settings: Settings, trace_id: str) -> ReplayData:
-    """A question of a trace that the caller may see, asked again in full. Raises as `get_trace` and
-    `replay` do.
-    """
-    store = Store(settings.home)
-    trace = get_trace(store, trace_id)["trace"]
-    with open_library(settings, store) as library:
-        found = replay(library, dict(trace))
-    return {
-        "trace_id": found.trace_id,
-        "new_trace_id": found.new_trace_id,
-        "release_id": found.release_id,
-        "same": found.same,
-        "reasons": list(found.reasons),
-        "before": list(found.before),
-        "after": list(found.after),
-    }
 
 
 def _explain(

@@ -29,7 +29,7 @@ from rag_platform.evaluation.comparing import Comparison, compare_runs, eval_tre
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, EvalRun, ResultStore
 from rag_platform.evaluation.strategies import compare_strategies
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.manifest import QUALITY_GATE
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.storage.store import Store
@@ -299,9 +299,9 @@ def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesDat
 
 def list_promotions(store: Store, namespaces: Collection[str]) -> list[PromotionPart]:
     """The strategies that were to become a namespace's own, newest first."""
-    if not store.ledger_path.is_file():
+    if not store.has_ledger():
         return []
-    with closing(Ledger(store.ledger_path)) as ledger:
+    with closing(open_ledger(store)) as ledger:
         jobs = [job for name in namespaces for job in ledger.jobs(name, 200)]
     found: list[PromotionPart] = []
     for job in sorted(jobs, key=lambda job: job.created_at, reverse=True):

@@ -185,28 +185,12 @@ def _arrow(kind: str) -> Any:
 # --- one line -----------------------------------------------------------------------------------
 
 
-def _trace(record: Json) -> tuple[str, Values]:
-    attrs, aggregates = record.get("attrs") or {}, record.get("aggregates") or {}
-    links, client, flags = (
-        record.get("links") or {},
-        record.get("client") or {},
-        attrs.get("flags") or {},
-    )
-    request, error = attrs.get("request") or {}, record.get("error") or {}
-    counters = aggregates.get("counters") or {}
-    hit, miss = _cache({**attrs, **counters})
-    namespace = record.get("namespace") or ""
-    return "traces", {
-        "trace_key": _key(record["trace_id"]),
+def trace_facts(record: Json) -> Values:
+    """What lists say of a trace beside its times and figures, from its last line or envelope."""
+    attrs, links = record.get("attrs") or {}, record.get("links") or {}
+    client, flags = record.get("client") or {}, attrs.get("flags") or {}
+    return {
         "trace_id": record["trace_id"],
-        "trace_type": record.get("trace_type", ""),
-        "status": record.get("status", ""),
-        "started_at": _time(record.get("started_at") or record["ts"]),
-        "ended_at": _time(record.get("ended_at") or record["ts"]),
-        "latency_ms": aggregates.get("latency_ms"),
-        "namespace": namespace,
-        "namespaces": sorted({namespace, *(request.get("namespaces") or ())}),
-        "strategy_config_id": record.get("strategy_config_id", ""),
         "release_id": attrs.get("release_id"),
         "job_id": links.get("job_id"),
         "request_id": links.get("request_id"),
@@ -216,12 +200,32 @@ def _trace(record: Json) -> tuple[str, Values]:
         "client_version": client.get("version"),
         "client_level": client.get("client_level"),
         "tool": client.get("tool"),
-        "token_id": client.get("token_id"),
-        "question": request.get("text"),
-        "query_hash": attrs.get("query_hash"),
+        "question": (attrs.get("request") or {}).get("text"),
         "state": flags.get("state"),
         "answered": flags.get("answered"),
         "confidence": attrs.get("confidence"),
+    }
+
+
+def _trace(record: Json) -> tuple[str, Values]:
+    attrs, aggregates = record.get("attrs") or {}, record.get("aggregates") or {}
+    request, error = attrs.get("request") or {}, record.get("error") or {}
+    counters = aggregates.get("counters") or {}
+    hit, miss = _cache({**attrs, **counters})
+    namespace = record.get("namespace") or ""
+    return "traces", {
+        **trace_facts(record),
+        "trace_key": _key(record["trace_id"]),
+        "trace_type": record.get("trace_type", ""),
+        "status": record.get("status", ""),
+        "started_at": _time(record.get("started_at") or record["ts"]),
+        "ended_at": _time(record.get("ended_at") or record["ts"]),
+        "latency_ms": aggregates.get("latency_ms"),
+        "namespace": namespace,
+        "namespaces": sorted({namespace, *(request.get("namespaces") or ())}),
+        "strategy_config_id": record.get("strategy_config_id", ""),
+        "token_id": (record.get("client") or {}).get("token_id"),
+        "query_hash": attrs.get("query_hash"),
         "top_score": attrs.get("top_score"),
         "cache_hit": hit,
         "cache_miss": miss,

@@ -29,10 +29,13 @@ from pydantic import (
 )
 from pydantic.json_schema import SkipJsonSchema
 
+from rag_platform import access
+from rag_platform.api import writing
 from rag_platform.api.envelopes import envelope, failure, without_paths
 from rag_platform.config.settings import ServerSettings, Settings
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
+from rag_platform.messages import LANGUAGES, translate_filled
 from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
@@ -136,11 +139,11 @@ class LibraryTool:
             checked = self._check(arguments)
             with tracing.for_request(request_id):
                 found = self._run(checked, request_id, on_progress)
-            return _result(found)
+            return self._result(found)
         except Exception as error:  # noqa: BLE001 (the client of a tool is told whatever went wrong)
             trace_id = str(error.details.pop("trace_id", "")) if isinstance(error, RagError) else ""
             trace_id = trace_id or self._trace_failure(error, request_id)
-            answered = _address_assistant(failure(error, trace_id))
+            answered = self._address_assistant(failure(error, trace_id))
             text = json.dumps(answered, ensure_ascii=False)
             return CallToolResult(
                 content=[TextContent(type="text", text=text)],
@@ -180,34 +183,64 @@ class LibraryTool:
                 span.fail(error)
             return trace.trace_id
 
+    def _result(self, found: Answer) -> CallToolResult:
+        """Text, then links and images; as structure the envelope without that text."""
+        structure = found.data if found.structure is None else found.structure
+        fields = {key: value for key, value in structure.items() if key != "markdown"}
+        warnings = [str(item) for item in without_paths(list(found.warnings))]
+        answered = self._address_assistant(envelope(fields, found.trace_id, warnings))
+        text = str(found.data["markdown"])
+        text += "".join(f"\n\nNote: {item}" for item in warnings if not _holds(text, item))
+        if answered["error"] is not None and answered["error"]["message"] not in text:
+            text += f"\n\n{answered['error']['message']}"
+        return CallToolResult(
+            content=[TextContent(type="text", text=text), *found.blocks],
+            structured_content=answered,
+            is_error=not answered["ok"],
+        )
 
-def _address_assistant(answered: Json) -> Json:
-    """The envelope, whose error is bounded, whatever value it names, and says who can run the
-    commands in it: an assistant has no shell.
-    """
-    if error := answered["error"]:
-        if len(error["message"]) > _MESSAGE_CHARS:
-            error["message"] = f"{error['message'][:_MESSAGE_CHARS]}…"
-        if "`rag " in error["message"]:
-            error["message"] += "; `rag` is run in a terminal: ask the user to"
-    return answered
+    def _address_assistant(self, answered: Json) -> Json:
+        """The envelope, whose error is bounded, whatever value it names, and says what an assistant
+        can do, which has no shell.
+        """
+        if error := answered["error"]:
+            if len(error["message"]) > _MESSAGE_CHARS:
+                error["message"] = f"{error['message'][:_MESSAGE_CHARS]}…"
+            error["message"] += self._advise(error)
+        return answered
+
+    def _advise(self, error: Json) -> str:
+        """What follows from an error for an assistant, behind its message."""
+        server = self.service.settings.server
+        if error["code"] in ("no_release", "unknown_namespace"):
+            with suppress(Exception):  # the error is told in any case
+                if job_id := self._running_job(error["details"]["namespace"]):
+                    get_job = tool_name(server, "get_job")
+                    return f"; {job_id} is adding documents to it: wait for it with {get_job}"
+        if "`rag ingest" in error["message"] and "ingest" in server.allow:
+            return f"; {tool_name(server, 'ingest')} does so too"
+        return (
+            "; `rag` is run in a terminal: ask the user to" if "`rag " in error["message"] else ""
+        )
+
+    def _running_job(self, namespace: str) -> str:
+        """The job that is filling a namespace which the caller may see, if there is one."""
+        if not (
+            access.current().may_see(namespace) and self.service.library.store.ledger_path.is_file()
+        ):
+            return ""
+        jobs = writing.list_jobs(self.service.settings, [namespace])
+        running = (
+            job["job_id"]
+            for job in jobs
+            if job["kind"] == "ingest" and job["state"] not in writing.FINAL_STATES
+        )
+        return next(running, "")
 
 
-def _result(found: Answer) -> CallToolResult:
-    """Text, then links and images; as structure the envelope without that text."""
-    structure = found.data if found.structure is None else found.structure
-    fields = {key: value for key, value in structure.items() if key != "markdown"}
-    warnings = [str(item) for item in without_paths(list(found.warnings))]
-    answered = _address_assistant(envelope(fields, found.trace_id, warnings))
-    text = str(found.data["markdown"])
-    text += "".join(f"\n\nNote: {item}" for item in warnings if item not in text)
-    if answered["error"] is not None and answered["error"]["message"] not in text:
-        text += f"\n\n{answered['error']['message']}"
-    return CallToolResult(
-        content=[TextContent(type="text", text=text), *found.blocks],
-        structured_content=answered,
-        is_error=not answered["ok"],
-    )
+def _holds(text: str, note: str) -> bool:
+    """True for a note that the text has, in whatever language it is."""
+    return any(translate_filled(f"Note: {note}", language) in text for language in LANGUAGES)
 
 
 # as the command line has it, and as models guess

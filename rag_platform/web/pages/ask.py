@@ -25,6 +25,14 @@ from rag_platform.web.waiting import follow, sse, work_for
 
 router = APIRouter()
 _THUMBNAILS = 3  # images beside a passage
+# what a page says as a stage of the question begins
+DOING = {
+    "model.load": "Loading the models …",
+    "stage.query_norm": "Searching the documents …",
+    "stage.rerank": "Weighing what was found …",
+    "stage.context_build": "Reading the passages …",
+    "stage.generate": "Answering …",
+}
 
 
 class Form(QuestionAddress):
@@ -98,10 +106,15 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
     async def events() -> AsyncIterator[str]:
         waited = 0.0
         language = language_of(request)
+        doing = ""
         async for kind, value in follow(
             lambda on_text, gone: ask(site.library, question, on_text=on_text, cancelled=gone)
         ):
-            if kind == "text":
+            if kind == "stage":
+                if (begun := DOING.get(value, doing)) != doing:
+                    doing = begun
+                    yield sse("note", str(escape(translate(doing, language))))
+            elif kind == "text":
                 yield sse("text", str(escape(value)))
             elif kind == "done":
                 values = answer_values(site, asked, value)
@@ -112,7 +125,7 @@ async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
             else:
                 waited += value
                 still = translate("Still at work after {n} s.", language, n=round(waited))
-                yield sse("note", str(escape(still)))
+                yield sse("note", str(escape(f"{translate(doing, language)} {still}".strip())))
         yield sse("end", "")
 
     return event_stream(events())

@@ -9,7 +9,6 @@ from starlette.responses import RedirectResponse, Response
 
 from rag_platform.evaluation.monitoring import monitor_views
 from rag_platform.evaluation.reporting import case_views, run_views
-from rag_platform.evaluation.results import CaseFilter
 from rag_platform.evaluation.run_requests import get_run_job, list_choices, list_run_jobs
 from rag_platform.web.rendering import is_fragment, link, render
 from rag_platform.web.routes.evaluation import (
@@ -17,6 +16,7 @@ from rag_platform.web.routes.evaluation import (
     Days,
     Name,
     RunChoice,
+    WantedCases,
     start,
     visible_namespaces,
 )
@@ -80,19 +80,11 @@ def show_job(request: Request, site: SiteOf, namespace: PageNamespace, job_id: s
 
 @router.get("/evaluation/runs/{run_id}")
 def show_run(
-    request: Request,
-    site: SiteOf,
-    run_id: str,
-    missed: bool = False,
-    words: Name = "",
-    tag: Name = "",
-    sort: Name = "",
-    cursor: Cursor = "",
+    request: Request, site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = ""
 ) -> Response:
     """A run and its cases."""
     home = site.settings.home
     data = run_views.get_eval_run(home, run_id)
-    wanted = CaseFilter(missed=missed, words=words, tag=tag, sort=sort)
     cases = case_views.list_eval_cases(home, run_id, wanted, cursor=cursor)
     run = data["run"]
     others = run_views.list_eval_runs(

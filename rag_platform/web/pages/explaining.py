@@ -8,7 +8,6 @@ from difflib import SequenceMatcher
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from rag_platform.api.asking import compare
@@ -17,7 +16,7 @@ from rag_platform.config.settings import strategy_names
 from rag_platform.releases.release_store import list_heads
 from rag_platform.web.pages import ask
 from rag_platform.web.rendering import is_fragment, render
-from rag_platform.web.routes.asking import Expected, TraceId, Way, get_replay, pin
+from rag_platform.web.routes.asking import Asked, Expected, TraceId, Way, get_replay, pin
 from rag_platform.web.site import MayWrite, PageNamespace, Site, SiteOf
 from rag_platform.web.waiting import work_for
 
@@ -33,10 +32,13 @@ def show_order(request: Request, site: SiteOf, trace_id: TraceId) -> Response:
 
 
 @router.get("/replay/{trace_id}")
-async def show_replay(request: Request, site: SiteOf, trace_id: TraceId) -> Response:
+def show_replay(
+    request: Request, site: SiteOf, trace_id: TraceId, release: Asked = "recorded"
+) -> Response:
     """A question asked again as it was asked."""
-    found = await run_in_threadpool(get_replay, site, trace_id)
-    return render(request, "asking/replay.html", namespace=found["namespace"], replay=found)
+    found = get_replay(site, trace_id, release)
+    template = "asking/replay.html" if is_fragment(request) else "asking/replay_page.html"
+    return render(request, template, namespace=found["namespace"], replay=found)
 
 
 @router.post("/expect", dependencies=[MayWrite])

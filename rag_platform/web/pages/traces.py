@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get_trace_detail
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
-from rag_platform.evaluation.monitoring.replay import replay_trace
 from rag_platform.web.rendering import is_fragment, render
 from rag_platform.web.routes.traces import FilterOf, Skip, Text
 from rag_platform.web.site import PageNamespace, Site, SiteOf
@@ -111,11 +110,3 @@ def show_trace(
         events_per_page=EVENTS_PER_PAGE,
         stages_per_page=STAGES_PER_PAGE,
     )
-
-
-@router.post("/traces/{trace_id}/replay")
-def show_replay(request: Request, site: SiteOf, trace_id: str) -> Response:
-    """The question of a trace asked again."""
-    found = replay_trace(site.settings, trace_id)
-    template = "traces/replay_part.html" if is_fragment(request) else "traces/replay.html"
-    return render(request, template, namespace="", found=found)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Literal
 
 import orjson
 from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 from starlette.responses import StreamingResponse
 
-from rag_platform.api.asking import Question, QuestionAddress, ask, compare, rank_both
+from rag_platform.api.asking import Question, QuestionAddress, ask, compare
 from rag_platform.api.envelopes import failure
-from rag_platform.api.orders import explain_order, read_question_trace
+from rag_platform.api.orders import explain_order
 from rag_platform.api.places import holding
+from rag_platform.api.replays import replay_question
 from rag_platform.contract.source_shapes import (
     AskedData,
     ComparedData,
@@ -48,11 +49,12 @@ async def _answer(request: Request, site: Site, question: Question) -> AskedData
 _EVENT = {
     "type": "object",
     "properties": {
-        "event": {"enum": ["text", "answer", "error", "end"]},
+        "event": {"enum": ["stage", "text", "answer", "error", "end"]},
         "data": {"type": "string", "description": "JSON."},
     },
 }
 Way = Annotated[str, Query(max_length=100, description="strategy:NAME or release:ID.")]
+Asked = Annotated[Literal["recorded", "published"], Query(description="Of which release.")]
 TraceId = Annotated[str, Path(max_length=40, description="trc_ and 32 hex digits.")]
 
 
@@ -74,23 +76,11 @@ def get_order(site: SiteOf, trace_id: TraceId) -> OrderData:
 
 
 @router.get("/ask/{trace_id}/replay")
-def get_replay(site: SiteOf, trace_id: TraceId) -> ReplayData:
-    """A question that was asked, asked again of the same release in the same way."""
-    from rag_platform.evaluation.monitoring.replay import replay
-
-    trace = read_question_trace(site.library, trace_id)
-    found = replay(site.library, trace)
-    request = trace["attrs"]["request"]
-    return {
-        "trace_id": found.trace_id,
-        "new_trace_id": found.new_trace_id,
-        "question": str(request["text"]),
-        "namespace": str(request["namespace"]),
-        "release_id": found.release_id,
-        "same": found.same,
-        "reasons": list(found.reasons),
-        "rows": rank_both(found.before, found.after),
-    }
+def get_replay(site: SiteOf, trace_id: TraceId, release: Asked = "recorded") -> ReplayData:
+    """A question that was asked, asked again in the same way of the release that it was asked of,
+    or of the one that is published now.
+    """
+    return replay_question(site.library, trace_id, published=release == "published")
 
 
 class Expected(BaseModel):
@@ -132,8 +122,9 @@ def pin(site: Site, expected: Expected) -> PinnedData:
     responses={200: {"content": {"text/event-stream": {"schema": _EVENT}}}},
 )
 async def stream_answer(site: SiteOf, asked: Address) -> StreamingResponse:
-    """The answer as server-sent events: `text` for each part as a model writes it, then `answer`
-    with the data of GET /api/ask, or `error`; at last `end`.
+    """The answer as server-sent events: `stage` with the `name` of each stage as it begins, as the
+    trace names it; `text` for each part as a model writes it; then `answer` with the data of GET
+    /api/ask, or `error`; at last `end`.
 
     An answer made of quotes is there at once, in one part.
     """
@@ -145,7 +136,9 @@ async def _events(site: Site, question: Question) -> AsyncIterator[str]:
     async for kind, value in follow(
         lambda on_text, gone: ask(site.library, question, on_text=on_text, cancelled=gone)
     ):
-        if kind == "text":
+        if kind == "stage":
+            yield sse("stage", _json({"name": value}))
+        elif kind == "text":
             yield sse("text", _json({"text": value}))
         elif kind == "done":
             yield sse("answer", _json(value))

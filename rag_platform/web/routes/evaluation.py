@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
 from rag_platform import access
@@ -42,6 +42,15 @@ Name = Annotated[str, Query(max_length=200)]
 Cursor = Annotated[str, Query(max_length=400, description="`next_cursor` of the page before.")]
 Limit = Annotated[int, Query(ge=1, le=200)]
 Days = Annotated[float, Query(gt=0, le=3650)]
+
+
+def _case_filter(
+    missed: bool = False, words: Name = "", tag: Name = "", sort: Name = ""
+) -> CaseFilter:
+    return CaseFilter(missed=missed, words=words, tag=tag, sort=sort)
+
+
+WantedCases = Annotated[CaseFilter, Depends(_case_filter)]
 
 
 class RunChoice(BaseModel):
@@ -114,17 +123,8 @@ def get_run(site: SiteOf, run_id: str) -> EvalRunData:
 
 
 @router.get("/runs/{run_id}/cases")
-def get_cases(
-    site: SiteOf,
-    run_id: str,
-    missed: bool = False,
-    words: Name = "",
-    tag: Name = "",
-    sort: Name = "",
-    cursor: Cursor = "",
-) -> EvalCasesData:
+def get_cases(site: SiteOf, run_id: str, wanted: WantedCases, cursor: Cursor = "") -> EvalCasesData:
     """Cases of a run; `sort` is a metric (the worst first) or `latency_ms` (the slowest first)."""
-    wanted = CaseFilter(missed=missed, words=words, tag=tag, sort=sort)
     return case_views.list_eval_cases(site.settings.home, run_id, wanted, cursor=cursor)
 
 

@@ -10,9 +10,8 @@ from pydantic import BeforeValidator, Field
 
 from rag_platform.api.trace_details import get_trace_detail
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
-from rag_platform.contract.trace_details import ReplayData, TraceDetail
+from rag_platform.contract.trace_details import TraceDetail
 from rag_platform.contract.traces import TracesData, TraceStats
-from rag_platform.evaluation.monitoring.replay import replay_trace
 from rag_platform.observability.trace_store.queries import Status, TraceType
 from rag_platform.web.site import SiteOf
 
@@ -124,9 +123,3 @@ def get_trace(
 ) -> TraceDetail:
     """One trace; its events are paged by `skip`, and may be of one `kind`."""
     return get_trace_detail(site.library, trace_id, kind=kind, skip=skip, skip_stages=skip_stages)
-
-
-@router.post("/{trace_id}/replay")
-def post_replay(site: SiteOf, trace_id: str) -> ReplayData:
-    """Ask the question of a trace again, of the same release and under the same config."""
-    return replay_trace(site.settings, trace_id)

@@ -1,0 +1,290 @@
+"""Where a ledger lies: an SQLite file or a PostgreSQL database, behind the same few methods.
+
+Both run the same statements, those of SQLite, and the same schema; what PostgreSQL calls by
+another name is said here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import sys
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+from rag_platform.errors import BusyError, LedgerError, SchemaVersionError, read_only
+from rag_platform.ledger.tables import META, SCHEMA_VERSION, statements, tables
+from rag_platform.storage.postgres import PostgresConnection, shown
+from rag_platform.storage.sqlite_files import ReadOnlyFile, transaction, writable
+
+_VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
+_RECORD_VERSION = (
+    "INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET"
+    " value = excluded.value"
+)
+
+
+class Backend(Protocol):
+    """A database that holds a ledger; every write is one transaction, one after the other."""
+
+    name: str  # as people may see it
+    read_only: bool
+    json_array: str  # the function that makes one JSON array of the columns of a row
+    is_published: str  # the condition that a document's live version is published
+
+    def db(self) -> Any:
+        """The connection for reading: `execute`, whose result has `fetchall` and `fetchone`."""
+
+    def write(self) -> AbstractContextManager[Any]:
+        """The connection for writing what the block writes, or nothing of it when it raises."""
+
+    def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
+        """Make `is_published` mean these version_ids; the parameters that it needs."""
+
+    def compact(self) -> bool:
+        """Leave nothing in the tables' files that was overwritten; False while others read."""
+
+    def mark(self) -> str:
+        """A text that changes when something is written."""
+
+    def count_on(self) -> None:
+        """Number new deletions after those that were copied with their numbers."""
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+def _refuse(name: str, found: int) -> SchemaVersionError:
+    return SchemaVersionError(
+        f"{name} has ledger schema {found}, this program knows {SCHEMA_VERSION}: use the one that"
+        " wrote it"
+    )
+
+
+class SqliteBackend:
+    """One SQLite file in WAL mode: one connection a thread."""
+
+    json_array = "json_array({})"
+    is_published = "is_published(d.live_version)"
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = str(path)
+        self._local = threading.local()
+        self.read_only = path.is_file() and not writable(path)
+        if self.read_only:
+            self._require_today()
+            return
+        if path.parent.is_dir() and not writable(path):
+            raise read_only(path.parent)
+        self._there = False
+        if path.is_file():
+            self._bring_up_to_date()
+
+    def db(self) -> sqlite3.Connection:
+        """This thread's connection; that of an empty ledger where there is no file."""
+        if self.read_only:
+            if not hasattr(self._local, "file"):
+                self._local.file = ReadOnlyFile(self.path)
+            file: ReadOnlyFile = self._local.file
+            return file.db()
+        if not self._there:
+            if not self.path.is_file():
+                return self._empty()
+            self._bring_up_to_date()
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        if db is None:
+            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute("PRAGMA synchronous = NORMAL")
+            # what is overwritten is overwritten on disk, whatever SQLite was built with
+            db.execute("PRAGMA secure_delete = ON")
+            self._local.db = db
+        return db
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """A transaction that keeps other writers out; makes the file if there is none."""
+        if self.read_only:
+            raise read_only(self.path.parent)
+        if not self._there:
+            self._bring_up_to_date()
+        db = self.db()
+        with transaction(db, self.path):
+            yield db
+
+    def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
+        """The function that the condition calls."""
+        self.db().create_function("is_published", 1, published.__contains__, deterministic=True)
+        return {}
+
+    def compact(self) -> bool:
+        """Write the file anew, and empty the log beside it."""
+        db = self.db()
+        sys.audit("rag_platform.commit", str(self.path))
+        db.execute("VACUUM")
+        return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
+
+    def count_on(self) -> None:
+        """SQLite does."""
+
+    def mark(self) -> str:
+        """Sizes and times of the file and its log."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        stats = [path.stat() for path in files if path.is_file()]
+        return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
+
+    def close(self) -> None:
+        """Close this thread's connection."""
+        if (file := getattr(self._local, "file", None)) is not None:
+            file.close()
+        db = getattr(self._local, "db", None)
+        if db is not None:
+            db.close()
+            self._local.db = None
+
+    def _bring_up_to_date(self) -> None:
+        path, self._there = self.path, True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self.write() as db:
+            db.execute(META)
+            row = db.execute(_VERSION).fetchone()
+            found = int(row[0]) if row else 0
+            if found > SCHEMA_VERSION:
+                raise _refuse(self.name, found)
+            for statement in statements(found):
+                db.execute(statement)
+            if found < SCHEMA_VERSION:
+                db.execute(_RECORD_VERSION, (str(SCHEMA_VERSION),))
+
+    def _require_today(self) -> None:
+        row = self.db().execute(_VERSION).fetchone()
+        found = int(row[0]) if row else 0
+        if found > SCHEMA_VERSION:
+            raise _refuse(self.name, found)
+        if found < SCHEMA_VERSION:
+            raise SchemaVersionError(
+                f"{self.path} has ledger schema {found}, this program reads {SCHEMA_VERSION}: run"
+                " `rag status` once where it can be written"
+            )
+
+    def _empty(self) -> sqlite3.Connection:
+        if (db := getattr(self._local, "empty", None)) is None:
+            db = sqlite3.connect(":memory:", isolation_level=None)
+            for statement in statements(0):
+                db.execute(statement)
+            self._local.empty = db
+        made: sqlite3.Connection = db
+        return made
+
+
+# SQLite's functions that the statements call
+_FUNCTIONS = (
+    "CREATE OR REPLACE FUNCTION instr(text, text) RETURNS integer LANGUAGE sql IMMUTABLE AS"
+    " 'SELECT strpos($1, $2)'",
+    "CREATE OR REPLACE FUNCTION json_extract(text, text) RETURNS text LANGUAGE sql IMMUTABLE AS"
+    " 'SELECT $1::json #>> string_to_array(substr($2, 3), ''.'')'",
+    "CREATE OR REPLACE FUNCTION json_each(text) RETURNS TABLE (value text) LANGUAGE sql IMMUTABLE"
+    " AS 'SELECT json_array_elements_text($1::json)'",
+)
+# names are sorted by their code points, as SQLite does
+_TYPES = {"TEXT": 'TEXT COLLATE "C"', "INTEGER": "BIGINT"}
+_COUNTER = "BIGINT GENERATED BY DEFAULT AS IDENTITY"
+# The row that every writer changes first and so waits for: writes come one after the other, as
+# with SQLite. Numbers that others rely on (a deletion's) are therefore visible in their order.
+_BEGIN = "UPDATE meta SET value = (value::bigint + 1)::text WHERE key = 'writes'"
+
+
+def to_postgres(statement: str) -> str:
+    """A statement of the schema in PostgreSQL's types; every table counts its rows by `rowid`."""
+    counted = statement.replace("INTEGER PRIMARY KEY AUTOINCREMENT", f"{_COUNTER} PRIMARY KEY")
+    typed = re.sub(r"\b(TEXT|INTEGER)\b", lambda found: _TYPES[found[0]], counted)
+    if typed.lstrip().startswith("CREATE TABLE"):
+        typed = f"{typed.rstrip().removesuffix(')')}, rowid {_COUNTER})"
+    return typed
+
+
+class PostgresBackend:
+    """One schema of a PostgreSQL database: one connection that threads take turns with."""
+
+    json_array = "json_build_array({})::text"
+    is_published = "d.live_version IN (SELECT value FROM json_each(:published))"
+    read_only = False
+
+    def __init__(self, url: str) -> None:
+        self.name = shown(url)
+        self._db = PostgresConnection(url)
+        try:
+            if self._found() != SCHEMA_VERSION:
+                self._bring_up_to_date()
+        except BaseException:
+            self._db.close()
+            raise
+
+    def db(self) -> PostgresConnection:
+        """The connection."""
+        return self._db
+
+    def write(self) -> AbstractContextManager[PostgresConnection]:
+        """A transaction that waits for the writer before it."""
+        return self._db.transaction(_BEGIN)
+
+    def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
+        """The list that the condition searches."""
+        return {"published": json.dumps(list(published))}
+
+    def compact(self) -> bool:
+        """Write the tables anew. The server's log and backups are its own."""
+        try:
+            for table in tables():
+                self._db.execute(f"VACUUM (FULL, ANALYZE) {table}")
+        except BusyError:
+            return False
+        return True
+
+    def count_on(self) -> None:
+        """Move the counter."""
+        self._db.execute(
+            "SELECT setval(pg_get_serial_sequence('deletions', 'sequence'), max(sequence)) FROM"
+            " deletions"
+        )
+
+    def mark(self) -> str:
+        """How many writes there were."""
+        sql = "SELECT value FROM meta WHERE key = 'writes'"
+        return str(self._db.execute(sql).fetchone()[0])
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._db.close()
+
+    def _found(self) -> int:
+        if self._db.execute("SELECT to_regclass('meta')").fetchone()[0] is None:
+            return 0
+        row = self._db.execute(_VERSION).fetchone()
+        found = int(row[0]) if row else 0
+        if found > SCHEMA_VERSION:
+            raise _refuse(self.name, found)
+        return found
+
+    def _bring_up_to_date(self) -> None:
+        alone = "SELECT pg_advisory_xact_lock(hashtextextended('rag ' || current_schema(), 0))"
+        with self._db.transaction(alone) as db:
+            if db.execute("SELECT current_schema()").fetchone()[0] is None:
+                raise LedgerError(
+                    f"{self.name}: the schema that its search_path names does not exist; create it",
+                    code="no_schema",
+                )
+            found = self._found()
+            for function in _FUNCTIONS:
+                db.execute(function)
+            if not found:
+                db.execute(to_postgres(META))
+                db.execute("INSERT INTO meta (key, value) VALUES ('writes', '0')")
+            for statement in statements(found):
+                db.execute(to_postgres(statement))
+            db.execute(_RECORD_VERSION, (str(SCHEMA_VERSION),))

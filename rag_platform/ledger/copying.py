@@ -1,0 +1,85 @@
+"""A ledger copied into another database, row by row, and compared."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from rag_platform.errors import BusyError, InputError, IntegrityError
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.tables import tables
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTable:
+    """A table that both ledgers hold alike."""
+
+    table: str
+    rows: int
+    sha256: str  # of its rows in their order
+
+
+def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
+    """What was copied into an empty ledger, in one transaction; nobody writes the source meanwhile.
+
+    Raises InputError `ledger_empty` where there is nothing to copy, `ledger_not_empty` where the
+    target holds something; BusyError while a job is open; IntegrityError `copy_differs`, and
+    nothing is copied.
+    """
+    with nullcontext() if source.read_only else source.backend.write():
+        if not any(_rows(source, table) for table in tables()):
+            raise InputError(
+                f"{source.name} is empty or not there: there is nothing to copy",
+                code="ledger_empty",
+            )
+        if jobs := [job for state in _OPEN for job in source.jobs(state=state)]:
+            raise BusyError(
+                f"{jobs[0].job_id} is {jobs[0].state} and would go on in {source.name}: wait for"
+                " its end, or cancel it with `rag jobs cancel`"
+            )
+        with target.backend.write() as db:
+            if full := [table for table in tables() if _rows(target, table)]:
+                raise InputError(
+                    f"{target.name} is not empty ({', '.join(full)}); name a database or a file"
+                    " that holds no ledger",
+                    code="ledger_not_empty",
+                )
+            copied = [_copy(table, source, target, db) for table in tables()]
+            target.backend.count_on()
+    return copied
+
+
+_OPEN = ("queued", "running", "cancelling")
+
+
+def _copy(table: str, source: Ledger, target: Ledger, db: Any) -> CopiedTable:
+    rows = _rows(source, table)
+    names = tables()[table]
+    db.executemany(
+        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})", rows
+    )
+    made, found = _digest(rows), _digest(again := _rows(target, table))
+    if (len(rows), made) != (len(again), found):
+        raise IntegrityError(
+            f"{table} in {target.name} has {len(again)} rows of digest {found[:12]}, in"
+            f" {source.name} {len(rows)} of {made[:12]}: nothing was copied",
+            code="copy_differs",
+        )
+    return CopiedTable(table, len(rows), made)
+
+
+def _rows(ledger: Ledger, table: str) -> list[tuple[Any, ...]]:
+    sql = f"SELECT {', '.join(tables()[table])} FROM {table} ORDER BY rowid"
+    rows: list[tuple[Any, ...]] = ledger.backend.db().execute(sql).fetchall()
+    return rows
+
+
+def _digest(rows: Iterable[tuple[Any, ...]]) -> str:
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(row).encode())
+    return digest.hexdigest()

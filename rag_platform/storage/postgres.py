@@ -1,0 +1,273 @@
+"""Connections to PostgreSQL, for what machines share: statements as SQLite writes them, whole
+results, one connection that threads take turns with, and locks that die with their holder.
+
+The driver is the extra `postgres`; nothing here is imported before a URL names the database.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from rag_platform.errors import BusyError, ConfigError, LedgerError
+
+SCHEMES = ("postgresql", "postgres")
+# What libpq would leave to the system, for hours. A URL that names one of them decides itself.
+_PATIENCE = {
+    "connect_timeout": 5,  # seconds
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,  # milliseconds
+}
+_LOCK_SECONDS = 30  # a write waits so long for the one before it, as with SQLite
+_POLL_SECONDS = 0.1  # a lock that somebody else holds is asked for so often
+_NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+Parameters = Sequence[Any] | Mapping[str, Any]
+
+
+def is_postgres(url: str) -> bool:
+    """True for the URL of a PostgreSQL database."""
+    return url.partition("://")[0] in SCHEMES
+
+
+def shown(url: str) -> str:
+    """A database's URL as people and logs may see it: without password and options."""
+    try:
+        parts = urlsplit(url)
+        user = f"{parts.username}@" if parts.username else ""
+        port = f":{parts.port}" if parts.port else ""
+        return f"{parts.scheme}://{user}{parts.hostname or ''}{port}{parts.path}"
+    except ValueError:
+        return f"{url.partition('://')[0]}://..."
+
+
+@functools.cache
+def translate(sql: str) -> str:
+    """A statement with the parameters of SQLite, `?` or `:name`, as the driver takes them."""
+    return _NAME.sub(r"%(\1)s", sql.replace("%", "%%").replace("?", "%s"))
+
+
+def _adapt(value: Any) -> Any:
+    """A value as a column takes it: flags are numbers, and a text holds no NUL."""
+    if isinstance(value, bool):
+        return int(value)
+    return value.replace("\0", "\ufffd") if isinstance(value, str) else value
+
+
+def _adapted(parameters: Parameters) -> Any:
+    if isinstance(parameters, Mapping):
+        return {name: _adapt(value) for name, value in parameters.items()}
+    return tuple(map(_adapt, parameters))
+
+
+class Rows(list[Any]):
+    """The rows of a statement, taken as from a cursor; `rowcount` rows were found or changed."""
+
+    def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
+        super().__init__(rows)
+        self.rowcount = rowcount
+
+    def fetchall(self) -> list[Any]:
+        """Every row."""
+        return self
+
+    def fetchone(self) -> Any:
+        """The first row, None without any."""
+        return self[0] if self else None
+
+
+class PostgresConnection:
+    """A connection that threads take turns with; one that broke is opened again."""
+
+    def __init__(self, url: str, application: str = "rag") -> None:
+        """Connect. Raises LedgerError `ledger_unreachable`, ConfigError without the driver."""
+        self.url = url
+        self._application = application
+        self._lock = threading.RLock()
+        self._db: Any = None
+        self._writing = False
+        self._connect()
+
+    def __del__(self) -> None:
+        """Close what its last user left open; the driver warns of it otherwise."""
+        if (db := getattr(self, "_db", None)) is not None:
+            db.close()
+
+    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
+        """The rows of a statement, which is a transaction of its own outside `transaction`. One
+        that found the connection broken is run again on a new one, unless others came before it.
+        """
+        with self._lock:
+            if self._db is None:
+                self._connect()
+            try:
+                return self._run(sql, parameters)
+            except LedgerError:
+                if self._writing or not self._db.broken:
+                    raise
+                self._connect()
+                return self._run(sql, parameters)
+
+    def executemany(self, sql: str, rows: Sequence[Parameters]) -> None:
+        """Run a statement once for each row of parameters."""
+        with self._lock, self._errors(), self._db.cursor() as cursor:  # within a transaction
+            cursor.executemany(translate(sql), [_adapted(row) for row in rows])
+
+    @contextmanager
+    def transaction(self, first: str) -> Iterator[PostgresConnection]:
+        """Commits what the block writes, or nothing of it when it raises; begins with a statement.
+
+        Other threads wait. A commit whose answer was lost raises as one that failed.
+        """
+        with self._lock:
+            self.execute("SELECT 1")  # opens a connection that broke
+            with self._errors(), self._db.transaction():
+                self._writing = True
+                try:
+                    self._run(first, ())
+                    yield self
+                finally:
+                    self._writing = False
+
+    def close(self) -> None:
+        """Close the connection; the next statement opens another."""
+        with self._lock:
+            if self._db is not None:
+                self._db.close()
+                self._db = None
+
+    def _run(self, sql: str, parameters: Parameters) -> Rows:
+        with self._errors():
+            values = _adapted(parameters)
+            cursor = self._db.execute(translate(sql) if values else sql, values or None)
+            return Rows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+
+    def _connect(self) -> None:
+        driver = _driver()
+        self.close()
+        with self._errors():
+            try:
+                options = _PATIENCE | driver.conninfo.conninfo_to_dict(self.url)
+            except driver.ProgrammingError:  # its text would show the password
+                raise bad_url(self.url) from None
+            options |= {"application_name": self._application[:63]}
+            self._db = driver.connect(**options, autocommit=True)
+            self._db.execute(f"SET lock_timeout = '{_LOCK_SECONDS}s'")
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Translates what the driver raises into errors with a remedy and without the password."""
+        driver = _driver()
+        try:
+            yield
+        except driver.errors.LockNotAvailable as error:
+            raise BusyError(
+                f"the ledger at {shown(self.url)} is being written for more than {_LOCK_SECONDS} s;"
+                " try again"
+            ) from error
+        except (driver.errors.DiskFull, driver.errors.InsufficientPrivilege) as error:
+            raise LedgerError(
+                f"the ledger at {shown(self.url)} refuses: {self._reason(error)}",
+                code="ledger_refused",
+            ) from None
+        except driver.OperationalError as error:
+            raise LedgerError(
+                f"the ledger at {shown(self.url)} cannot be reached ({self._reason(error)}):"
+                " nothing is shown or done without it, for nobody else knows which documents were"
+                " deleted. Start the database, or correct `ledger` in settings.yaml (RAG_LEDGER)"
+            ) from None
+
+    def _reason(self, error: Exception) -> str:
+        """The first line of what the driver says, without the password."""
+        line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        for secret in _secrets(self.url):
+            line = line.replace(secret, "***")
+        return line
+
+
+def bad_url(url: str) -> ConfigError:
+    """The error of a URL that names no ledger."""
+    return ConfigError(
+        f"`ledger` = {shown(url)} names no database; give"
+        " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with what is special in the password"
+        " percent-encoded, or nothing for the file in the data root",
+        code="bad_ledger",
+    )
+
+
+def _secrets(url: str) -> list[str]:
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        found = {parts.password or "", *(v for k, v in parse_qsl(parts.query) if k == "password")}
+        return sorted({*found, *map(unquote, found)} - {""}, key=len, reverse=True)
+    return []
+
+
+def _driver() -> Any:
+    try:
+        import psycopg
+        import psycopg.conninfo
+    except ImportError as error:
+        raise ConfigError(
+            "a ledger on PostgreSQL needs psycopg, which is not installed: `pip install"
+            " 'rag-platform[postgres]'`",
+            code="missing_extra",
+        ) from error
+    return psycopg
+
+
+# --- locks --------------------------------------------------------------------------------------
+
+
+class AdvisoryLock:
+    """A lock of the database, held by a connection of its own and let go when that ends."""
+
+    # of one schema of the database: another ledger there has other locks
+    _KEY = "hashtextextended('rag ' || current_schema() || ' ' || ?, 0)"
+
+    def __init__(self, url: str, name: str, owner: str) -> None:
+        self._name = name
+        self._db = PostgresConnection(url, f"{owner} {os.getpid()} {platform.node()}")
+
+    def take(self, *, shared: bool, wait: float) -> bool:
+        """True when the lock is held, False when somebody else held it for `wait` seconds."""
+        kind = "_shared" if shared else ""
+        until = time.monotonic() + wait
+        while not self._take(kind):
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def _take(self, kind: str) -> bool:
+        sql = f"SELECT pg_try_advisory_lock{kind}({self._KEY})"
+        return bool(self._db.execute(sql, (self._name,)).fetchone()[0])
+
+    def holder(self) -> dict[str, Any]:
+        """`owner`, `pid`, `host` and `since` of one that holds it; nothing when it was let go."""
+        row = self._db.execute(
+            f"SELECT a.application_name, extract(epoch FROM a.backend_start)::bigint"
+            " FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid WHERE l.locktype ="
+            " 'advisory' AND l.granted AND l.objsubid = 1 AND l.database ="
+            " (SELECT oid FROM pg_database WHERE datname = current_database())"
+            f" AND (l.classid::bigint << 32) | l.objid::bigint = {self._KEY} LIMIT 1",
+            (self._name,),
+        ).fetchone()
+        if row is None or row[0].count(" ") < 2:
+            return {}
+        owner, pid, host = row[0].rsplit(" ", 2)
+        return {"owner": owner, "pid": int(pid), "host": host, "since": int(row[1])}
+
+    def close(self) -> None:
+        """Let go of it."""
+        self._db.close()
