@@ -407,7 +407,7 @@ def _unknown_document(
         or [stems[stem] for stem in alike]
         or difflib.get_close_matches(doc_id, ids, n=3, cutoff=0.5)
     )[:3]
-    hint = f"did you mean {', '.join(near)}?" if near else "`rag docs list` shows the ids"
+    hint = f"did you mean {', '.join(near)}?" if near else "list the documents to see their ids"
     return NotFoundError(
         f"no document {doc_id!r} in namespace {namespace!r}; {hint}",
         code="unknown_document",
