@@ -236,9 +236,7 @@ class LibraryTool:
 
     def _running_job(self, namespace: str) -> str:
         """The job that is filling a namespace which the caller may see, if there is one."""
-        if not (
-            access.current().may_see(namespace) and self.service.library.store.ledger_path.is_file()
-        ):
+        if not (access.current().may_see(namespace) and self.service.library.store.has_ledger()):
             return ""
         jobs = writing.list_jobs(self.service.settings, [namespace])
         running = (
