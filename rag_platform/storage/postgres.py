@@ -18,6 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from rag_platform.errors import BusyError, ConfigError, LedgerError
+from rag_platform.storage.sqlite_files import Rows
 
 SCHEMES = ("postgresql", "postgres")
 # What libpq would leave to the system, for hours. A URL that names one of them decides itself.
@@ -30,6 +31,7 @@ _PATIENCE = {
 }
 _LOCK_SECONDS = 30  # a write waits so long for the one before it, as with SQLite
 _POLL_SECONDS = 0.1  # a lock that somebody else holds is asked for so often
+_UNCERTAIN = "..."
 _NAME = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 Parameters = Sequence[Any] | Mapping[str, Any]
@@ -41,17 +43,19 @@ def is_postgres(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """A database's URL as people and logs may see it: without password and options."""
-    try:
-        parts = urlsplit(url)
-        user = f"{parts.username}@" if parts.username else ""
-        port = f":{parts.port}" if parts.port else ""
-        return f"{parts.scheme}://{user}{parts.hostname or ''}{port}{parts.path}"
-    except ValueError:
-        return f"{url.partition('://')[0]}://..."
+    """A database's URL as people and logs may see it: without password and options, and without
+    anything where it is not certain what is the password.
+    """
+    scheme, _, rest = url.partition("://")
+    place, *tail = re.split("([/?#])", rest, maxsplit=1)
+    if "@" in "".join(tail):  # in a password, a slash and the like end the place too early
+        return f"{scheme}://{_UNCERTAIN}"
+    user, at, hosts = place.rpartition("@")
+    path = re.split("[?#]", "".join(tail))[0]
+    return f"{scheme}://{user.partition(':')[0]}{at}{hosts}{path}"
 
 
-@functools.cache
+@functools.lru_cache(maxsize=512)
 def translate(sql: str) -> str:
     """A statement with the parameters of SQLite, `?` or `:name`, as the driver takes them."""
     return _NAME.sub(r"%(\1)s", sql.replace("%", "%%").replace("?", "%s"))
@@ -70,20 +74,12 @@ def _adapted(parameters: Parameters) -> Any:
     return tuple(map(_adapt, parameters))
 
 
-class Rows(list[Any]):
-    """The rows of a statement, taken as from a cursor; `rowcount` rows were found or changed."""
+class Result(Rows):
+    """The rows of a statement; `rowcount` rows were found or changed."""
 
     def __init__(self, rows: Sequence[Any], rowcount: int) -> None:
         super().__init__(rows)
         self.rowcount = rowcount
-
-    def fetchall(self) -> list[Any]:
-        """Every row."""
-        return self
-
-    def fetchone(self) -> Any:
-        """The first row, None without any."""
-        return self[0] if self else None
 
 
 class PostgresConnection:
@@ -103,7 +99,7 @@ class PostgresConnection:
         if (db := getattr(self, "_db", None)) is not None:
             db.close()
 
-    def execute(self, sql: str, parameters: Parameters = ()) -> Rows:
+    def execute(self, sql: str, parameters: Parameters = ()) -> Result:
         """The rows of a statement, which is a transaction of its own outside `transaction`. One
         that found the connection broken is run again on a new one, unless others came before it.
         """
@@ -146,15 +142,17 @@ class PostgresConnection:
                 self._db.close()
                 self._db = None
 
-    def _run(self, sql: str, parameters: Parameters) -> Rows:
+    def _run(self, sql: str, parameters: Parameters) -> Result:
         with self._errors():
             values = _adapted(parameters)
             cursor = self._db.execute(translate(sql) if values else sql, values or None)
-            return Rows(cursor.fetchall() if cursor.description else [], cursor.rowcount)
+            return Result(cursor.fetchall() if cursor.description else [], cursor.rowcount)
 
     def _connect(self) -> None:
         driver = _driver()
         self.close()
+        if shown(self.url).endswith(_UNCERTAIN):
+            raise bad_url(self.url)
         with self._errors():
             try:
                 options = _PATIENCE | driver.conninfo.conninfo_to_dict(self.url)

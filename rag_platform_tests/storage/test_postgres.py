@@ -35,7 +35,9 @@ def taken(lock: SharedLock, *, shared: bool = False) -> bool:
         (SECRET, "postgresql://ann@db:5433/rag"),
         ("postgresql:///rag?host=/run", "postgresql:///rag"),
         ("postgresql://ann:a/b@db/rag", "postgresql://..."),
-        ("postgresql://ann:pw@db:port/rag", "postgresql://..."),
+        ("postgresql://ann:12/34@db/rag", "postgresql://..."),
+        ("postgresql://ann:12#34@db/rag", "postgresql://..."),
+        ("postgresql://ann:p@w@db1:5433,db2:5433/rag", "postgresql://ann@db1:5433,db2:5433/rag"),
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, name: str) -> None:
@@ -73,9 +75,10 @@ def test_errors_name_the_place_and_not_the_password(postgres: PostgresServer) ->
             PostgresConnection(url)
         assert raised.value.code == "ledger_unreachable"
         assert "Lauch" not in str(raised.value) and "Zwiebel" not in str(raised.value)
-    with pytest.raises(ConfigError, match="names no database") as refused:
-        PostgresConnection("postgresql://ann:Lauch@db/rag?no_such_option=1")
-    assert "Lauch" not in str(refused.value)
+    for bad in ("postgresql://ann:Lauch@db/rag?no_such_option=1", "postgresql://ann:L/auch@db/r"):
+        with pytest.raises(ConfigError, match="names no database") as refused:
+            PostgresConnection(bad)
+        assert "auch" not in str(refused.value)
 
 
 @pytest.mark.integration
