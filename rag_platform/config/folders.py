@@ -12,7 +12,7 @@ APP = "rag-platform"  # the folder of the user's config and data
 PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = PACKAGE / "defaults"  # the config folder of whoever has none
 SAMPLES = PACKAGE / "samples"  # what `rag demo` ingests
-LEDGER = "ledger.sqlite"  # a folder that holds one is a data root
+LEDGER = "ledger.sqlite"
 
 
 def config_dir() -> Path:
@@ -50,12 +50,17 @@ def config_files(folder: str) -> Iterator[Path]:
                 yield path
 
 
+def _is_data_root(folder: Path) -> bool:
+    """True for one that holds a ledger, or what was ingested with a ledger elsewhere."""
+    return (folder / LEDGER).is_file() or any(folder.glob("configs/scfg_*.json"))
+
+
 def default_home() -> Path:
     """The data root where neither settings nor `RAG_HOME` name one: `./data` if it is a data root
     or empty, else the platform's folder for a user's data.
     """
     local = Path("data")
-    if (local / LEDGER).is_file() or (local.is_dir() and not any(local.iterdir())):
+    if _is_data_root(local) or (local.is_dir() and not any(local.iterdir())):
         return local
     import platformdirs
 

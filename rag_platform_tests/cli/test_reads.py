@@ -81,6 +81,7 @@ def test_reading_in_an_empty_folder_leaves_it_empty(nowhere: Path) -> None:
         (("data/notes.csv",), "home/.local/share/rag-platform"),  # somebody else's data
         (("data/",), "work/data"),
         (("data/ledger.sqlite",), "work/data"),
+        (("data/configs/scfg_1.json",), "work/data"),  # its ledger is a database
     ],
 )
 def test_the_data_root_without_a_setting(
