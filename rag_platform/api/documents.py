@@ -399,8 +399,15 @@ def _unknown_document(
     ]
     ids = [d.doc_id for d in known]
     part = [known_id for known_id in ids if doc_id and doc_id.lower() in known_id]
-    near = (same or part or difflib.get_close_matches(doc_id, ids, n=3, cutoff=0.5))[:3]
-    hint = f"did you mean {', '.join(near)}?" if near else "list_documents shows the ids there are"
+    stems = {d.filename.partition(".")[0].lower(): d.doc_id for d in known}
+    alike = difflib.get_close_matches(doc_id.lower(), stems, n=3, cutoff=0.6)
+    near = (
+        same
+        or part
+        or [stems[stem] for stem in alike]
+        or difflib.get_close_matches(doc_id, ids, n=3, cutoff=0.5)
+    )[:3]
+    hint = f"did you mean {', '.join(near)}?" if near else "list the documents to see their ids"
     return NotFoundError(
         f"no document {doc_id!r} in namespace {namespace!r}; {hint}",
         code="unknown_document",

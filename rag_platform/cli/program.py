@@ -31,8 +31,8 @@ Connect
 _GROUPS: Mapping[str, Sequence[str]] = {
     "Ask": ("query", "docs", "verify", "trace", "expect"),
     "Fill": ("demo", "ingest", "preview", "rebuild", "drafts", "sources"),
-    "Operate": ("status", "doctor", "init", "jobs", "releases", "namespaces", "gc"),
-    "Measure": ("eval", "bisect"),
+    "Operate": ("status", "doctor", "init", "jobs", "releases", "namespaces", "ledger", "gc"),
+    "Measure": ("eval", "bisect", "prompts"),
 }
 
 

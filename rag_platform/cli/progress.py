@@ -60,7 +60,6 @@ def _bars() -> Iterator[Advance]:
     from rich.console import Console
     from rich.progress import (
         BarColumn,
-        MofNCompleteColumn,
         Progress,
         TextColumn,
         TimeElapsedColumn,
@@ -69,19 +68,24 @@ def _bars() -> Iterator[Advance]:
     columns = (
         TextColumn("{task.description:<10}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        tasks: dict[str, Any] = {_START: progress.add_task(say(_START), total=None, note="")}
+        tasks: dict[str, Any] = {
+            _START: progress.add_task(say(_START), total=None, count="", note="")
+        }
 
         def advance(stage: str, done: int, total: int, note: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = progress.add_task(say(stage), total=None, note="")
+                tasks[stage] = progress.add_task(say(stage), total=None, count="", note="")
                 if _START in tasks and stage != _START:
                     progress.remove_task(tasks.pop(_START))
-            progress.update(tasks[stage], completed=done, total=total or None, note=note)
+            count = f"{done}/{total or '?'}" if done or total else ""
+            progress.update(
+                tasks[stage], completed=done, total=total or None, count=count, note=note
+            )
 
         yield advance
 

@@ -220,7 +220,11 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
 
 @click.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
-@click.option("--strategy", metavar="NAME", help="How to cut; by default the default strategy.")
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    help="The strategy to read and cut with; the default one if not given.",
+)
 @click.option(
     "--chunks",
     type=click.IntRange(0),

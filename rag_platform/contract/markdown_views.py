@@ -76,7 +76,7 @@ def document_line(listed: ListedDocument, grouping: str | None = None) -> str:
     """One document of a list: title, source, tags unless it is listed under them, and id."""
     title = listed["title"] or listed["filename"]
     marks = [listed["source_uri"], pluralise(listed["chunks"], "chunk")]
-    if listed["status"] != "active":
+    if listed["status"] != "active" and not listed["problem"]:
         marks.append(listed["status"])
     if listed["tags"] and grouping != "tags":
         marks.append(f"tags {', '.join(listed['tags'])}")

@@ -303,7 +303,7 @@ def _require_no_other_type(path: Path, filename: str) -> None:
         kind = sniff(filename, opened.read(4096), path)
     if kind not in ("application/pdf", "application/octet-stream", "text/plain", "inode/x-empty"):
         raise DocumentError(
-            f"{filename} is {kind}, it is no PDF whatever its name says; give it its true suffix",
+            f"{filename} is {kind}, not a PDF as its name says; give it its true suffix",
             code="unsupported_type",
             mime=kind,
         )

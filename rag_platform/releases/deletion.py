@@ -39,6 +39,7 @@ from rag_platform.releases.stored_artifacts import (
 )
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.store import Store, read_json
+from rag_platform.text.plurals import pluralise
 
 MODES = ("soft", "hard")
 _OUR_FOLDERS = frozenset(
@@ -414,8 +415,20 @@ def _count_rows(
     return counts
 
 
+_COUNTED = {
+    "versions": "version",
+    "chunks": "chunk",
+    "embeddings": "embedding",
+    "raw": "raw file",
+    "releases": "release",
+}
+
+
 def _list_counts(affected: dict[str, int]) -> str:
-    return ", ".join(f"{count} {name}" for name, count in affected.items() if count)
+    """What a person is told of the counts; those of the indexes within releases are left out."""
+    return ", ".join(
+        pluralise(affected[name], noun) for name, noun in _COUNTED.items() if affected.get(name)
+    )
 
 
 def delete_data(job: Job, *, store: Store) -> Json:
