@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pymupdf
 import pytest
 from starlette.testclient import TestClient
 
+from rag_platform.api.upkeep.uploads import preview_upload
 from rag_platform.api.writing import file_name
 from rag_platform.config.settings import with_http
-from rag_platform.errors import InputError
+from rag_platform.errors import CancelledError, InputError
 from rag_platform.ledger.schema import JobItem
 from rag_platform.processes import jobs
 from rag_platform.storage.store import Store
@@ -252,6 +255,16 @@ def test_files_wait_are_looked_at_and_forgotten(desk: TestClient, store: Store) 
     assert desk.get(address).status_code == 404
     assert not list((store.spool_dir / "uploads").iterdir())
     assert desk.get("/api/documents").json()["total"] == 1
+
+
+def test_a_preview_that_nobody_waits_for_ends(desk: TestClient, shelf: Shelf) -> None:
+    with pymupdf.open() as document:
+        document.new_page().insert_text((72, 90), "The gate opens at six.")
+        made = upload(desk, ("gate.pdf", document.tobytes())).json()
+    gone = threading.Event()
+    gone.set()
+    with pytest.raises(CancelledError, match="after 1 of 1 pages"):
+        preview_upload(shelf.settings, "default", made["upload_id"], "gate.pdf", cancelled=gone)
 
 
 def test_names_of_files_keep_what_people_see_of_their_last_part() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import secrets
 import shutil
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import BinaryIO
@@ -17,7 +18,7 @@ from rag_platform.api.writing import allowed_path, file_name, ingest, input_of, 
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import PreviewData, UploadData
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import CancelledError, InputError, NotFoundError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.storage.store import Store
 
@@ -95,15 +96,21 @@ def drop_upload(settings: Settings, upload_id: str) -> None:
 
 
 def preview_upload(
-    settings: Settings, namespace: str, upload_id: str, name: str, strategy: str | None = None
+    settings: Settings,
+    namespace: str,
+    upload_id: str,
+    name: str,
+    strategy: str | None = None,
+    cancelled: threading.Event | None = None,
 ) -> PreviewData:
-    """What ingesting one of the files would give, with its first chunks. Raises NotFoundError, and
-    what `documents.previewing.preview` raises.
+    """What ingesting one of the files would give, with its first chunks; `cancelled`, once set,
+    ends it after the page that is being read. Raises NotFoundError, CancelledError, and what
+    `documents.previewing.preview` raises.
     """
     path = next((it for it in _files(settings, upload_id) if it.name == name), None)
     if path is None:
         raise NotFoundError(f"the upload has no file {name[:80]!r}", code="unknown_file")
-    return _preview(settings, namespace, path, strategy)
+    return _preview(settings, namespace, path, strategy, cancelled)
 
 
 def preview_path(
@@ -113,12 +120,22 @@ def preview_path(
     return _preview(settings, namespace, _path(given, settings), strategy)
 
 
-def _preview(settings: Settings, namespace: str, path: Path, strategy: str | None) -> PreviewData:
+def _preview(
+    settings: Settings,
+    namespace: str,
+    path: Path,
+    strategy: str | None,
+    cancelled: threading.Event | None = None,
+) -> PreviewData:
     from rag_platform.documents.previewing import preview, preview_data
+
+    def go_on(done: int, total: int) -> None:
+        if cancelled is not None and cancelled.is_set():
+            raise CancelledError(f"the preview ended after {done} of {total} pages")
 
     bound = _bound_strategy(settings, namespace)
     chosen = load_strategy(settings, strategy or bound, ingestion=True)
-    found = preview(path, chosen, settings)
+    found = preview(path, chosen, settings, go_on)
     data = preview_data(found, MAX_PREVIEW_CHUNKS)
     return {
         "markdown": data["markdown"],

@@ -16,6 +16,7 @@ from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
 from rag_platform.web.routes.jobs import JobId, UploadId, follow_job, take_files
 from rag_platform.web.site import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.waiting import work_for
 
 router = APIRouter()
 _Text = Annotated[str, Form(max_length=4000)]
@@ -63,7 +64,7 @@ def show_upload(
 
 
 @router.get("/ingestion/uploads/{upload_id}/preview", dependencies=[MayWrite])
-def preview_upload(
+async def preview_upload(
     request: Request,
     site: SiteOf,
     namespace: PageNamespace,
@@ -71,7 +72,12 @@ def preview_upload(
     name: Annotated[str, Query(max_length=300)],
 ) -> Response:
     """What ingesting a file would give."""
-    data = uploads.preview_upload(site.settings, namespace, upload_id, name)
+    data = await work_for(
+        request,
+        lambda gone: uploads.preview_upload(
+            site.settings, namespace, upload_id, name, cancelled=gone
+        ),
+    )
     shown = "browsing/preview.html"
     if is_fragment(request):
         return render(request, shown, namespace=namespace, data=data)

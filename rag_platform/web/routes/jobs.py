@@ -27,7 +27,7 @@ from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.routes.asking import event_stream
 from rag_platform.web.routes.documents import Cursor, Limit
 from rag_platform.web.site import MayWrite, Site, SiteOf
-from rag_platform.web.waiting import sse
+from rag_platform.web.waiting import sse, work_for
 
 router = APIRouter(tags=["jobs"])
 T = TypeVar("T")
@@ -141,14 +141,20 @@ def drop_upload(site: SiteOf, upload_id: UploadId) -> Response:
 
 
 @router.get("/uploads/{upload_id}/preview", dependencies=[MayWrite])
-def preview_upload(
+async def preview_upload(
+    request: Request,
     site: SiteOf,
     namespace: NamedNamespace,
     upload_id: UploadId,
     name: Annotated[str, Query(max_length=300)],
 ) -> PreviewData:
     """What ingesting one of the files would give."""
-    return uploads.preview_upload(site.settings, namespace, upload_id, name)
+    return await work_for(
+        request,
+        lambda gone: uploads.preview_upload(
+            site.settings, namespace, upload_id, name, cancelled=gone
+        ),
+    )
 
 
 @router.post("/uploads/{upload_id}/ingest", dependencies=[MayWrite])
