@@ -39,7 +39,7 @@ from rag_platform.workspace import Workspace
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 MATERIAL = Path(os.environ.get("RAG_TEST_DATA") or REPOSITORY.parent / "shared" / "data")
-# corpus of the questions: the archive that holds it (none for a folder), and which of its files
+# corpus of the questions: the archive or folder that holds it, and which of an archive's files
 CORPORA = {
     "fastapi-en": ("markdown/fastapi-en-zh/r3.tar.gz", "docs/en/"),
     "fastapi-zh": ("markdown/fastapi-en-zh/r3.tar.gz", "docs/zh/"),
@@ -80,11 +80,13 @@ def load_questions(
     return answerable, unknown
 
 
-def unpack(material: Path, corpus: str, target: Path) -> Path:
-    """The folder with the documents of a corpus."""
+def find_documents(material: Path, corpus: str, target: Path) -> list[Path]:
+    """The folder with the documents of a corpus, unpacked as `target`; PDF files by themselves,
+    because questions about them lie beside them.
+    """
     place, prefix = CORPORA[corpus]
     if not place.endswith(".tar.gz"):
-        return material / place
+        return sorted((material / place).glob("*.pdf"))
     if not target.is_dir():
         with tarfile.open(material / place) as archive:
             wanted = [
@@ -93,7 +95,7 @@ def unpack(material: Path, corpus: str, target: Path) -> Path:
                 if f"/{prefix}" in f"/{member.name}" and member.name.endswith(".md")
             ]
             archive.extractall(target, wanted, filter="data")
-    return target
+    return [target]
 
 
 def build(material: Path, corpus: str, strategy_name: str) -> str:
@@ -110,8 +112,8 @@ def build(material: Path, corpus: str, strategy_name: str) -> str:
         ledger=open_ledger(store),
     )
     started = time.perf_counter()
-    folder = unpack(material, corpus, store.home / "documents" / corpus)
-    received = receive([folder], namespace, work, ReceiveOptions())
+    documents = find_documents(material, corpus, store.home / "documents" / corpus)
+    received = receive(documents, namespace, work, ReceiveOptions())
     ingest_versions([work.ledger.version(item) for item in received.to_process], work)
     parts: dict[str, Any] = {"settings": settings, "store": store, "ledger": work.ledger}
     manifest, checks = build_candidate(namespace, strategy=work.strategy, **parts)

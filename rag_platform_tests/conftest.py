@@ -159,13 +159,34 @@ def config_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def home(tmp_path: Path, config_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def chosen_ledger(request: pytest.FixtureRequest) -> str:
+    """Where data roots of this run have their ledgers: RAG_TEST_LEDGER=postgres puts them into a
+    database; by default they are files, which is the empty text.
+    """
+    if os.environ.get("RAG_TEST_LEDGER") != "postgres":
+        return ""
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.new_url()
+
+
+@pytest.fixture
+def ledger_file(chosen_ledger: str) -> None:
+    """For tests of what only a ledger in a file does."""
+    if chosen_ledger:
+        pytest.skip("about a ledger in a file")
+
+
+@pytest.fixture
+def home(
+    tmp_path: Path, config_folder: Path, chosen_ledger: str, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """An empty data root, in force as RAG_HOME."""
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("RAG_HOME", str(folder))
-    for name in ("RAG_STRATEGY", "RAG_NAMESPACE", "RAG_LEDGER"):
+    for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAG_LEDGER", chosen_ledger)
     return folder
 
 
@@ -182,9 +203,9 @@ def tiny(settings: Settings) -> Strategy:
 
 
 @pytest.fixture
-def store(home: Path) -> Store:
+def store(home: Path, chosen_ledger: str) -> Store:
     """The store over `home`."""
-    return Store(home)
+    return Store(home, chosen_ledger)
 
 
 @pytest.fixture(scope="session")
@@ -419,9 +440,10 @@ def seated(folder: Path, **strategies: str) -> Iterator[Desk]:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path, chosen_ledger: str) -> Iterator[Desk]:
     """An empty desk of one test."""
-    with seated(tmp_path / "desk") as made:
+    with seated(tmp_path / "desk") as made, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAG_LEDGER", chosen_ledger)
         yield made
 
 

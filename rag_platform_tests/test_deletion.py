@@ -50,6 +50,7 @@ def quoting(folder: Path) -> list[str]:
     )
 
 
+@pytest.mark.usefixtures("ledger_file")
 def test_from_the_command_to_the_last_byte(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
     assert desk.call("ingest", desk.docs).exit_code == 0
@@ -200,6 +201,7 @@ def test_being_told_that_it_was_deleted_leaves_no_word_of_it(desk: Any) -> None:
     ]
 
 
+@pytest.mark.usefixtures("ledger_file")
 def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)
     desk.publish()

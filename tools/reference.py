@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 import typing_extensions
+from pydantic import SecretStr
 
 from rag_platform import registry
 from rag_platform.cli.main import main
@@ -95,7 +96,7 @@ def _keys(model: type[Section], above: str = "") -> Iterator[tuple[str, str, str
             yield from _keys(kind, f"{above}{name}.")
             continue
         default = "required" if info.is_required() else f"`{info.get_default()!r}`"
-        if info.default_factory is not None:
+        if info.default_factory is not None or kind is SecretStr:
             default = "empty"
         yield f"{above}{name}", _type_name(kind), default.replace("|", "\\|")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from rag_platform.answering.citations import escape_marks
-from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS
+from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS, MIN_QUOTE_CHARS
 from rag_platform.text.markdown_blocks import HEADING, cells
 from rag_platform.text.passages import LINK, Unit, units
 
@@ -140,7 +140,7 @@ def _is_cut(text: str, unit: Unit) -> bool:
 
 def extend(text: str, part: Part) -> range:
     """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence, and with code the sentence after it.
+    it that sentence, with code the sentence after it, and with a short sentence those around it.
     """
     layout = read_layout(text)
     first, last = part.first, part.last
@@ -161,7 +161,35 @@ def extend(text: str, part: Part) -> range:
             and after.end - layout.units[first].start <= MAX_QUOTE_CHARS
         ):
             last = after.last
+    if part.kind == "sentence":
+        first, last = _lengthen(text, layout, first, last)
     return range(first, last + 1)
+
+
+def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
+    """The first and last unit of a quote that, while it is short, also has the sentence before it
+    in its paragraph and the sentences after it: one alone often leaves out what it is about, or
+    what follows from it.
+    """
+    read = layout.units
+
+    def is_short() -> bool:
+        return read[last].end - read[first].start < MIN_QUOTE_CHARS
+
+    if first and is_short() and "\n\n" not in text[read[first - 1].end : read[first].start]:
+        before = _neighbour(text, layout, first, first - 1)
+        if before is not None and _joins_sentence(before, read[last].end - before.start):
+            first = before.first
+    while last + 1 < len(read) and is_short():
+        after = _neighbour(text, layout, last, last + 1)
+        if after is None or not _joins_sentence(after, after.end - read[first].start):
+            break
+        last = after.last
+    return first, last
+
+
+def _joins_sentence(other: Part, chars: int) -> bool:
+    return other.kind == "sentence" and chars <= MAX_QUOTE_CHARS
 
 
 def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | None:

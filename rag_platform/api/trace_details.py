@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from rag_platform.api.envelopes import without_paths
-from rag_platform.api.traces import get_trace
+from rag_platform.api.traces import find_trace
 from rag_platform.contract.markdown_views import snippet
 from rag_platform.contract.trace_details import (
     CandidatePart,
@@ -47,11 +47,11 @@ def get_trace_detail(
 
     Raises NotFoundError, InputError for what is no id or the beginning of several.
     """
-    found = get_trace(library.store, trace_id)
+    found = find_trace(library.store, trace_id)
     trace = found["trace"]
     total_ms = _length(trace)
     in_span = Counter(event["span_id"] for event in trace["events"])
-    stages = [_stage(span, total_ms, in_span[span["span_id"]]) for span in trace["spans"]]
+    spans = trace["spans"]
     events = order_events(trace["events"], trace["spans"], kind)
     attrs, ext = _split_ext(trace["attrs"])
     shown = cast(
@@ -79,13 +79,14 @@ def get_trace_detail(
             LIST_ITEMS,
         ),
     )
-    shown["stages"] = [
-        cast(StagePart, cut(stage)) for stage in stages[skip_stages : skip_stages + STAGES_PER_PAGE]
-    ]
-    shown["answering"] = [
-        cast(StagePart, cut(stage)) for stage in stages if stage["span"]["name"] in _ANSWERING
-    ]
-    shown["stages_total"] = len(stages)
+    shown["stages"], shown["answering"] = (
+        [cast(StagePart, cut(_stage(span, total_ms, in_span[span["span_id"]]))) for span in chosen]
+        for chosen in (
+            spans[skip_stages : skip_stages + STAGES_PER_PAGE],
+            [span for span in spans if span["name"] in _ANSWERING],
+        )
+    )
+    shown["stages_total"] = len(spans)
     shown["kinds"] = [
         {"kind": name, "count": count}
         for name, count in sorted(Counter(event["kind"] for event in trace["events"]).items())

@@ -14,7 +14,7 @@ from typing import Any, cast
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.contract.trace_views import stats_markdown, traces_markdown
-from rag_platform.contract.traces import TraceData, TraceRow, TracesData, TraceStats
+from rag_platform.contract.traces import TraceData, TraceParts, TraceRow, TracesData, TraceStats
 from rag_platform.errors import InputError
 from rag_platform.observability import trace_reader
 from rag_platform.observability.trace_store import figures, queries
@@ -48,10 +48,16 @@ def list_traces(
 
 
 def get_trace(store: Store, trace_id: str) -> TraceData:
-    """A whole trace with those it belongs to; the first digits of its id suffice.
+    """A whole trace with those it belongs to, also as text; the first digits of its id suffice.
 
     Raises NotFoundError, InputError for what is no id or the beginning of several.
     """
+    found = find_trace(store, trace_id)
+    return {"markdown": trace_reader.waterfall(dict(found["trace"])), **found}
+
+
+def find_trace(store: Store, trace_id: str) -> TraceParts:
+    """The same without the text, which takes as long again for a long trace."""
     envelope = trace_reader.show(store.logs_dir, trace_id)
     visible = _visible(_EVERY).visible
     request = envelope["attrs"].get("request") or {}
@@ -60,7 +66,6 @@ def get_trace(store: Store, trace_id: str) -> TraceData:
         raise trace_reader.unknown_trace(trace_id)
     related = queries.list_related(store.logs_dir, envelope, visible)
     return {
-        "markdown": trace_reader.waterfall(envelope),
         "trace": cast(Any, envelope),
         "parent": related["parent"],
         "children": related["children"],
@@ -101,4 +106,4 @@ def _read_time(text: str, cursor: str) -> datetime:
         ) from None
 
 
-__all__ = ["TraceFilter", "get_trace", "list_traces", "trace_stats"]
+__all__ = ["TraceFilter", "find_trace", "get_trace", "list_traces", "trace_stats"]

@@ -7,6 +7,7 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 
 from __future__ import annotations
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -106,6 +107,7 @@ def serve(
     if not over_http and (host is not None or port is not None):
         raise click.UsageError("--host and --port go with --http")
     try:
+        gc.disable()  # until the first question is prepared: a fifth of the start went into it
         settings = allowing(load_settings(), allow, roots)
         if not over_http:
             from rag_platform.server.app import serve_stdio

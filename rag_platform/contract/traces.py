@@ -116,16 +116,21 @@ class TraceEnvelope(TypedDict):
     logs: list[dict[str, Any]]
 
 
-class TraceData(TypedDict):
+class TraceParts(TypedDict):
     """A trace with those that it belongs to: `parent` began it, it began `children`, and `job` are
     the other ones of its job, oldest first.
     """
 
-    markdown: str
     trace: TraceEnvelope
     parent: TraceRow | None
     children: list[TraceRow]
     job: list[TraceRow]
+
+
+class TraceData(TraceParts):
+    """The same, also as text."""
+
+    markdown: str
 
 
 class KindFigures(TypedDict):

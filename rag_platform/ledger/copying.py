@@ -30,26 +30,27 @@ def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
     target holds something; BusyError while a job is open; IntegrityError `copy_differs`, and
     nothing is copied.
     """
-    with nullcontext() if source.read_only else source.backend.write():
-        if not any(_rows(source, table) for table in tables()):
-            raise InputError(
-                f"{source.name} is empty or not there: there is nothing to copy",
-                code="ledger_empty",
-            )
+    if not any(_rows(source, table) for table in tables()):
+        raise InputError(
+            f"{source.name} is empty or not there: there is nothing to copy", code="ledger_empty"
+        )
+    if full := [table for table in tables() if _rows(target, table)]:
+        raise InputError(
+            f"{target.name} is not empty ({', '.join(full)}); name a database or a file that"
+            " holds no ledger",
+            code="ledger_not_empty",
+        )
+    with (
+        nullcontext() if source.read_only else source.backend.write(),
+        target.backend.write() as db,
+    ):
         if jobs := [job for state in _OPEN for job in source.jobs(state=state)]:
             raise BusyError(
                 f"{jobs[0].job_id} is {jobs[0].state} and would go on in {source.name}: wait for"
                 " its end, or cancel it with `rag jobs cancel`"
             )
-        with target.backend.write() as db:
-            if full := [table for table in tables() if _rows(target, table)]:
-                raise InputError(
-                    f"{target.name} is not empty ({', '.join(full)}); name a database or a file"
-                    " that holds no ledger",
-                    code="ledger_not_empty",
-                )
-            copied = [_copy(table, source, target, db) for table in tables()]
-            target.backend.count_on()
+        copied = [_copy(table, source, target, db) for table in tables()]
+        target.backend.count_on()
     return copied
 
 

@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
 from rag_platform.observability.redaction import ERASED
@@ -206,7 +208,7 @@ def waterfall(envelope: Json) -> str:
 def _parse(line: bytes) -> Json | None:
     """The object of a line; None for one torn by a full disk or a power cut."""
     try:
-        record = json.loads(line)
+        record = orjson.loads(line)
     except ValueError:
         return None
     return record if isinstance(record, dict) else None
@@ -246,11 +248,9 @@ def _part(record: Json) -> Json:
     """A span, event or log without what the envelope already says; a line cut for its length keeps
     its preview.
     """
-    part = {
-        key: value
-        for key, value in record.items()
-        if key not in ("schema_version", "line", "trace_id", "trace_type")
-    }
+    part = record.copy()
+    for key in ("schema_version", "line", "trace_id", "trace_type"):
+        part.pop(key, None)
     if record["line"] == "span.end":
         part.setdefault("attrs", {"truncated": record.get("preview", "")})
     elif record["line"] == "event":

@@ -46,6 +46,8 @@ _OUR_FOLDERS = frozenset(
     "raw facts versions media cache releases deletions logs traces spool inbox dagster".split()
 )
 # kinds of belongings, by the store that holds them
+# kinds that the same files tell
+_READ_TOGETHER = (("chunk_ids", "content_hashes"),)
 _STORES = {
     "file_sha256s": "raw",
     "chunk_ids": "chunks",
@@ -166,8 +168,16 @@ def plan_delete(
     version_id = versions[0].version_id if version is not None else None
     _find_tombstone(document, version_id, mode, ledger)
     stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
-    held = _belongings(namespace, versions, stones, settings=settings, store=store, ledger=ledger)
-    holding = releases_holding(store, namespace, version_ids, held.chunk_ids)
+    manifests = releases.list_releases(store, namespace)
+    held = _belongings(
+        namespace, versions, stones, manifests, settings=settings, store=store, ledger=ledger
+    )
+    wanted = set(version_ids)
+    holding = [
+        manifest
+        for manifest in manifests
+        if wanted & manifest.versions.keys() or lingering(store, manifest, held.chunk_ids)
+    ]
     kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
     if mode == "hard" and pinned and not force:
@@ -291,18 +301,6 @@ def _find_tombstone(
     return None
 
 
-def releases_holding(
-    store: Store, namespace: str, version_ids: Iterable[str], chunk_ids: Collection[str]
-) -> list[Manifest]:
-    """Finished releases with any of the versions, or with vectors of the chunks; newest first."""
-    wanted = set(version_ids)
-    return [
-        manifest
-        for manifest in releases.list_releases(store, namespace)
-        if wanted & manifest.versions.keys() or lingering(store, manifest, chunk_ids)
-    ]
-
-
 def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
     """Those of the chunks of which a file of the release holds a vector, live or not; releases
     share the files that they do not change.
@@ -337,6 +335,7 @@ def record_deletion(
             stone.namespace,
             versions,
             [other for other in stones if other.doc_id == stone.doc_id],
+            releases.list_releases(store, stone.namespace),
             settings=settings,
             store=store,
             ledger=ledger,
@@ -354,13 +353,13 @@ def _belongings(
     namespace: str,
     versions: Sequence[Version],
     stones: Iterable[Tombstone],
+    manifests: Sequence[Manifest],
     *,
     settings: Settings,
     store: Store,
     ledger: Ledger,
 ) -> Belongings:
     """What versions have: by their stage files, the releases, and records of earlier deletions."""
-    manifests = releases.list_releases(store, namespace)
     strategies = strategies_of(namespace, settings, ledger, manifests)
     found = of_versions(store, versions, strategies=strategies)
     for manifest in manifests:
@@ -553,7 +552,9 @@ def prove(
         for stone in ledger.tombstones(namespace, since=0)
         if stone.doc_id == doc_id and version_id in (None, stone.version_id)
     ]
-    own = _belongings(namespace, mine, stones, settings=settings, store=store, ledger=ledger)
+    own = _belongings(
+        namespace, mine, stones, manifests, settings=settings, store=store, ledger=ledger
+    )
     work = _Count(document, mine, own, settings, store, ledger)
     names = work.names(whole=version_id is None)
     words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
@@ -642,19 +643,20 @@ class _Count:
     ledger: Ledger
     shared: dict[str, int] = field(default_factory=dict)
     open: list[str] = field(default_factory=list)
-    _others: Belongings | None = None
+    _others: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def count_own(self, kind: str, found: Collection[str]) -> int:
         """How many of the found hashes are the document's alone; the others are told as shared."""
         if not found:
             return 0
-        alone = set(found) - getattr(self.others(), kind)
+        alone = set(found) - self.others(kind)
         self.shared[_STORES[kind]] = len(found) - len(alone)
         return len(alone)
 
-    def others(self) -> Belongings:
-        """What all other versions in the ledger have, read when first needed."""
-        if self._others is None:
+    def others(self, kind: str) -> frozenset[str]:
+        """What of a kind all other versions in the ledger have, read when first needed."""
+        if kind not in self._others:
+            kinds = next((both for both in _READ_TOGETHER if kind in both), (kind,))
             mine = {version.version_id for version in self.mine}
             found = Belongings()
             for namespace in self.ledger.namespaces():
@@ -667,9 +669,10 @@ class _Count:
                     self.store,
                     versions,
                     strategies=strategies_of(namespace, self.settings, self.ledger, ()),
+                    kinds=kinds,
                 )
-            self._others = found
-        return self._others
+            self._others |= {name: getattr(found, name) for name in kinds}
+        return self._others[kind]
 
     def raw(self) -> set[str]:
         """Stored files."""
@@ -682,7 +685,7 @@ class _Count:
             for sha in self.own.file_sha256s
         }
         alone = (
-            self.own.file_sha256s - self.others().file_sha256s
+            self.own.file_sha256s - self.others("file_sha256s")
             if any(folders.values())
             else frozenset()
         )
@@ -694,7 +697,7 @@ class _Count:
         counts = {"releases": 0, "catalog": 0, "lexical": 0, "vectors": 0, "ann": 0}
         ids = [version.version_id for version in self.mine]
         chunks = self.own.chunk_ids - (
-            self.others().chunk_ids if len(ids) < self._versions() else frozenset()
+            self.others("chunk_ids") if len(ids) < self._versions() else frozenset()
         )
         for manifest in manifests:
             counts["releases"] += bool(manifest.versions.keys() & set(ids))
@@ -760,5 +763,5 @@ class _Count:
         )
         ids = self.own.chunk_ids | self.own.asset_ids
         if not whole or self.own.asset_ids:
-            ids -= self.others().chunk_ids | self.others().asset_ids
+            ids -= self.others("chunk_ids") | self.others("asset_ids")
         return redaction.Names(words, ids)

@@ -55,6 +55,9 @@ class Record:
     purged_at: str = ""  # since when nothing of a hard deletion is left
 
 
+KINDS = tuple(f.name for f in fields(Belongings))
+
+
 def stage_files(
     store: Store, version: Version, kind: str, profiles: Collection[str] | None = None
 ) -> list[Path]:
@@ -79,26 +82,31 @@ def of_versions(
     versions: Iterable[Version],
     profiles: Collection[str] | None = None,
     strategies: Sequence[Strategy] = (),
+    kinds: Collection[str] = KINDS,
 ) -> Belongings:
-    """The belongings of versions as their stage files tell them, under all profiles or under some.
+    """The belongings of versions as their stage files tell them, under all profiles or under some;
+    files are read for those `kinds` alone.
 
     Description keys depend on how the strategies ask; they are those of `strategies`.
     """
+
+    def files(version: Version, name: str, *told: str) -> list[Path]:
+        wanted = any(kind in kinds for kind in told)
+        return stage_files(store, version, name, profiles) if wanted else []
+
+    describing = [s for s in strategies if s.views.describe.provider != "none"]
     found: dict[str, set[str]] = {f.name: set() for f in fields(Belongings)}
     for version in versions:
         found["file_sha256s"].add(version.file_sha256)
-        for path in stage_files(store, version, "views", profiles):
+        for path in files(version, "views", "chunk_ids", "content_hashes"):
             for chunk_id, content_hash in read_columns(path, ("chunk_id", "content_hash")):
                 found["chunk_ids"].add(chunk_id)
                 found["content_hashes"].add(content_hash)
-        for path in stage_files(store, version, "media", profiles):
+        for path in files(version, "media", "asset_ids"):
             found["asset_ids"].update(row[0] for row in read_columns(path, ("asset_id",)))
-        for path in stage_files(store, version, "media_texts", profiles):
+        for path in files(version, "media_texts", "context_hashes"):
             found["context_hashes"].update(row[0] for row in read_columns(path, ("context_hash",)))
-        describing = [
-            strategy for strategy in strategies if strategy.views.describe.provider != "none"
-        ]
-        for path in stage_files(store, version, "chunks", profiles) if describing else ():
+        for path in files(version, "chunks", "description_keys") if describing else ():
             chunks = read_records(path, Chunk)
             for strategy in describing:
                 found["description_keys"].update(

@@ -38,6 +38,7 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
         # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth
         # question (2 cores, busy).
         gc.freeze()
+        gc.enable()
         if not at_once:
             _wait_for_idleness(library)
         analysis.warm_up(library.settings.limits, strategy.query, chinese=chinese)

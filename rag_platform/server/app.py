@@ -7,6 +7,7 @@ points file descriptor 1 at stderr while it serves, logs go to stderr and `logs/
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterable
@@ -16,6 +17,7 @@ from typing import Any, Literal
 
 import anyio.to_thread
 from mcp.server import MCPServer, NotificationOptions
+from mcp.server.apps import client_supports_apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
@@ -23,6 +25,7 @@ from mcp_types import (
     CallToolResult,
     CompleteRequestParams,
     InputRequiredResult,
+    ListToolsResult,
     PaginatedRequestParams,
     SubscribeRequestParams,
     SubscriptionsListenRequestParams,
@@ -41,6 +44,7 @@ from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
 from rag_platform.server.callers import act_for_caller, refuse_scope
 from rag_platform.server.library_tools.progress import progress_of
+from rag_platform.server.library_tools.showing import answer_view
 from rag_platform.server.prompts import add_prompts
 from rag_platform.server.publications import Listeners, Publications
 from rag_platform.server.resources import ResourceRequests, add_resources, read_picture
@@ -64,7 +68,11 @@ class LibraryServer(MCPServer[Any]):
     """An MCP server with the library's tools, whose calls all answer with an envelope."""
 
     def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
-        super().__init__(name, middleware=[act_for_caller, self._answer_then_load], **options)
+        middleware = [act_for_caller, self._answer_then_load]
+        super().__init__(name, middleware=middleware, extensions=[answer_view()], **options)
+        self._lowlevel_server.add_request_handler(
+            "tools/list", PaginatedRequestParams, self._list_tools_for
+        )
         self._to_load: list[Library] = []
         self._library_tools = {tool.definition.name: tool for tool in library_tools}
         self._ready = threading.Event()
@@ -90,7 +98,10 @@ class LibraryServer(MCPServer[Any]):
         """Load in a thread what the first question needs."""
 
         def load() -> None:
-            warm(library)
+            try:
+                warm(library)
+            finally:
+                gc.enable()
             self._ready.set()
 
         threading.Thread(target=load, name="rag-preload", daemon=True).start()
@@ -137,11 +148,16 @@ class LibraryServer(MCPServer[Any]):
         found = await anyio.to_thread.run_sync(read_picture, self.library, name)
         return [ReadResourceContents(content=found.content, mime_type=found.mime)]
 
-    async def list_tools(self) -> list[Definition]:
+    async def list_tools(self, shows_apps: bool = False) -> list[Definition]:
         """The tools that the caller may use, as clients see them."""
-        may = access.current().may
-        own = [tool.definition for tool in self._library_tools.values() if may(tool.scope)]
-        return [*own, *await super().list_tools()]
+        own = [tool for tool in self._library_tools.values() if access.current().may(tool.scope)]
+        listed = filter(None, (tool.listed(shows_apps) for tool in own))
+        return [*listed, *await super().list_tools()]
+
+    async def _list_tools_for(
+        self, context: ServerRequestContext[Any], params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=await self.list_tools(client_supports_apps(context)))
 
     async def call_tool(
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None

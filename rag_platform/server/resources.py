@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import anyio.to_thread
 from mcp.server import MCPServer
+from mcp.server.apps import client_supports_apps
 from mcp.server.context import ServerRequestContext
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.shared.exceptions import MCPError
@@ -192,7 +193,9 @@ class ResourceRequests:
         page, cursor = await anyio.to_thread.run_sync(
             list_page, self._library, params.cursor if params else None
         )
+        shows = client_supports_apps(context)
         fixed = [] if params and params.cursor else await self._fixed()
+        fixed = [it for it in fixed if shows or not it.uri.startswith("ui://")]
         return ListResourcesResult(resources=[*fixed, *page], next_cursor=cursor)
 
     async def subscribe(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rag_platform.config.settings import ServerSettings
 from rag_platform.retrieval.library import Library
-from rag_platform.server.library_tools import proving, querying, reading, writing
+from rag_platform.server.library_tools import proving, querying, reading, showing, writing
 from rag_platform.server.library_tools.definition import Call, LibraryTool, ToolSpec, tool_name
 from rag_platform.server.worker_pool import SharedQuestions
 
@@ -15,6 +15,7 @@ SPECS: tuple[ToolSpec, ...] = (
     *reading.TOOLS,
     *proving.TOOLS,
     *writing.TOOLS,
+    *showing.TOOLS,
 )
 
 

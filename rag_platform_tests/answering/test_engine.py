@@ -113,8 +113,16 @@ class BrokenAnswerer(Extractive):
 @pytest.mark.parametrize(
     ("question", "chunk_id", "says"),
     [
-        ("What is the maximum upload size?", "guide-0", "The maximum upload size is 50 MB. [1]"),
-        ("最大连接数是多少？", "handbook-0", "连接池的最大连接数是 100。 [1]"),
+        (
+            "What is the maximum upload size?",
+            "guide-0",
+            "The maximum upload size is 50 MB. Larger files are refused with code 413. [1]",
+        ),
+        (
+            "最大连接数是多少？",
+            "handbook-0",
+            "连接池的最大连接数是 100。超过上限的请求会排队等待。 [1]",
+        ),
         (
             "ppr-9087",
             "guide-2",

@@ -32,7 +32,7 @@ def hit(rank: int, text: str, section: str = "", source: str = "hybrid") -> Hit:
 
 UPLOADS = hit(
     1,
-    "# Uploads\n\nThe maximum upload size is 50 MB. Larger files are refused with code 413.",
+    "# Uploads\n\nThe maximum upload size is 50 MB.\n\nLarger files are refused with code 413.",
     "Uploads",
 )
 TABLE = hit(
@@ -50,9 +50,15 @@ EVIDENCE = [UPLOADS, TABLE, CHINESE]
 @pytest.mark.parametrize(
     ("query", "answer"),
     [
-        ("What is the maximum upload size?", "The maximum upload size is 50 MB. [1]"),
-        ("最大连接数是多少？", "连接池的最大连接数是 100。 [3]"),
-        ("日志保存多久", "日志保存三十天。 [3]"),
+        (
+            "What is the maximum upload size?",
+            ("The maximum upload size is 50 MB.\n\nLarger files are refused with code 413. [1]"),
+        ),
+        (
+            "最大连接数是多少？",
+            "连接池的最大连接数是 100。超过上限的请求会排队等待。日志保存三十天。 [3]",
+        ),
+        ("日志保存多久", "超过上限的请求会排队等待。日志保存三十天。 [3]"),
         (
             "default of max_retry_count",
             (

@@ -57,7 +57,7 @@ def test_a_long_list_is_quoted_by_item() -> None:
     [
         ("Pipes freeze. To prevent this, keep the heater on.", 1, "Pipes freeze. To prevent this"),
         ("阀门在中午打开。因此水位会下降。", 1, "阀门在中午打开。因此"),
-        ("Pipes freeze. Keep the heater on.", 1, "Keep"),
+        ("Pipes freeze.\n\nKeep the heater on.", 1, "Keep"),
         ("Pipes freeze.\n\n# Other\n\nThis is another thing.", 1, "This"),
     ],
 )
@@ -66,6 +66,28 @@ def test_a_sentence_that_refers_back_comes_with_the_one_before_it(
 ) -> None:
     run = extend(text, read_layout(text).parts[number])
     assert render_run(text, run, "[1]").startswith(quote)
+
+
+LONG = f"The valve {'slowly, ' * 12} opens."
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "quote"),
+    [
+        # with the sentence before it in its paragraph, and those after it
+        ("It drains. Use valve 7.\n\nClose it.", 1, "It drains. Use valve 7.\n\nClose it."),
+        ("Valve 6 is deprecated.\n\nUse valve 7.", 0, "Valve 6 is deprecated.\n\nUse valve 7."),
+        ("阀门 6 已弃用。\n\n请改用阀门 7。", 0, "阀门 6 已弃用。\n\n请改用阀门 7。"),
+        # not with one of another paragraph before it, of another section, nor a long one's
+        ("Valve 6 leaks.\n\nUse valve 7.", 1, "Use valve 7."),
+        ("Use valve 7.\n\n# Pumps\n\nThey hum.", 0, "Use valve 7."),
+        (f"{LONG} Use valve 7.", 0, LONG),
+        (f"Use valve 7.\n\n{LONG * 6}", 0, "Use valve 7."),
+    ],
+)
+def test_a_short_sentence_comes_with_those_around_it(text: str, number: int, quote: str) -> None:
+    run = extend(text, read_layout(text).parts[number])
+    assert render_run(text, run, "[1]") == f"{quote} [1]"
 
 
 def test_units_that_follow_each_other_are_one_quote() -> None:

@@ -65,6 +65,7 @@ def test_a_process_that_dies_leaves_its_last_words(store: Any, ledger: Any) -> N
     assert f"rag jobs retry {job.job_id}" in ended.reason
 
 
+@pytest.mark.usefixtures("ledger_file")
 def test_a_process_that_could_not_say_that_the_disk_is_full(store: Any, ledger: Any) -> None:
     """Its log lies on the full disk too: the exit status alone tells, and what the ledger cannot
     take is still returned.
@@ -373,6 +374,7 @@ def test_a_full_disk_is_known_through_any_library(tmp_path: Path) -> None:
     assert disk_full(kept, tmp_path) is kept
 
 
+@pytest.mark.usefixtures("ledger_file")
 def test_a_ledger_on_a_full_disk_works_again_when_there_is_room(ledger: Any) -> None:
     job = ledger.add_job("ingest", "default", {})
     full(ledger)

@@ -25,7 +25,7 @@ def rows(module: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "module", ["rag_platform.query.constants", "rag_platform.retrieval.constants"]
+    "module", [f"rag_platform.{stage}.constants" for stage in ("query", "retrieval", "answering")]
 )
 def test_every_constant_has_a_source_and_stands_in_the_documents(module: str) -> None:
     table = rows(module)

@@ -46,6 +46,7 @@ from rag_platform.text.encoding import encodable_json
 _MESSAGE_CHARS = 1500  # of an error: what was wrong and what to do, not the value as a whole
 Absent = SkipJsonSchema[None]
 Scope = Literal["read", "write", "admin"]
+VIEW_URI = "ui://library/answer.html"  # of the app that shows an answer
 OnProgress = Callable[[float, float, str], None]  # done, total, message
 # several texts, of which a client may send a single one as it is
 Texts = Annotated[
@@ -113,6 +114,16 @@ class LibraryTool:
     service: Call
     scope: Scope
     own_trace: bool = False  # the function opens its own trace and returns its id
+    app: Literal["", "shown", "only"] = ""  # the view of an answer shows its result; only it calls
+
+    def listed(self, shows_apps: bool) -> Definition | None:
+        """The definition for a client that shows apps or does not; None where it is not offered."""
+        if not self.app:
+            return self.definition
+        if not shows_apps:
+            return None if self.app == "only" else self.definition
+        ui = {"visibility": ["app"]} if self.app == "only" else {"resourceUri": VIEW_URI}
+        return self.definition.model_copy(update={"meta": {"ui": ui}})
 
     async def run(
         self,
@@ -225,9 +236,7 @@ class LibraryTool:
 
     def _running_job(self, namespace: str) -> str:
         """The job that is filling a namespace which the caller may see, if there is one."""
-        if not (
-            access.current().may_see(namespace) and self.service.library.store.ledger_path.is_file()
-        ):
+        if not (access.current().may_see(namespace) and self.service.library.store.has_ledger()):
             return ""
         jobs = writing.list_jobs(self.service.settings, [namespace])
         running = (
@@ -305,6 +314,7 @@ class ToolSpec:
     destructive: bool = False
     idempotent: bool = True
     open_world: bool = False
+    app: Literal["", "shown", "only"] = ""
 
     def bind(self, service: Call, settings: ServerSettings) -> LibraryTool:
         """The tool over a library."""
@@ -318,7 +328,13 @@ class ToolSpec:
             annotations=self.annotations(),
         )
         return LibraryTool(
-            definition, self.arguments, self.function, service, self.scope, self.own_trace
+            definition,
+            self.arguments,
+            self.function,
+            service,
+            self.scope,
+            self.own_trace,
+            self.app,
         )
 
     def annotations(self) -> ToolAnnotations:

@@ -181,4 +181,6 @@ def _links(data: QueryData) -> list[ContentBlock]:
     ]
 
 
-TOOLS = (ToolSpec("query", "Ask the library", QUERY, QueryArguments, query, own_trace=True),)
+TOOLS = (
+    ToolSpec("query", "Ask the library", QUERY, QueryArguments, query, own_trace=True, app="shown"),
+)

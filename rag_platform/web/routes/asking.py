@@ -14,7 +14,6 @@ from rag_platform.api.asking import Question, QuestionAddress, ask, compare
 from rag_platform.api.envelopes import failure
 from rag_platform.api.orders import explain_order
 from rag_platform.api.places import holding
-from rag_platform.api.replays import replay_question
 from rag_platform.contract.source_shapes import (
     AskedData,
     ComparedData,
@@ -80,6 +79,8 @@ def get_replay(site: SiteOf, trace_id: TraceId, release: Asked = "recorded") -> 
     """A question that was asked, asked again in the same way of the release that it was asked of,
     or of the one that is published now.
     """
+    from rag_platform.evaluation.monitoring.replay import replay_question
+
     return replay_question(site.library, trace_id, published=release == "published")
 
 

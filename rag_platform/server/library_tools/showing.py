@@ -1,0 +1,84 @@
+"""What the view of an answer asks for, where a client shows apps; models are not offered it."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Annotated
+
+from mcp.server.apps import Apps
+from mcp.server.mcpserver.resources import FileResource
+from mcp_types import ImageContent
+from pydantic import Field
+
+from rag_platform import web
+from rag_platform.api import pictures
+from rag_platform.contract.source_shapes import PlacePage
+from rag_platform.server.library_tools.definition import (
+    VIEW_URI,
+    Absent,
+    Answer,
+    Arguments,
+    Call,
+    ToolSpec,
+)
+
+SHOW_SOURCE = "The page of a passage as a picture, with the rectangles of the words cited from it."
+
+
+def answer_view() -> Apps:
+    """The extension with the view of an answer and its sources: one page that loads nothing."""
+    assert web.__file__ is not None
+    apps = Apps()
+    apps.add_resource(
+        FileResource(
+            uri=VIEW_URI,
+            name="answer",
+            title="Answer with its sources",
+            description="Shows an answer, the passages that it cites, and the pages they are on.",
+            path=Path(web.__file__).resolve().parent / "templates" / "answer_app.html",
+        )
+    )
+    return apps
+
+
+class ShowSourceArguments(Arguments):
+    """The arguments of show_source."""
+
+    chunk_id: Annotated[str, Field(description="A chunk:// link or the id.")]
+    spans: Annotated[
+        Annotated[list[tuple[int, int]], Field(max_length=50)] | Absent,
+        Field(description="What is cited of its text; default: all of it."),
+    ] = None
+    page: Annotated[
+        Annotated[int, Field(ge=1)] | Absent, Field(description="Default: its first cited one.")
+    ] = None
+
+
+def show_source(call: Call, arguments: ShowSourceArguments) -> Answer:
+    """A page on which the passage stands, and where. Raises what `page_picture` raises."""
+    from rag_platform.api.places import find_place, holding
+
+    chunk_id = arguments.chunk_id.removeprefix("chunk://")
+    place = find_place(call.library, chunk_id, spans=arguments.spans or (), page=arguments.page)
+    nowhere: PlacePage = {"page": 1, "width": 1.0, "height": 1.0, "boxes": [], "cited": []}
+    page = next((it for it in place["pages"] if it["cited"]), (place["pages"] or [nowhere])[0])
+    with holding(call.library, chunk_id) as held:
+        namespace, release_id = held.version.namespace, held.lease.release_id
+    version_id, number = place["version_id"], page["page"]
+    picture = pictures.page_picture(call.library, namespace, version_id, number, release_id)
+    image = ImageContent(
+        type="image",
+        data=base64.b64encode(picture).decode(),
+        mime_type=pictures.media_type(picture),
+    )
+    data = {"markdown": f"page {number} of {place['page_count']}"}
+    fields = {**page, "chunk_id": chunk_id, "page_count": place["page_count"]}
+    return Answer(data, "", place["warnings"], fields, [image])
+
+
+TOOLS = (
+    ToolSpec(
+        "show_source", "Show a source", SHOW_SOURCE, ShowSourceArguments, show_source, app="only"
+    ),
+)
