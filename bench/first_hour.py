@@ -37,7 +37,7 @@ from ingest import Root, cpu_seconds, embed_bare, texts_of
 from sizes import described
 
 from rag_platform.config.settings import Strategy, load_settings, load_strategy
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.providers.e5.e5_onnx import E5Onnx
 from rag_platform.registry import takes
 from rag_platform.storage.store import Store
@@ -148,7 +148,7 @@ def embed_again(home: Path) -> tuple[Taken, str]:
     os.environ["RAG_HOME"] = str(home)
     settings = load_settings()
     store, strategy = Store(settings.home), load_strategy(settings)
-    with closing(Ledger(store.ledger_path)) as ledger:
+    with closing(open_ledger(store)) as ledger:
         versions = [ledger.version(d.live_version) for d in ledger.documents(NAMESPACE)]
         texts = texts_of(Root(settings, store, ledger, strategy), versions)
     started, before = time.perf_counter(), cpu_seconds()
