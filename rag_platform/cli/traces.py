@@ -102,9 +102,10 @@ def _read_time(text: str | None, option: str) -> datetime | None:
 @_filters
 @answers(own_trace=True, reports=True)
 def trace_list(context: Context, limit: int, cursor: str | None, **values: Any) -> Json:
-    """Traces, newest first."""
+    """Traces, newest first; those of other commands only with --type command."""
     from rag_platform.api.traces import list_traces
 
+    values["kinds"] = values["kinds"] or [k for k in get_args(TraceType) if k != "command"]
     data = list_traces(context.store, _filter(values), limit=limit, cursor=cursor)
     return envelopes.envelope(data, "", data.get("warnings", ()))
 

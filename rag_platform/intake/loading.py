@@ -205,7 +205,7 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
         or (f"add the loader `{meant[0]}` to the strategy" if meant else "")
     )
     if suffix in _MEANT and content not in _OFFICE and _ZIPPED.get(suffix) != kind:
-        remedy = f"it is no {_MEANT[suffix]} whatever its name says; give it its true suffix"
+        remedy = f"its name says {_MEANT[suffix]}; give it its true suffix"
     raise DocumentError(
         f"no loader of strategy {strategy.name!r} reads {filename} (content: {kind});"
         f" {remedy + '; ' if remedy else ''}known are {known}",

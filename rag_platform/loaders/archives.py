@@ -95,7 +95,7 @@ def _require_office(path: Path, suffix: str) -> None:
             )
     if not head.startswith(b"PK"):
         raise DocumentError(
-            f"the content is no {suffix} file whatever its name says; give it its true suffix",
+            f"the content is not that of a {suffix} file; give it its true suffix",
             code="unsupported_type",
         )
 
