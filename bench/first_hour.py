@@ -174,7 +174,7 @@ def report(name: str, built: str, steps: Sequence[Taken]) -> Taken:
     """Print a line for whoever answered; returns the sum of the steps."""
     wall, processor = sum(s.wall for s in steps), sum(s.processor for s in steps)
     parts = " + ".join(f"{step.wall:.1f}" for step in steps)
-    print(f"{name:<13}{wall:8.1f} s wall ({parts}), {processor:7.1f} s of processors; {built}")
+    print(f"{name:<15}{wall:8.1f} s wall ({parts}), {processor:7.1f} s of processors; {built}")
     return Taken(wall, processor, "")
 
 
@@ -218,7 +218,7 @@ def measure(source: Path, share: int, environments: Path | None, folder: Path) -
     fits = [
         judge("first answer over the fastest peer", ours, _fastest(peers, busy), PEER_RATIO, busy)
     ]
-    long = bare.wall > BARE_SECONDS
+    long = (bare.processor / (os.cpu_count() or 1) if busy else bare.wall) > BARE_SECONDS
     fits.append(
         judge("ingest over the bare embedding", steps[0], bare, BARE_RATIO, busy) or not long
     )
@@ -241,7 +241,7 @@ def ask_peers(found: Mapping[str, Path], files: Path, folder: Path) -> list[Take
         built = steps[0].output.strip().splitlines()[-1] if len(steps) == 1 else "whole files"
         peers.append(report(name, f"{built}; E5 on {os.cpu_count()} threads, no USE", steps))
     for name, reason in LEFT_OUT.items():
-        print(f"{name:<13}not run: {reason}")
+        print(f"{name:<15}not run: {reason}")
     return peers
 
 

@@ -94,7 +94,11 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy):
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "soffice"),
         ("deck.ppt", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as PDF"),
         ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
-        ("page.pdf", b"<html><body>404</body></html>", "its name says PDF; give it its true suffix"),
+        (
+            "page.pdf",
+            b"<html><body>404</body></html>",
+            "its name says PDF; give it its true suffix",
+        ),
     ],
 )
 def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, head, said):
