@@ -78,8 +78,12 @@ def inbox(
     keys: list[str] = []
     problems: list[str] = []
     received: list[str] = []
-    options = ReceiveOptions(sync=True, settle_seconds=root.settings.inbox_settle_seconds)
     for name in changed:
+        options = ReceiveOptions(
+            sync=True,
+            settle_seconds=root.settings.inbox_settle_seconds,
+            moved=_was_inbox(root, name),
+        )
         try:
             reception = receive([root.store.inbox_dir / name], name, root.workspace(name), options)
         # one folder must never stop the others; without its mark it is tried again at the next tick
@@ -298,6 +302,14 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> st
         for run in failed
     )
     return f"{key}:{min(lost, root.settings.jobs.max_attempts - 1)}"
+
+
+def _was_inbox(root: DataRoot, name: str) -> bool:
+    """True where the source of an inbox folder is one, though of a data root that lay elsewhere."""
+    return any(
+        source.name == name and Path(source.root).parts[-2:] == (root.store.inbox_dir.name, name)
+        for source in root.ledger.sources(name)
+    )
 
 
 def _snapshot(folder: Path) -> str:

@@ -55,7 +55,7 @@ def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
         [folder],
         namespace,
         workspace,
-        ReceiveOptions(source=namespace, sync=True),
+        ReceiveOptions(source=namespace, sync=True, moved=True),  # the data root may have moved
     )
     stale = stale_versions(ledger, namespace, stage_profiles(strategy)["embeddings"])
     wanted = dict.fromkeys([*reception.to_process, *(version.version_id for version in stale)])

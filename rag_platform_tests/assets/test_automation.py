@@ -597,3 +597,22 @@ def test_the_cursor_holds_no_paths(desk: Any, instance: dg.DagsterInstance) -> N
     assert list(json.loads(tick.cursor or "{}")) == ["yard"] and str(desk.folder) not in (
         tick.cursor or ""
     )
+
+
+def test_the_inbox_goes_on_in_a_data_root_that_moved(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    for name in ("yard", "own"):
+        (desk.store.inbox_dir / name).mkdir(parents=True)
+        (desk.store.inbox_dir / name / "gate.md").write_text(GATE, encoding="utf-8")
+    with desk.ledger() as ledger:
+        ledger.put_source(Source("yard", "yard", "folder", "/mnt/old/inbox/yard"))
+        ledger.put_source(Source("own", "own", "folder", "/mnt/elsewhere/own"))
+    data = Ticks("inbox", instance)()
+    [key] = covered(instance, data.run_requests)
+    assert key.startswith("yard.gate-")
+    with desk.ledger() as ledger:
+        roots = {
+            source.name: source.root for name in ("yard", "own") for source in ledger.sources(name)
+        }
+    assert roots == {"yard": str(desk.store.inbox_dir / "yard"), "own": "/mnt/elsewhere/own"}
