@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from rag_platform.config.folders import SHIPPED
 from rag_platform.config.gates import GateConfig, read_gates
 from rag_platform.errors import ConfigError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
@@ -169,7 +170,8 @@ def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: R
 def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     path = config_folder / "gates.yaml"
     assert read_gates() == {}
-    path.write_text("notes:\n  - {dataset: golden, max_seconds: 60}\n", encoding="utf-8")
+    shipped = (SHIPPED / "gates.yaml").read_text(encoding="utf-8")
+    path.write_text(shipped + "notes:\n  - {dataset: golden, max_seconds: 60}\n", encoding="utf-8")
     assert read_gates() == {"notes": (GateConfig(dataset="golden", max_seconds=60.0),)}
     path.write_text("notes:\n  - {dataset: golden, floor: 1}\n", encoding="utf-8")
     with pytest.raises(ConfigError, match="floor"):
