@@ -37,6 +37,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "ocr": {"rapidocr", "onnxruntime"},
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
+    "postgres": {"psycopg"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",
@@ -124,8 +125,9 @@ def test_extras_are_those_of_the_project() -> None:
         "project"
     ]
     offered = project["optional-dependencies"]
-    # no provider: text.tokens names it itself
-    assert {*EXTRAS.values(), "tokens", "otlp"} == set(offered) - {"dev"} == set(PACKAGES)
+    named_elsewhere = {"tokens", "otlp", "postgres"}  # no providers
+    for_developers = {"dev", "docs", "hosts"}
+    assert {*EXTRAS.values(), *named_elsewhere} == set(offered) - for_developers == set(PACKAGES)
     for extra, packages in PACKAGES.items():
         named = {Requirement(line).name.replace("-", "_") for line in offered[extra]}
         assert named == packages
