@@ -99,6 +99,7 @@ def change_library(doc: str, chunk: str) -> None:
     rag("rebuild", "--plan")
     each("docs", f"delete {doc} --mode hard --yes")
     rag("gc", "--prove")
+    rag("ledger", "copy", "data/ledger.sqlite", "copied.sqlite")
 
 
 def show_pages() -> None:
