@@ -48,7 +48,7 @@ def docs() -> None:
 @click.option(
     "--all", "include_deleted", is_flag=True, help="Include retired and deleted documents."
 )
-@answers()
+@answers(reports=False)
 def docs_list(
     context: Context,
     namespace: str | None,
@@ -95,7 +95,7 @@ def docs_list(
         " text, noise."
     ),
 )
-@answers()
+@answers(reports=False)
 def docs_show(
     context: Context,
     doc: str,
@@ -128,7 +128,7 @@ def docs_show(
     default="short",
     help="Length and form.",
 )
-@answers()
+@answers(reports=False)
 def docs_summary(
     context: Context, doc: str, namespace: str | None, version_id: str | None, style: str
 ) -> Json:
@@ -145,7 +145,7 @@ def docs_summary(
 @docs.command("history")
 @_document_argument
 @namespace_option
-@answers()
+@answers(reports=False)
 def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
     """Every version of a document: when it came, its state, how its chunks drifted, and the
     releases that contain it.
@@ -161,7 +161,7 @@ def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
 @click.argument("before", metavar="[V1]", required=False)
 @click.argument("after", metavar="[V2]", required=False)
 @namespace_option
-@answers()
+@answers(reports=False)
 def docs_diff(
     context: Context, doc: str, before: str | None, after: str | None, namespace: str | None
 ) -> Json:
@@ -179,7 +179,7 @@ def docs_diff(
 @click.argument("version", metavar="[VERSION]", required=False)
 @click.option("--unpin", is_flag=True, help="Let the document follow its source again.")
 @namespace_option
-@answers(own_trace=True)
+@answers(own_trace=True, reports=False)
 def docs_live(
     context: Context, doc: str, version: str | None, unpin: bool, namespace: str | None
 ) -> Json:
@@ -210,7 +210,7 @@ def docs_live(
 @click.option("--meta", "metadata", multiple=True, metavar="K=V", help="Set metadata; repeatable.")
 @click.option("--unmeta", multiple=True, metavar="K", help="Remove metadata; repeatable.")
 @namespace_option
-@answers(own_trace=True)
+@answers(own_trace=True, reports=False)
 def docs_edit(
     context: Context, doc: str, namespace: str | None, metadata: tuple[str, ...], **changes: Any
 ) -> Json:
@@ -249,7 +249,7 @@ def docs_edit(
     "--yes", is_flag=True, help="Do not ask; required without a terminal and with --json."
 )
 @namespace_option
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def docs_delete(
     context: Context,
     doc: str,

@@ -27,7 +27,7 @@ def _command(
     document = [] if name == "list" else [click.argument("doc_id", metavar="DOC")]
 
     def decorate(function: Callable[..., Json]) -> click.Command:
-        command: Callable[..., Any] = answers(own_trace, reports=True)(function)
+        command: Callable[..., Any] = answers(own_trace)(function)
         for add in reversed((*document, *arguments, namespace_option)):
             command = add(command)
         return drafts.command(name)(command)

@@ -21,7 +21,7 @@ def ledger() -> None:
 @ledger.command("copy")
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
-@answers(reports=True)
+@answers()
 def copy(context: Context, source: str, target: str) -> Json:
     """Copy the ledger FROM one database TO another, empty one, and compare every table.
 

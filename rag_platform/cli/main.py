@@ -146,7 +146,7 @@ def ui(host: str | None, port: int | None, open_browser: bool) -> None:
 
 
 @main.command()
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def doctor(context: Context) -> Json:
     """Check packages, weights, data root and config."""
     from rag_platform.cli.doctor import examine

@@ -41,7 +41,7 @@ def jobs() -> None:
     help="Only jobs in this state; dead: jobs that gave up on a document.",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
-@answers(reports=True)
+@answers()
 def jobs_list(
     context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
 ) -> Json:
@@ -87,7 +87,7 @@ def _format_progress(row: Json) -> str:
 
 @jobs.command("show")
 @click.argument("job_id", metavar="JOB")
-@answers(reports=True)
+@answers()
 def jobs_show(context: Context, job_id: str) -> Json:
     """One job: its progress, its documents and why some failed, its figures, trace and log."""
     work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
@@ -98,7 +98,7 @@ def jobs_show(context: Context, job_id: str) -> Json:
 
 @jobs.command("cancel")
 @click.argument("job_id", metavar="JOB")
-@answers(reports=True)
+@answers()
 def jobs_cancel(context: Context, job_id: str) -> Json:
     """Cancel a job; what it has done and the published release stay."""
     job = work.cancel(job_id, context.ledger, silent=context.settings.jobs.silent_seconds)
@@ -130,7 +130,7 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
     help="All documents of the namespace that failed or were given up.",
 )
 @wait_option
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def jobs_retry(
     context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float
 ) -> Json:
@@ -163,7 +163,7 @@ _log = logging.getLogger(__name__)
 )
 @click.option("--version", metavar="VERSION", help="With --prove: of this version only.")
 @namespace_option
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def gc(
     context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
 ) -> Json:

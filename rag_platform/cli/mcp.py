@@ -33,7 +33,7 @@ def mcp() -> None:
 @_name_option
 @click.option("--write", is_flag=True, help="Write the file; without it the change is only shown.")
 @allow_options
-@answers(reports=True)
+@answers()
 def install(
     context: Context,
     client: str | None,
@@ -84,7 +84,7 @@ def install(
 @mcp.command("doctor")
 @_client_option
 @_name_option
-@answers(reports=True)
+@answers()
 def doctor(context: Context, client: str | None, name: str) -> Json:
     """Start the server as a client would, and report what it finds."""
     from rag_platform.server.client_files import client_files, launch_of

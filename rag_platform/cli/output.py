@@ -99,11 +99,11 @@ _SHOWN_WARNINGS = 8
 
 
 def answers(
-    own_trace: bool = False, *, reports: bool = False
+    own_trace: bool = False, *, reports: bool = True
 ) -> Callable[[Command], Callable[..., None]]:
     """Make a command of a function that returns an envelope: it is traced, unless it has an
-    `own_trace`, its envelope printed, and its exit code that of the envelope. One that `reports`
-    prints lines of the program, no text of a document: they are in the reader's language.
+    `own_trace`, its envelope printed, and its exit code that of the envelope. What one that
+    `reports` prints are lines of the program, in the reader's language; texts of documents are not.
     """
 
     def decorate(function: Command) -> Callable[..., None]:

@@ -90,7 +90,7 @@ from rag_platform.text.plurals import pluralise
 )
 @click.option("--stream", is_flag=True, help="Show the answer as it is written, then checked.")
 @click.option("--full", is_flag=True, help="Show the results too, not only the answer.")
-@answers(own_trace=True)
+@answers(own_trace=True, reports=False)
 def query(
     context: Context,
     text: tuple[str, ...],
@@ -146,7 +146,7 @@ def _render(data: Json, question: str) -> None:
 
 
 @click.command()
-@answers(reports=True)
+@answers()
 def status(context: Context) -> Json:
     """Show what every namespace publishes, and where data and config lie."""
     from rag_platform.api.status import status as collect
@@ -164,7 +164,7 @@ def sources() -> None:
 
 @sources.command("list")
 @namespace_option
-@answers(reports=True)
+@answers()
 def sources_list(context: Context, namespace: str | None) -> Json:
     """Sources, with the number of their documents."""
     name = context.known_namespace(namespace)
@@ -196,7 +196,7 @@ def sources_list(context: Context, namespace: str | None) -> Json:
     "--all", "everything", is_flag=True, help="Prove every chunk of the published release."
 )
 @namespace_option
-@answers(reports=True)
+@answers()
 def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
     """Prove quotes against the raw bytes."""
     from rag_platform.releases.verification import verify_release
@@ -231,7 +231,7 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
     metavar="N",
     help="How many chunks to list; by default 10, with --json all.",
 )
-@answers(own_trace=True)  # a trace would be kept
+@answers(own_trace=True, reports=False)  # a trace would be kept
 def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
     """Show how a file would be read and cut. Nothing is stored."""
     from rag_platform.documents import previewing

@@ -22,7 +22,7 @@ def releases() -> None:
 
 @releases.command("list")
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_list(context: Context, namespace: str | None) -> Json:
     """Releases of a namespace, newest first."""
     from rag_platform.releases.publishing import history
@@ -55,7 +55,7 @@ def _line(row: Json) -> str:
 @releases.command("show")
 @click.argument("release_id", required=False)
 @namespace_option
-@answers()
+@answers(reports=False)
 def releases_show(context: Context, release_id: str | None, namespace: str | None) -> Json:
     """The manifest of a release, by default of the published one."""
     from rag_platform.releases.release_store import manifest_of, require_current
@@ -79,7 +79,7 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
     help="How many of the latest questions to ask of both.",
 )
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_diff(
     context: Context, before: str | None, after: str | None, queries: int, namespace: str | None
 ) -> Json:
@@ -101,7 +101,7 @@ def releases_diff(
     help="Why it is published although the quality gate failed; recorded with the release.",
 )
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_publish(
     context: Context, release_id: str, override: str, namespace: str | None
 ) -> Json:
@@ -125,7 +125,7 @@ def releases_publish(
 @releases.command("rollback")
 @click.argument("release_id", required=False)
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_rollback(context: Context, release_id: str | None, namespace: str | None) -> Json:
     """Publish an earlier release again, by default the one before the published one."""
     from rag_platform.releases.publishing import roll_back
@@ -139,7 +139,7 @@ def releases_rollback(context: Context, release_id: str | None, namespace: str |
 
 @releases.command("forward")
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_forward(context: Context, namespace: str | None) -> Json:
     """Publish the newest release again after a rollback."""
     from rag_platform.releases.publishing import go_forward
@@ -158,7 +158,7 @@ def _show_published(row: Any) -> Json:
 @releases.command("pin")
 @click.argument("release_id")
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_pin(context: Context, release_id: str, namespace: str | None) -> Json:
     """Keep a release, whatever retention says."""
     return _pin(context, namespace, release_id, True)
@@ -167,7 +167,7 @@ def releases_pin(context: Context, release_id: str, namespace: str | None) -> Js
 @releases.command("unpin")
 @click.argument("release_id")
 @namespace_option
-@answers(reports=True)
+@answers()
 def releases_unpin(context: Context, release_id: str, namespace: str | None) -> Json:
     """Leave a release to retention again."""
     return _pin(context, namespace, release_id, False)
@@ -189,7 +189,7 @@ def namespaces() -> None:
 
 
 @namespaces.command("list")
-@answers(reports=True)
+@answers()
 def namespaces_list(context: Context) -> Json:
     """Every namespace: its documents, chunks, release and strategy."""
     from rag_platform.api.status import status

@@ -23,7 +23,7 @@ _EDITED = ("settings.yaml", "gates.yaml", "strategies/*.yaml")
 
 
 @click.command()
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def demo(context: Context) -> Json:
     """Ingest the shipped samples into the library `demo` and ask them three questions."""
     from rag_platform.answering.engine import answer
@@ -57,7 +57,7 @@ def demo(context: Context) -> Json:
 @click.command()
 @click.argument("folder", required=False, type=click.Path(path_type=Path, file_okay=False))
 @click.option("--all", "everything", is_flag=True, help="Prompts, datasets and logging too.")
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def init(context: Context, folder: Path | None, everything: bool) -> Json:
     """Write a config to edit: settings, gates and strategies. What is there already stays.
 

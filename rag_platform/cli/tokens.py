@@ -37,7 +37,7 @@ def token() -> None:
     type=click.FloatRange(min=0, min_open=True),
     help="How long it is valid; by default for good.",
 )
-@answers(reports=True)
+@answers()
 def create(
     context: Context, name: str, scope: str, namespaces: tuple[str, ...], days: float | None
 ) -> Json:
@@ -53,7 +53,7 @@ def create(
 
 
 @token.command("list")
-@answers(reports=True)
+@answers()
 def list_tokens(context: Context) -> Json:
     """The tokens there are, without their secrets."""
     found = Tokens(context.store).all()
@@ -65,7 +65,7 @@ def list_tokens(context: Context) -> Json:
 
 @token.command()
 @click.argument("name", metavar="NAME|ID")
-@answers(reports=True)
+@answers()
 def revoke(context: Context, name: str) -> Json:
     """Take a token back; running servers refuse it from their next request on."""
     gone = Tokens(context.store).revoke(name)

@@ -100,7 +100,7 @@ def _read_time(text: str | None, option: str) -> datetime | None:
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
 @click.option("--cursor", metavar="TEXT", help="Where the page before ended.")
 @_filters
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def trace_list(context: Context, limit: int, cursor: str | None, **values: Any) -> Json:
     """Traces, newest first; those of other commands only with --type command."""
     from rag_platform.api.traces import list_traces
@@ -112,7 +112,7 @@ def trace_list(context: Context, limit: int, cursor: str | None, **values: Any) 
 
 @trace.command("show")
 @click.argument("trace_id")
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def trace_show(context: Context, trace_id: str) -> Json:
     """One trace as a waterfall; the first digits of its id suffice."""
     from rag_platform.api.traces import get_trace
@@ -123,7 +123,7 @@ def trace_show(context: Context, trace_id: str) -> Json:
 
 @trace.command("stats")
 @_filters
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def trace_stats(context: Context, **values: Any) -> Json:
     """Percentiles of stages, failures, caches, and what models cost."""
     from rag_platform.api.traces import trace_stats as measure
@@ -136,7 +136,7 @@ def trace_stats(context: Context, **values: Any) -> Json:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--format", "form", type=click.Choice(["parquet", "jsonl"]), default="parquet")
 @_filters
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def trace_export(context: Context, folder: Path, form: str, **values: Any) -> Json:
     """Write traces, spans, events and model calls to files that pandas reads."""
     from rag_platform.observability.trace_store.export import export

@@ -88,7 +88,7 @@ _LONG_SECONDS = 15.0
     help="Skip files of the folder that match; repeatable.",
 )
 @wait_option
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def ingest(
     context: Context,
     inputs: tuple[str, ...],
@@ -159,7 +159,7 @@ def _require_there(paths: Sequence[str]) -> None:
     help="Build the whole release, even where the difference to its parent would do.",
 )
 @wait_option
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def rebuild(
     context: Context,
     namespace: str | None,

@@ -23,7 +23,7 @@ def prompts() -> None:
 
 @prompts.command("list")
 @click.argument("name", required=False, default="")
-@answers(reports=True)
+@answers()
 def list_prompts(context: Context, name: str) -> Json:
     """Every version of a prompt, or of all, and which is active."""
     from rag_platform.config.prompt_registry import list_versions
@@ -41,7 +41,7 @@ def list_prompts(context: Context, name: str) -> Json:
 @prompts.command("diff")
 @click.argument("before", metavar="NAME@VERSION")
 @click.argument("after", metavar="NAME@VERSION")
-@answers(reports=True)
+@answers()
 def diff(context: Context, before: str, after: str) -> Json:
     """What changed between two versions."""
     from rag_platform.config.prompt_registry import diff_versions
@@ -54,7 +54,7 @@ def diff(context: Context, before: str, after: str) -> Json:
 @click.argument("reference", metavar="NAME@VERSION")
 @click.argument("question")
 @namespace_option
-@answers(own_trace=True)
+@answers(own_trace=True, reports=False)
 def try_prompt(context: Context, reference: str, question: str, namespace: str | None) -> Json:
     """Answer one question with a version, whatever is active."""
     from rag_platform.answering.engine import answer
@@ -71,7 +71,7 @@ def try_prompt(context: Context, reference: str, question: str, namespace: str |
 
 @prompts.command("activate")
 @click.argument("reference", metavar="NAME@VERSION")
-@answers(reports=True)
+@answers()
 def activate(context: Context, reference: str) -> Json:
     """Make a version the active one, from the next question on."""
     from rag_platform.config import prompt_registry
@@ -81,7 +81,7 @@ def activate(context: Context, reference: str) -> Json:
 
 @prompts.command("rollback")
 @click.argument("name")
-@answers(reports=True)
+@answers()
 def rollback(context: Context, name: str) -> Json:
     """Make the version active that was so before."""
     from rag_platform.config import prompt_registry
@@ -97,7 +97,7 @@ def rollback(context: Context, name: str) -> Json:
     default=0.5,
     help="Of the questions, dealt by their words: the same question always gets the same version.",
 )
-@answers(reports=True)
+@answers()
 def split(context: Context, reference: str, share: float) -> Json:
     """Answer a share of the questions with a version, the others with the active one."""
     from rag_platform.config import prompt_registry
@@ -109,7 +109,7 @@ def split(context: Context, reference: str, share: float) -> Json:
 @click.argument("name")
 @namespace_option
 @click.option("--end", is_flag=True, help="End the experiment; the active version answers all.")
-@answers(reports=True)
+@answers()
 def verdict(context: Context, name: str, namespace: str | None, end: bool) -> Json:
     """How the answers of the two versions of an experiment differ so far."""
     from rag_platform.config import prompt_registry

@@ -18,7 +18,7 @@ from rag_platform.storage.records import to_json
 @namespace_option
 @click.option("--size", type=click.IntRange(1), default=50, help="Questions to draw.")
 @click.option("--seed", type=int, default=7, help="Another seed draws others.")
-@answers()
+@answers(reports=False)
 def sample(context: Context, namespace: str | None, size: int, seed: int) -> Json:
     """Draw real questions from the traces, one case a line, each waiting for an expectation."""
     from rag_platform.evaluation.cases import case_data
@@ -40,7 +40,7 @@ def sample(context: Context, namespace: str | None, size: int, seed: int) -> Jso
 @namespace_option
 @click.option("--size", type=click.IntRange(1), default=50, help="Questions to make, at most.")
 @click.option("--seed", type=int, default=7, help="Another seed takes other passages.")
-@answers()
+@answers(reports=False)
 def synthesize(context: Context, namespace: str | None, size: int, seed: int) -> Json:
     """Make questions with their evidence, one case a line: by the language model of `judge` in
     settings.yaml, without one the known-item questions of `rag eval canaries`.
@@ -60,7 +60,7 @@ def synthesize(context: Context, namespace: str | None, size: int, seed: int) ->
 @click.command("gaps")
 @namespace_option
 @click.option("--days", type=click.IntRange(1), default=30, help="How far back to look.")
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def gaps(context: Context, namespace: str | None, days: int) -> Json:
     """What should be written: refused and doubtful questions, with the nearest passages."""
     from rag_platform.evaluation.monitoring.gaps import find_gaps

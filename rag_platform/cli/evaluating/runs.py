@@ -72,7 +72,7 @@ def evaluation() -> None:
     "--no-reuse", "reuse", flag_value=False, default=True, help="Ask every question anew."
 )
 @click.option("--baseline", metavar="RUN", help="Say what differs from that run of the dataset.")
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def run(context: Context, name: str, **asked: Any) -> Json:
     """Ask every case of a dataset, measure what comes back, and keep it."""
     from rag_platform.evaluation.reporting import reports, run_files
@@ -96,7 +96,7 @@ def run(context: Context, name: str, **asked: Any) -> Json:
 @click.option("--dataset", "dataset_id", default="", metavar="ID", help="Only runs of it.")
 @click.option("--namespace", default="", metavar="NAME", help="Only runs of it.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20)
-@answers(reports=True)
+@answers()
 def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> Json:
     """Runs, newest first."""
     from rag_platform.evaluation.reporting import reports
@@ -109,7 +109,7 @@ def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> 
 @evaluation.command("show")
 @click.argument("run_id", metavar="RUN")
 @click.option("--failed", is_flag=True, help="List the cases that missed.")
-@answers(reports=True)
+@answers()
 def show(context: Context, run_id: str, failed: bool) -> Json:
     """One run: every metric with its interval; the id may be cut short."""
     from rag_platform.evaluation.reporting import reports
@@ -130,7 +130,7 @@ def show(context: Context, run_id: str, failed: bool) -> Json:
 @click.argument("run_id", metavar="RUN")
 @click.option("--failed", is_flag=True, help="Only those that missed.")
 @click.option("--limit", type=click.IntRange(1), default=100)
-@answers(reports=True)
+@answers()
 def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
     """The cases of a run with their metrics and traces."""
     from rag_platform.evaluation.reporting import reports
@@ -148,7 +148,7 @@ def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
 @click.option("--days", type=click.FloatRange(0, min_open=True), default=30.0)
 @click.option("--dataset", "dataset_id", default="", metavar="ID", help="Only runs of it.")
 @click.option("--namespace", default="", metavar="NAME", help="Only runs of it.")
-@answers(reports=True)
+@answers()
 def trends(context: Context, metric: str, days: float, dataset_id: str, namespace: str) -> Json:
     """A metric over the runs of the last days, and its change from run to run."""
     from rag_platform.evaluation.comparing import eval_trends
@@ -173,7 +173,7 @@ def trends(context: Context, metric: str, days: float, dataset_id: str, namespac
 @click.option("--dataset", metavar="DATASET", help="What the strategies are asked.")
 @namespace_option
 @click.option("--mode", type=click.Choice(["retrieval_only", "end_to_end"]))
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def compare(
     context: Context,
     before: str | None,
@@ -212,7 +212,7 @@ def compare(
 
 
 @evaluation.command("datasets")
-@answers(reports=True)
+@answers()
 def datasets(context: Context) -> Json:
     """The datasets of the config folder."""
     from rag_platform.evaluation.sources import dataset_names, open_dataset
@@ -234,7 +234,7 @@ def datasets(context: Context) -> Json:
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
 @click.option("--name", default="", metavar="NAME", help="Another name than the file's.")
 @click.option("--replace", is_flag=True, help="Take the place of a dataset of that name.")
-@answers(reports=True)
+@answers()
 def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
     """Check a file of cases and copy it into config/datasets."""
     from rag_platform.evaluation.reporting.exchange import import_dataset
@@ -259,7 +259,7 @@ def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
 @evaluation.command("export")
 @click.argument("run_id", metavar="RUN")
 @click.argument("path", metavar="PATH", type=click.Path(path_type=Path))
-@answers(reports=True)
+@answers()
 def export(context: Context, run_id: str, path: Path) -> Json:
     """Write a run and its cases to a new file, .jsonl or .csv."""
     from rag_platform.evaluation.reporting.exchange import export_run
@@ -287,7 +287,7 @@ def _store(context: Context) -> Any:
 @click.argument("trace_id")
 @click.option("--release", "release_id", default="", metavar="ID", help="Ask this release.")
 @click.option("--strategy", default="", metavar="NAME", help="Ask as this strategy does.")
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str) -> Json:
     """Ask the question of a trace again; exit code 1 where the ranking differs."""
     from rag_platform.evaluation.monitoring.replay import replay
@@ -319,7 +319,7 @@ def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str
 @click.option("--text", default="", help="Words that a hit must hold.")
 @click.option("--refuse", is_flag=True, help="The question must be refused.")
 @namespace_option
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def bisect_releases(
     context: Context, question: str, file: str, text: str, refuse: bool, namespace: str | None
 ) -> Json:
@@ -378,7 +378,7 @@ def expect() -> None:
 @click.option("--refuse", is_flag=True, help="The library must say that it does not know.")
 @click.option("--trace", "trace_id", metavar="ID", help="Take the question of a trace.")
 @namespace_option
-@answers(reports=True)
+@answers()
 def expect_add(
     context: Context,
     question: str | None,
@@ -415,7 +415,7 @@ def expect_add(
 
 @expect.command("list")
 @namespace_option
-@answers(reports=True)
+@answers()
 def expect_list(context: Context, namespace: str | None) -> Json:
     """What is expected of a library."""
     from rag_platform.evaluation.cases import case_data
@@ -435,7 +435,7 @@ def expect_list(context: Context, namespace: str | None) -> Json:
 @expect.command("remove")
 @click.argument("case_id", metavar="ID")
 @namespace_option
-@answers(reports=True)
+@answers()
 def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json:
     """Expect it no longer."""
     from rag_platform.evaluation.cases import case_data
@@ -450,7 +450,7 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
 @expect.command("run")
 @namespace_option
 @click.option("--release", "release_id", metavar="ID", help="Ask a retained release.")
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def expect_run(context: Context, namespace: str | None, release_id: str | None) -> Json:
     """Ask every expectation; exit code 1 where one is not met."""
     from rag_platform.evaluation.evaluators import UNPROVED

@@ -81,7 +81,7 @@ def compare_named(
 @click.argument("strategy")
 @namespace_option
 @wait_option
-@answers(reports=True)
+@answers()
 def promote(context: Context, strategy: str, namespace: str | None, wait: float) -> Json:
     """Make a strategy the namespace's own, through its gate; one that the gate rejects leaves
     everything as it was.
@@ -147,7 +147,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
 @click.option(
     "--seconds", type=click.FloatRange(0), help="Ask so long; by default canaries.seconds."
 )
-@answers(own_trace=True, reports=True)
+@answers(own_trace=True)
 def canaries(
     context: Context,
     namespace: str | None,
@@ -174,7 +174,7 @@ def canaries(
 
 @click.command("drift")
 @namespace_option
-@answers(reports=True)
+@answers()
 def drift(context: Context, namespace: str | None) -> Json:
     """Compare what users asked and got of late with the last stable window; exit code 1 where it
     changed.
