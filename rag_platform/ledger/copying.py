@@ -11,6 +11,7 @@ from typing import Any
 
 from rag_platform.errors import BusyError, InputError, IntegrityError
 from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import OPEN_STATES
 from rag_platform.ledger.tables import tables
 
 
@@ -44,7 +45,7 @@ def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
         nullcontext() if source.read_only else source.backend.write(),
         target.backend.write() as db,
     ):
-        if jobs := [job for state in _OPEN for job in source.jobs(state=state)]:
+        if jobs := [job for state in OPEN_STATES for job in source.jobs(state=state)]:
             raise BusyError(
                 f"{jobs[0].job_id} is {jobs[0].state} and would go on in {source.name}: wait for"
                 " its end, or cancel it with `rag jobs cancel`"
@@ -52,9 +53,6 @@ def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
         copied = [_copy(table, source, target, db) for table in tables()]
         target.backend.count_on()
     return copied
-
-
-_OPEN = ("queued", "running", "cancelling")
 
 
 def _copy(table: str, source: Ledger, target: Ledger, db: Any) -> CopiedTable:

@@ -160,7 +160,7 @@ class DocumentList(Database):
         values |= {"after": group_after, "after_uri": uri_after}
         found = db.execute(self._sql(sql), {**values, **bound}).fetchall()
         keys = [(place, doc_id, count) for _, place, doc_id, count in found if doc_id is not None]
-        rows = self._document_rows(namespace, {doc_id for _, doc_id, _ in keys}, published)
+        rows = self._document_rows(namespace, {doc_id for _, doc_id, _ in keys}, bound)
         places = [Place(group, rows[doc_id], count) for group, doc_id, count in keys]
         return Page(found[0][0], places)
 
@@ -168,7 +168,8 @@ class DocumentList(Database):
         self, namespace: str, doc_id: str, published: Collection[str]
     ) -> DocumentRow | None:
         """A document as lists show it; None for one that is not known."""
-        return self._document_rows(namespace, {doc_id}, published).get(doc_id)
+        _, bound = self._bind(published)
+        return self._document_rows(namespace, {doc_id}, bound).get(doc_id)
 
     def count_documents(self, namespace: str, published: Collection[str]) -> dict[str, int]:
         """How many documents have each status."""
@@ -203,11 +204,10 @@ class DocumentList(Database):
         return [doc_id for doc_id, text in rows if all(w in text.casefold() for w in words)]
 
     def _document_rows(
-        self, namespace: str, doc_ids: set[str], published: Collection[str]
+        self, namespace: str, doc_ids: set[str], bound: Mapping[str, Any]
     ) -> dict[str, DocumentRow]:
-        db, bound = self._bind(published)
         values = {"namespace": namespace, "doc_ids": json.dumps(sorted(doc_ids)), **bound}
-        rows = (DocumentRow(*row) for row in db.execute(self._sql(_ROWS), values))
+        rows = (DocumentRow(*row) for row in self._db().execute(self._sql(_ROWS), values))
         return {
             row.doc_id: row._replace(tags=list(dict.fromkeys(json.loads(str(row.tags)))))
             for row in rows

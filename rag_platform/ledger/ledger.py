@@ -26,6 +26,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.backends import PostgresBackend, SqliteBackend
 from rag_platform.ledger.document_list import DocumentList
 from rag_platform.ledger.schema import (
+    OPEN_STATES,
     Draft,
     Job,
     JobItem,
@@ -42,10 +43,9 @@ from rag_platform.observability.redaction import ERASED
 from rag_platform.storage.postgres import bad_url, is_postgres
 from rag_platform.storage.store import Store
 
-_BOUND = """
+_BOUND = f"""
 SELECT EXISTS (SELECT 1 FROM releases WHERE namespace = :namespace AND published_at != '')
-    OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN ('queued', 'running',
-        'cancelling'))
+    OR EXISTS (SELECT 1 FROM jobs WHERE namespace = :namespace AND state IN {OPEN_STATES})
 """
 _BIND = """
 INSERT INTO namespaces (namespace, strategy, strategy_config_id, created_at) VALUES (?, ?, ?, ?)

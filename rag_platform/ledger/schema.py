@@ -131,6 +131,9 @@ class Source:
     on_gone: str = "retire"  # retire | keep: what becomes of a document whose file is gone
 
 
+OPEN_STATES = ("queued", "running", "cancelling")  # of a job that has not ended
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """One piece of writing work, run in a child process."""

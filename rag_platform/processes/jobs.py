@@ -39,6 +39,7 @@ from rag_platform.errors import (
 )
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
+from rag_platform.ledger.schema import OPEN_STATES as OPEN_STATES
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -135,7 +136,6 @@ def _read_link(path: str) -> str:
 
 
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
-OPEN_STATES = ("queued", "running", "cancelling")
 JOB_TAG = "rag/job_id"  # of Dagster runs: the job that started the run, or tells of it
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
 # a queued job without a process after so long lost the one that was to start it

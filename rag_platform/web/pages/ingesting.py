@@ -14,9 +14,14 @@ from rag_platform.errors import InputError
 from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
-from rag_platform.web.routes.jobs import JobId, UploadId, follow_job, take_files
+from rag_platform.web.routes.jobs import (
+    JobId,
+    UploadId,
+    follow_job,
+    preview_upload,
+    take_files,
+)
 from rag_platform.web.site import MayWrite, PageNamespace, SiteOf
-from rag_platform.web.waiting import work_for
 
 router = APIRouter()
 _Text = Annotated[str, Form(max_length=4000)]
@@ -64,7 +69,7 @@ def show_upload(
 
 
 @router.get("/ingestion/uploads/{upload_id}/preview", dependencies=[MayWrite])
-async def preview_upload(
+async def show_preview(
     request: Request,
     site: SiteOf,
     namespace: PageNamespace,
@@ -72,12 +77,7 @@ async def preview_upload(
     name: Annotated[str, Query(max_length=300)],
 ) -> Response:
     """What ingesting a file would give."""
-    data = await work_for(
-        request,
-        lambda gone: uploads.preview_upload(
-            site.settings, namespace, upload_id, name, cancelled=gone
-        ),
-    )
+    data = await preview_upload(request, site, namespace, upload_id, name)
     shown = "browsing/preview.html"
     if is_fragment(request):
         return render(request, shown, namespace=namespace, data=data)
