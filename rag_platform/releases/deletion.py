@@ -45,9 +45,8 @@ MODES = ("soft", "hard")
 _OUR_FOLDERS = frozenset(
     "raw facts versions media cache releases deletions logs traces spool inbox dagster".split()
 )
+_READ_TOGETHER = (("chunk_ids", "content_hashes"),)  # kinds that the same files tell
 # kinds of belongings, by the store that holds them
-# kinds that the same files tell
-_READ_TOGETHER = (("chunk_ids", "content_hashes"),)
 _STORES = {
     "file_sha256s": "raw",
     "chunk_ids": "chunks",

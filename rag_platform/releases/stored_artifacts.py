@@ -95,7 +95,7 @@ def of_versions(
         return stage_files(store, version, name, profiles) if wanted else []
 
     describing = [s for s in strategies if s.views.describe.provider != "none"]
-    found: dict[str, set[str]] = {f.name: set() for f in fields(Belongings)}
+    found: dict[str, set[str]] = {kind: set() for kind in KINDS}
     for version in versions:
         found["file_sha256s"].add(version.file_sha256)
         for path in files(version, "views", "chunk_ids", "content_hashes"):
