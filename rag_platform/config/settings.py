@@ -156,6 +156,11 @@ class ServerSettings(Section):
     http: HttpSettings = HttpSettings()
 
 
+def tool_name(settings: ServerSettings, name: str) -> str:
+    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
+    return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
+
+
 class CanarySettings(Section):
     """How many questions with a known answer a release is asked once it is published."""
 
