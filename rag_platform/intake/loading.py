@@ -238,7 +238,7 @@ def load(
     """The facts of a stored file: texts are read in this process, other formats in child processes
     under limits.
 
-    `on_page(done, total)` is called as pages are read; `charset` is the encoding that a server
+    `on_page(done, total)` is called as the pages of a format with pages are read; `charset` is the encoding that a server
     declared. Raises DocumentError with code and reason; ConfigError when the strategy no longer
     names the loader.
     """
@@ -263,12 +263,8 @@ def load(
     if declared.isolated:
         from rag_platform.intake.isolation import load_in_child
 
-        facts = load_in_child(path, filename, item.provider, options, limits)
-    else:
-        facts = loader.load(path, filename)
-    if on_page:
-        on_page(1, 1)
-    return facts
+        return load_in_child(path, filename, item.provider, options, limits)
+    return loader.load(path, filename)
 
 
 def _empty_file(filename: str) -> DocumentError:
