@@ -466,8 +466,8 @@ class _Reading:
         if left <= 0 or self.stopped.is_set():
             raise DocumentError(
                 f"stopped after {len(self.pages)} of {self.total} pages: file_seconds ="
-                f" {self.limits.file_seconds:g} for each {LONG_PDF_PAGES} pages are over; raise limits.file_seconds in"
-                " settings.yaml, or use the pdf loader's profile `fast`",
+                f" {self.limits.file_seconds:g} for each {LONG_PDF_PAGES} pages are over; raise"
+                " limits.file_seconds in settings.yaml, or use the pdf loader's profile `fast`",
                 code="timeout",
             )
         return min(left, self.limits.page_seconds)
