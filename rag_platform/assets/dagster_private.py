@@ -138,5 +138,6 @@ def submit(
         job_code_origin=code.get_job_origin(job.name),
         **parts,
     )
-    # the queue needs no workspace, and Dagster's own launcher is called by the daemon, which has it
-    return instance.submit_run(run.run_id, workspace=None)
+    # the queue needs none, and Dagster's own launcher is called by the daemon, which has one
+    workspace: Any = None
+    return instance.submit_run(run.run_id, workspace)

@@ -30,9 +30,9 @@ from rag_platform.errors import BusyError, RagError, StorageError, disk_full
 from rag_platform.evaluation import run_requests
 from rag_platform.evaluation.promotion import restore_strategy
 from rag_platform.ir import Json
-from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import faults, otlp
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
@@ -76,13 +76,17 @@ def run_job(job_id: str, launcher: Json | None = None) -> int:
         otlp.setup(settings.observability.otlp)
         root = DataRoot.open(settings)
         ledger = root.ledger
-        process = jobs.of_process(os.getpid())
+        process = launchers.of_process(os.getpid())
         process["process"] |= launcher or {}
-        if not ledger.update_job(job_id, only_from=("queued",), state="running", **process):
+        job = ledger.job(job_id)
+        begun = {"started_at": job.started_at or now()}
+        if not (job.args.get("ranges") or range_of(job_id)):
+            begun = {"started_at": now(), "progress": {}, "result": {}}
+        if not ledger.update_job(
+            job_id, only_from=("queued",), state="running", **begun, **process
+        ):
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
-        if not ledger.job(job_id).started_at:
-            ledger.update_job(job_id, started_at=now())
         with jobs.beating(job_id, ledger):
             state, reason = _carry_out(ledger.job(job_id), root)
         if state != "done":
@@ -183,12 +187,11 @@ def run_range(work: Work) -> Outcome:
 
 
 def run_documents(work: Work) -> list[JobItem]:
-    """Run the ingest job over those of the job's versions that its ranges have not done; its failed
-    documents, among them those whose run broke before their turn.
+    """Run the ingest job over the job's versions, unless its ranges did; its failed documents,
+    among them those whose run broke before their turn.
     """
-    items = work.root.ledger.job_items(work.job.job_id)
-    settled = {item.version_id for item in items if item.state != "queued"}
-    wanted = [one for one in work.job.args["version_ids"] if one not in settled]
+    # of what a lost range left nothing comes here: its job has failed
+    wanted = [] if work.job.args.get("ranges") else list(work.job.args["version_ids"])
     name = document_versions.name or ""
     work.instance.add_dynamic_partitions(name, wanted)
     broken = ""

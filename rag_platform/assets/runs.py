@@ -18,7 +18,7 @@ from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import tracing
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform.workspace import Workspace
 
 WORK_JOB = "work"  # the Dagster job that carries out a job of the ledger
@@ -118,7 +118,7 @@ def record_job(
     if job is None or not own or job.namespace != namespace or job.state in jobs.FINAL_STATES:
         job = ledger.add_job(kind, namespace, {**(args or {}), "run_id": run_id}, items)
         ledger.update_job(
-            job.job_id, state="running", started_at=now(), **jobs.of_process(os.getpid())
+            job.job_id, state="running", started_at=now(), **launchers.of_process(os.getpid())
         )
         context.instance.add_run_tags(run_id, {jobs.JOB_TAG: job.job_id})
     record = Record(job)
@@ -158,11 +158,11 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
         created = found.create_timestamp.timestamp()
         if job is None or _is_of_earlier_run(job, created):
             began = found.start_time or created
-            if datetime.now(UTC).timestamp() - began > jobs.LAUNCH_SECONDS:
+            if datetime.now(UTC).timestamp() - began > launchers.LAUNCH_SECONDS:
                 instance.report_run_failed(
                     run,
                     "the process of this run did not begin its work within"
-                    f" {jobs.LAUNCH_SECONDS:.0f} s",
+                    f" {launchers.LAUNCH_SECONDS:.0f} s",
                 )
         elif job.state in jobs.FINAL_STATES and not _goes_on(job, run, policy):
             if job.state == "cancelled" or run.status == dg.DagsterRunStatus.CANCELING:
@@ -207,7 +207,7 @@ def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
     namespaces, or at the release after the last range.
     """
     if run.job_name == WORK_JOB and jobs.GONE not in job.reason:
-        return jobs.seconds_between(job.ended_at) < jobs.LAUNCH_SECONDS
+        return launchers.seconds_between(job.ended_at) < launchers.LAUNCH_SECONDS
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 

@@ -36,21 +36,12 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import OPEN_STATES as OPEN_STATES
 from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.processes.launchers import (
-    LAUNCH_SECONDS as LAUNCH_SECONDS,
-)
-from rag_platform.processes.launchers import (
+    LAUNCH_SECONDS,
     LAUNCHERS,
     SUBMITTED,
     launcher_of,
-)
-from rag_platform.processes.launchers import (
-    log_path as log_path,
-)
-from rag_platform.processes.launchers import (
-    of_process as of_process,
-)
-from rag_platform.processes.launchers import (
-    seconds_between as seconds_between,
+    log_path,
+    seconds_between,
 )
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -445,12 +436,13 @@ def summary(job: Job) -> Json:
 
 def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     """All about a job: its summary, `items` (its documents with their states), `counts` of those,
-    `log`, and `markdown` to read.
+    the number of its `ranges`, `log`, and `markdown` to read.
     """
     data = summary(job)
     data["items"] = [
         {key: value for key, value in to_json(item).items() if key != "job_id"} for item in items
     ]
+    data["ranges"] = job.args.get("ranges", 0)
     data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
     data["log"] = log_path(store, job.job_id).relative_to(store.home).as_posix()
     return {"markdown": _markdown(data), **data}
@@ -475,6 +467,10 @@ def _markdown(data: Json) -> str:
         f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log"
         f" {data['log']}"
     )
+    if run_id := data["process"].get("run_id"):
+        lines.append(f"Started by Dagster run {run_id}.")
+    if count := data["ranges"]:
+        lines.append(f"In {count} ranges, from {data['job_id']}.1 on.")
     stages = data["progress"].get("stages", {})
     growing = texts_to_come(stages)
     lines += [_stage_line(name, s, name == "embeddings" and growing) for name, s in stages.items()]
