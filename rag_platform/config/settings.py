@@ -92,6 +92,12 @@ class JobPolicy(Section):
     lock_seconds: float = Field(default=30.0, ge=0)
     # a job of another machine or container without a sign of life is over
     silent_seconds: float = Field(default=120.0, ge=30)
+    # who starts the process of a job: this one, or the run launcher of the Dagster instance
+    launcher: Literal["child", "dagster"] = "child"
+    # versions of a range, the part of a job that one of Dagster's runs does
+    range_size: int = Field(default=500, ge=1)
+    # ranges of one namespace side by side, as dagster.yaml is written
+    ranges_at_once: int = Field(default=4, ge=1)
 
 
 class TextKept(Section):
