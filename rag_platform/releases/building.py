@@ -23,7 +23,7 @@ from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
 from rag_platform.indexes.embedding import embed_texts
@@ -367,7 +367,7 @@ class _Build:
         """What the approximate index finds of the nearest vectors, None without one; as measured
         for the parent while it is the parent's.
         """
-        directory, name = self.directory / "dense", dense.BASE
+        directory, name = self.directory / "dense", dense_files.BASE
         if not dense.has_ann(directory):
             return None
         if (

@@ -18,7 +18,7 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, RagError, ReleaseError
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -306,9 +306,8 @@ def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> s
     """
     if manifest.embedder is None or not chunk_ids:
         return set()
-    return dense.stored_ids(
-        store.release_dir(manifest.namespace, manifest.release_id) / "dense"
-    ).intersection(chunk_ids)
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    return dense_files.stored_ids(directory / "dense", chunk_ids)
 
 
 def record_deletion(

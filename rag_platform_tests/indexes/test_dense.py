@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.indexes import dense
+from rag_platform.indexes import dense, dense_files
 from rag_platform.indexes.delta import link_parent
-from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
+from rag_platform.indexes.dense import DenseVectors, write_matrix
+from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.retrieval.retrievers import prefers_approximate
 
 CHROMA = ProviderConfig(provider="chroma")
@@ -129,7 +130,7 @@ def test_matrix_refuses_two_vectors_for_a_chunk_and_another_dimension(tmp_path: 
 
 def test_ids_and_matrix_that_do_not_belong_together_are_an_error(tmp_path: Path) -> None:
     write_matrix(tmp_path, dim=4, removed=(), ids=["a", "b"], vectors=AXES[:2])
-    (tmp_path / "ids.txt").write_text("a\n", encoding="utf-8")
+    np.save(tmp_path / "ids.npy", np.array([b"a"]))
     with pytest.raises(IntegrityError, match="1 ids for a matrix"):
         read_matrix(tmp_path)
 
@@ -156,7 +157,7 @@ def test_matrix_does_not_depend_on_its_history(
     )
     write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=whole)
     if steps:
-        for name in ("vectors.npy", "ids.txt"):
+        for name in ("vectors.npy", "ids.npy"):
             assert (folder / "grown" / name).read_bytes() == (folder / "built" / name).read_bytes()
 
 
@@ -229,7 +230,7 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
         ["c060", "c061", "c399"],
         "ann",
     )
-    assert dense.stored_ids(tmp_path) == set(vectors)
+    assert dense_files.stored_ids(tmp_path, [*vectors, "x"]) == set(vectors)
     reader.close()
 
 
@@ -248,7 +249,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
     }
     assert {Path(name).name for name in linked} == {
         "vectors.npy",
-        "ids.txt",
+        "ids.npy",
         "data_level0.bin",
         "header.bin",
         "length.bin",
@@ -326,7 +327,7 @@ def test_answers_do_not_depend_on_the_history(
 def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float
 ) -> None:
-    monkeypatch.setattr(dense, "_NARROWED", 500)
+    monkeypatch.setattr(dense_files, "NARROWED", 500)
     monkeypatch.setattr(dense, "FRESH_ROWS", 200)
     rng = np.random.default_rng(5)
     centres = rng.normal(size=(20, 320)).astype(np.float32)
@@ -389,13 +390,13 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
 @pytest.mark.parametrize(
     ("rows", "dim", "config", "needed"),
     [
-        (100_000, 384, {}, False),  # 2.9 ms
-        (347_000, 384, {}, False),
-        (348_000, 384, {}, True),  # 10.02 ms
-        (49_999, 3_072, {}, False),
-        (50_000, 3_072, {}, True),
+        (1_000_000, 384, {}, False),  # 28.8 ms
+        (1_388_000, 384, {}, False),
+        (1_389_000, 384, {}, True),  # 40.003 ms
+        (49_999, 12_288, {}, False),
+        (50_000, 12_288, {}, True),
         (10, 2, {"exact_scan_rows": 9}, True),
-        (1_000_000, 384, {"exact_scan_rows": 1_000_000}, False),
+        (2_000_000, 384, {"exact_scan_rows": 2_000_000}, False),
     ],
 )
 def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
@@ -439,3 +440,61 @@ def test_recall_of_the_approximate_index_is_measured(
     # an index that finds next to nothing
     monkeypatch.setattr(DenseVectors, "_propose", lambda self, query, wanted: [0, 1])
     assert dense.measure_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)
+
+
+def test_a_base_of_an_older_program_answers_alike_and_is_rounded_by_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ids are lines of text, and nothing beside it is rounded."""
+    monkeypatch.setattr(dense_files, "NARROWED", 30)
+    vectors = circle(90)
+    for name in ("old", "new"):
+        dense.update(
+            CHROMA,
+            tmp_path / name,
+            dim=2,
+            removed=(),
+            added=vectors,
+            retrieval=RetrievalConfig(),
+        )
+    (tmp_path / "old" / "ids.txt").write_text("".join(f"{name}\n" for name in vectors))
+    for name in ("ids.npy", "rounded.npy", "scales.npy"):
+        (tmp_path / "old" / name).unlink()
+    before = everything(tmp_path / "old")
+
+    def answers(name: str) -> list:
+        reader = DenseVectors(tmp_path / name, CHROMA)
+        reader.prepare()
+        assert reader._rounded is not None
+        some = ["c010", "c011", "nobody", "a much longer name than any other"]
+        return [
+            reader.ids(),
+            reader.keep_embedded(some),
+            *(reader.search(vectors[query], 7) for query in ("c003", "c044")),
+            reader.search(vectors["c003"], 7, chunk_ids=some),
+        ]
+
+    assert answers("old") == answers("new")
+    for name in ("old", "new"):
+        dense.update(
+            CHROMA,
+            tmp_path / name,
+            dim=2,
+            removed=["c003"],
+            added={"a-longer-name": vectors["c005"]},
+            retrieval=RetrievalConfig(),
+        )
+    assert answers("old") == answers("new") and "c003" not in answers("new")[0]
+    after = everything(tmp_path / "old")
+    assert {name: after[name] for name in before} == before
+    assert after["rounded.npy"] == everything(tmp_path / "new")["rounded.npy"]
+
+
+def test_rounded_rows_that_do_not_belong_to_the_base_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense_files, "NARROWED", 30)
+    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(40), retrieval=RetrievalConfig())
+    np.save(tmp_path / "rounded.npy", np.zeros((39, 2), dtype=np.int8))
+    with pytest.raises(IntegrityError, match=r"rounded vectors \(39, 2\)"):
+        DenseVectors(tmp_path, CHROMA)

@@ -184,7 +184,7 @@ def test_full_build_holds_everything_and_passes_every_check(
         == manifest.counts["dense"]
     )
     assert set(manifest.versions) == {version.version_id for _, version in live}
-    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.txt", "lexical/meta.json"} <= set(
+    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.npy", "lexical/meta.json"} <= set(
         manifest.files
     )
     opened = release_store.open_release(store, "default")
@@ -308,7 +308,7 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
     first, second = store.release_dir("default", "r1"), store.release_dir("default", "r2")
     for name in (
         "dense/vectors.npy",
-        "dense/ids.txt",
+        "dense/ids.npy",
         *(name for name in manifest.files if "/ann/" in name),
     ):
         assert (first / name).samefile(second / name), name
