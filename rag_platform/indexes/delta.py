@@ -9,7 +9,8 @@ from pathlib import Path
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG, Entry
+from rag_platform.indexes.catalog_changes import CHANGES
+from rag_platform.indexes.catalog_tables import Entry
 from rag_platform.ir import (
     Chunk,
     Document,
@@ -139,13 +140,15 @@ def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[se
     )
 
 
-def link_parent(parent: Path, directory: Path, without: str) -> None:
-    """Take over a release's files but for its catalog, its manifest and the folder `without`.
+def link_parent(parent: Path, directory: Path, without: str, copied: Collection[str] = ()) -> None:
+    """Take over a release's files but for its manifest, those that are `copied`, the changes of a
+    catalog that becomes one base, and the folder `without`.
 
     They are linked: whoever changes one gives it bytes of its own first.
     """
+    left = {"manifest.json", *copied, *([CHANGES] if copied else [])}
     for name in files_below(parent):
-        if name not in (CATALOG, "manifest.json") and not (
+        if name not in left and not (
             name.startswith(f"{without}/") or name.endswith((".lock", "-journal", "-wal", "-shm"))
         ):
             link_or_copy(parent / name, directory / name)

@@ -3,7 +3,7 @@ question may ask one, an approximate index beside it.
 
 dense/ann/ is the approximate index over the base, built with it by the strategy's dense provider
 where `needs_ann` says so; the other files are those of `indexes.dense_files`. When fresh and gone
-rows outgrow what `outgrows` allows, a new base is written.
+rows outgrow the base, a new one is written (`indexes.bases`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from rag_platform.caching import Cache
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError, RagError
-from rag_platform.indexes import dense_files
+from rag_platform.indexes import bases, dense_files
 from rag_platform.indexes.bounds import Rounded, Rows, kernel, products, round_rows, survivors
 from rag_platform.indexes.dense_files import Parts, read_matrix, read_parts
 from rag_platform.ir import Candidate
@@ -29,11 +29,6 @@ from rag_platform.protocols import DenseIndex, DenseReader, Vectors
 from rag_platform.registry import build
 
 ANN_DIRECTORY = "ann"
-# so many fresh and gone rows are always scanned beside the base; above, this share of it, but no
-# more than every small change can write again (15 MB of 384 numbers)
-FRESH_ROWS = 1_000
-FRESH_SHARE = 0.05
-FRESH_MOST = 10_000
 SCANNED_ROWS = 50_000  # so many vectors are scanned whatever their length
 SCAN_MS = 7.5e-8  # for each number of each row
 SLOW_SCAN_MS = 40.0  # a scan that misses nothing is preferred up to this
@@ -65,11 +60,6 @@ def open_ann(config: ProviderConfig, directory: Path) -> DenseReader:
     return index.open(directory / ANN_DIRECTORY)
 
 
-def outgrows(changed: int, base: int) -> bool:
-    """True when so many rows differ from the base that it is written anew."""
-    return changed > max(FRESH_ROWS, min(FRESH_SHARE * base, FRESH_MOST))
-
-
 def update(
     config: ProviderConfig,
     directory: Path,
@@ -87,7 +77,7 @@ def update(
     ids, vectors = sorted(added), stack_rows(added, dim)
     _require_fitting(parts, removed, ids, vectors)
     changed = len(ids) + len(parts.gone) + len(parts.fresh_ids) + len(removed)
-    if not first and not outgrows(changed, len(parts.ids)):
+    if not first and not bases.outgrows(changed, len(parts.ids)):
         dense_files.write_change(directory, parts, removed, ids, vectors)
         return
     count = dense_files.write_base(directory, parts, removed, ids, vectors)

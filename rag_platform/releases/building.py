@@ -24,7 +24,14 @@ from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, dense_files, lexical
+from rag_platform.indexes.bases import outgrows
 from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_changes import (
+    CHANGES,
+    ChangesWriter,
+    changes_of,
+    count_changes,
+)
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -176,6 +183,7 @@ class _Build:
     def run(self) -> None:
         """Fill the directory."""
         self.seconds: dict[str, float] = {}
+        self._shares_catalog = False
         self.profiles = stage_profiles(self.strategy)
         self.info = embedder_info(self.strategy)
         # ids of the live versions that the parent holds as they are
@@ -191,6 +199,7 @@ class _Build:
                 reader = CatalogReader(self.parent_directory / CATALOG)
                 opened.callback(reader.close)
             self.delta = deltas.compare(self.live.pairs, reader, self.kept)
+            self._must_rewrite = reader is not None and self._lingers(reader)
         self._require_space()
         # engines, SQLite and the disk work outside the interpreter lock
         with ThreadPoolExecutor(max_workers=2) as pool:
@@ -214,7 +223,8 @@ class _Build:
             with self._step("catalog"):
                 self._write_catalog(rows, failed)
             # flushed and hashed while the rest is written; nothing changes it any more
-            hashing = pool.submit(hash_files, self.directory, [CATALOG])
+            written = CHANGES if self._shares_catalog else CATALOG
+            hashing = pool.submit(hash_files, self.directory, [written])
             with self._step("dense"):
                 self._write_dense(vectors, new)
             self._summarise(new)
@@ -248,6 +258,18 @@ class _Build:
                 self.hashes = {**carried, **self.hashes, **hashing.result()}
         return checks
 
+    def _lingers(self, parent: CatalogReader) -> bool:
+        """True when the parent's base holds what must not linger beside what counts: documents that
+        leave, and versions that were purged.
+        """
+        live, dropped = {d.doc_id for d, _ in self.live.pairs}, set(self.delta.dropped)
+        return any(
+            version.doc_id not in live and version.version_id not in self.kept
+            if version.version_id in dropped
+            else not self.store.version_dir(version).is_dir()
+            for version in parent.based(dropped)
+        )
+
     def _require_space(self) -> None:
         kinds = ("chunks", "views", "sections")
         files = [
@@ -259,17 +281,43 @@ class _Build:
         require_space(self.store.home, needed)
 
     def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
-        """Link the parent's files, but no index that nobody asks; the copy of its catalog."""
+        """Link the parent's files, but no index that nobody asks; the copy of what is changed of
+        its catalog.
+        """
         if self.origin is None or self.parent_directory is None:
             return None
         info, rows = self.origin.embedder, int(self.origin.counts.get("dense", 0))
         asked = info is not None and dense.needs_ann(rows, info.dim, self.strategy.retrieval)
+        parent = self.parent_directory / CATALOG
+        changed = len(self.delta.old) + sum(
+            int(version.counts.get("chunks", 0)) for version in self.delta.changed
+        )
+        changes, before = changes_of(parent), count_changes(parent)
+        self._shares_catalog = not self._must_rewrite and not outgrows(
+            before + changed, int(self.origin.counts["chunks"])
+        )
+        copied = changes if self._shares_catalog else parent
         deltas.link_parent(
             self.parent_directory,
             self.directory,
             without="" if asked else f"dense/{dense.ANN_DIRECTORY}",
+            copied=() if copied is None else (copied.name,),
         )
-        return pool.submit(copy_file, self.parent_directory / CATALOG, self.directory / CATALOG)
+        if copied is None:
+            return None
+        return pool.submit(copy_file, copied, self.directory / copied.name)
+
+    def _open_catalog(self) -> CatalogWriter:
+        """The writer of what differs from the parent's base, or of a base of its own."""
+        path = self.directory / CATALOG
+        if self._shares_catalog:
+            return ChangesWriter(path)
+        changes = self.parent_directory and changes_of(self.parent_directory / CATALOG)
+        if self.origin is None or not changes:
+            return CatalogWriter(path)
+        writer = CatalogWriter(path, {"changes": changes})
+        writer.merge()
+        return writer
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
@@ -317,11 +365,11 @@ class _Build:
     def _write_catalog(
         self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]
     ) -> None:
-        with CatalogWriter(self.directory / CATALOG) as catalog:
+        with self._open_catalog() as catalog:
             documents = (
                 with_file_metadata(document, version) for document, version in self.live.pairs
             )
-            self._changed_documents = set(catalog.replace_documents(documents, self.kept))
+            self._changed_documents = set(catalog.replace_documents(documents, self.delta.dropped))
             catalog.drop_versions(self.delta.dropped)
             for version in rows.values():
                 catalog.add_version(
@@ -469,7 +517,8 @@ def estimate_bytes(
     vectors = int(_VECTORS * 4 * embedder.dim * chunks) if embedder else 0
     copied = 0
     if parent is not None:
-        copied = (parent / CATALOG).stat().st_size + directory_bytes([parent / "lexical"])
+        copied = sum(file.stat().st_size for file in parent.glob("catalog*.sqlite"))
+        copied += directory_bytes([parent / "lexical"])
     return rows + vectors + copied + RESERVE
 
 

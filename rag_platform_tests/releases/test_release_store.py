@@ -33,7 +33,7 @@ from rag_platform.errors import (
     SchemaVersionError,
     StorageError,
 )
-from rag_platform.indexes import dense
+from rag_platform.indexes import bases, dense
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
@@ -339,7 +339,7 @@ def test_a_chain_of_deltas_gives_what_full_builds_give(
     grow: Callable[..., Manifest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dense, "FRESH_ROWS", 6)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 6)
     small = tiny.model_copy(
         update={
             "lexical": ProviderConfig(
