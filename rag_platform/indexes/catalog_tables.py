@@ -212,17 +212,17 @@ class CatalogWriter:
         A changed title or tag reaches filters without touching a chunk.
         """
         wanted = {document.doc_id: row_of_document(document) for document in documents}
-        lost = [doc_id for version_id in dropped for doc_id in self._owners(version_id)]
-        changed = [
-            doc_id
-            for doc_id in sorted({*wanted, *lost})
-            if self._held_document(doc_id) != wanted.get(doc_id)
-        ]
-        for doc_id in changed:
+        lost = {doc_id for version_id in dropped for doc_id in self._owners(version_id)}
+        changed: list[str] = []
+        for doc_id in sorted(wanted.keys() | lost):
+            differs = self._held_document(doc_id) != wanted.get(doc_id)
+            if not differs and doc_id not in lost:
+                continue
             self._take_over(doc_id, dropped)
             self._db.execute("DELETE FROM documents WHERE doc_id = ?", (doc_id,))
             if doc_id in wanted:
                 self._db.execute(insert_statement("documents"), wanted[doc_id])
+            changed += [doc_id] if differs else []
         return changed
 
     def _owners(self, version_id: str) -> list[str]:
@@ -235,7 +235,7 @@ class CatalogWriter:
         return row
 
     def _take_over(self, doc_id: str, dropped: Collection[str]) -> None:
-        """Before a document's row changes."""
+        """Before a document's rows change."""
 
     def merge(self) -> None:
         """Apply what differs from this base, `changes` as `catalog_changes` wrote it."""

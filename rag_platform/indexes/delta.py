@@ -141,12 +141,12 @@ def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[se
 
 
 def link_parent(parent: Path, directory: Path, without: str, copied: Collection[str] = ()) -> None:
-    """Take over a release's files but for its manifest, those that are `copied`, the changes of a
-    catalog that becomes one base, and the folder `without`.
+    """Take over a release's files but for what it says of itself, those that are `copied`, the
+    changes of a catalog that becomes one base, and the folder `without`.
 
     They are linked: whoever changes one gives it bytes of its own first.
     """
-    left = {"manifest.json", *copied, *([CHANGES] if copied else [])}
+    left = {"manifest.json", "versions.json", *copied, *([CHANGES] if copied else [])}
     for name in files_below(parent):
         if name not in left and not (
             name.startswith(f"{without}/") or name.endswith((".lock", "-journal", "-wal", "-shm"))

@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import (
@@ -42,10 +43,12 @@ from rag_platform.protocols import Vectors
 from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
 from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
 from rag_platform.releases.manifest import (
+    VERSIONS,
     CheckResult,
     Manifest,
     embedder_info,
     write_manifest,
+    write_versions,
 )
 from rag_platform.releases.release_store import usable_parent
 from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
@@ -108,6 +111,14 @@ def build(
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
         checks = work.check(descent.parent)
+        of_versions: dict[str, Any] = {
+            "versions": work.chunk_counts,
+            "outputs": work.outputs,
+            "given": work.given,
+            "editions": work.editions,
+            "rows": live.rows,
+        }
+        work.hashes[VERSIONS] = write_versions(directory, **of_versions)
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
@@ -120,7 +131,6 @@ def build(
             profiles=work.profiles,
             encoding=strategy.encoding,
             embedder=work.info,
-            versions=work.chunk_counts,
             counts=work.counts,
             files=dict(sorted(work.hashes.items())),
             delta={
@@ -129,11 +139,8 @@ def build(
                 **({"replaces": descent.replaces} if descent.replaces else {}),
             },
             checks=tuple(checks),
-            outputs=work.outputs,
-            given=work.given,
-            editions=work.editions,
-            rows=live.rows,
             deletions=live.deletions,
+            **of_versions,
         )
         write_manifest(directory, manifest)
         _flush(directory)
