@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import shutil
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -66,15 +66,15 @@ def update(
     *,
     dim: int,
     removed: Collection[str],
-    added: Mapping[str, Vectors],
+    ids: Sequence[str],
+    vectors: Vectors,
     retrieval: RetrievalConfig,
 ) -> None:
-    """Delete `removed`, then add `added`. A new base comes with an approximate index where
-    `retrieval` may ask one; a small change leaves both as they are.
+    """Delete `removed`, then add the rows of `ids`, which come in any order. A new base comes with
+    an approximate index where `retrieval` may ask one; a small change leaves both as they are.
     """
     first = not dense_files.has_base(directory)
     parts = dense_files.empty(dim) if first else read_parts(directory)
-    ids, vectors = sorted(added), stack_rows(added, dim)
     _require_fitting(parts, removed, ids, vectors)
     changed = len(ids) + len(parts.gone) + len(parts.fresh_ids) + len(removed)
     if not first and not bases.outgrows(changed, len(parts.ids)):
@@ -86,15 +86,6 @@ def update(
         index: DenseIndex = build("dense_index", config.provider, config.options)
         base_ids, base = read_matrix(directory)
         index.build(directory / ANN_DIRECTORY, ids=base_ids, vectors=base)
-
-
-def stack_rows(vectors: Mapping[str, Vectors], dim: int) -> Vectors:
-    """float32 [n, dim], one row for each id in ascending order."""
-    return (
-        np.stack([vectors[chunk_id] for chunk_id in sorted(vectors)])
-        if vectors
-        else np.zeros((0, dim), dtype=np.float32)
-    )
 
 
 def write_matrix(

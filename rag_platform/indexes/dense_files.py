@@ -195,6 +195,33 @@ def _require_rows(ids: Ids, matrix: Vectors) -> Vectors:
 # --- writing ------------------------------------------------------------------------------------
 
 
+class Spool:
+    """Rows that come one after the other, on disk until they are written in their order."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self._file = open(path, "w+b")  # noqa: SIM115
+        path.unlink()  # nobody else finds it, and it goes with this object
+        self._dim = dim
+        self.ids: list[str] = []
+
+    def add(self, ids: Sequence[str], rows: Sequence[Vectors]) -> None:
+        """Keep the rows of some ids."""
+        if ids:
+            self.ids += ids
+            self._file.write(np.stack(rows).astype("<f4", copy=False).data)
+
+    def rows(self) -> Vectors:
+        """float32 [n, dim] in the order of `ids`."""
+        if not self.ids:
+            return np.zeros((0, self._dim), dtype=np.float32)
+        self._file.flush()
+        return np.memmap(self._file, dtype="<f4", mode="r", shape=(len(self.ids), self._dim))
+
+    def close(self) -> None:
+        """Forget the rows."""
+        self._file.close()
+
+
 def write_change(
     directory: Path, parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +22,19 @@ from rag_platform.retrieval.retrievers import prefers_approximate
 CHROMA = ProviderConfig(provider="chroma")
 ALWAYS = RetrievalConfig(exact_scan_rows=0)  # the approximate index is asked at every size
 AXES = np.eye(4, dtype=np.float32)
+
+
+def stack(vectors: Mapping[str, np.ndarray], dim: int) -> np.ndarray:
+    rows = [vectors[name] for name in sorted(vectors)]
+    return np.array(rows, dtype=np.float32).reshape(len(rows), dim)
+
+
+def update(
+    config: ProviderConfig, directory: Path, *, dim: int, added: Mapping, **rest: Any
+) -> None:
+    """`dense.update` with rows in another order than that of their ids."""
+    ids = sorted(added)[::-1]
+    dense.update(config, directory, dim=dim, ids=ids, vectors=stack(added, dim)[::-1], **rest)
 
 
 def ids_of(found: tuple[list, str]) -> tuple[list[str], str]:
@@ -89,7 +104,7 @@ def test_a_broken_approximate_index_falls_back_visibly(
 def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    dense.update(
+    update(
         CHROMA,
         tmp_path,
         dim=8,
@@ -97,7 +112,7 @@ def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> Non
         added={f"c{n:03}": row for n, row in enumerate(rows)},
         retrieval=ALWAYS,
     )
-    dense.update(
+    update(
         CHROMA, tmp_path, dim=8, removed=["c000", "c001"], added={"c001": rows[0]}, retrieval=ALWAYS
     )
     reader = DenseVectors(tmp_path, CHROMA)
@@ -184,10 +199,10 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(
 ) -> None:
     monkeypatch.setattr(bases, "FRESH_ROWS", 4)
     vectors = circle(40)
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     before = everything(tmp_path)
     added = {"n1": vectors["c010"], "c002": vectors["c020"]}
-    dense.update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added, retrieval=ALWAYS)
     assert {name: data for name, data in everything(tmp_path).items() if name in before} == before
     assert (tmp_path / "gone.txt").read_text().split() == ["c001", "c002"]
     assert (tmp_path / "fresh.txt").read_text().split() == ["c002", "n1"]
@@ -203,7 +218,7 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(
     assert ids_of(reader.search(vectors["c001"], 2, approximate=True)) == (["c000", "c003"], "ann")
     reader.close()
     # a new base, and a new approximate index over it
-    dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}, retrieval=ALWAYS)
     assert not list(tmp_path.glob("fresh*")) and not (tmp_path / "gone.txt").exists()
     ids, matrix = read_matrix(tmp_path)
     assert ids == sorted({*vectors, "n1"} - {"c001", "c003"}) and np.array_equal(
@@ -222,9 +237,9 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
     tmp_path: Path,
 ) -> None:
     vectors = circle(400)
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     gone = [f"c{n:03}" for n in range(60)]
-    dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={}, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=gone, added={}, retrieval=ALWAYS)
     reader = DenseVectors(tmp_path, CHROMA)
     assert ids_of(reader.search(vectors["c030"], 3, approximate=True)) == (
         ["c060", "c061", "c399"],
@@ -240,7 +255,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
 ) -> None:
     monkeypatch.setattr(bases, "FRESH_ROWS", 2)
     vectors = circle(30)
-    dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     link_parent(tmp_path / "old", tmp_path / "new", without="")
     linked = {
         name
@@ -263,7 +278,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
     assert reader.search(vectors["c007"], 1, approximate=True)[0][0].chunk_id == "c007"
     reader.close()
     assert everything(tmp_path / "old") == before
-    dense.update(
+    update(
         CHROMA,
         tmp_path / "new",
         dim=2,
@@ -302,12 +317,10 @@ def test_answers_do_not_depend_on_the_history(
     for remove, add in [(set[int](), {n: n for n in range(20)}), *steps]:
         added = {f"c{n}": directions[angle] for n, angle in add.items()}
         removed = {name for name in held if name in added or int(name[1:]) in remove}
-        dense.update(
-            CHROMA, folder / "grown", dim=2, removed=removed, added=added, retrieval=ALWAYS
-        )
+        update(CHROMA, folder / "grown", dim=2, removed=removed, added=added, retrieval=ALWAYS)
         held = {name: row for name, row in held.items() if name not in removed} | added
     names = sorted(held)
-    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=dense.stack_rows(held, 2))
+    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=stack(held, 2))
     grown, built = DenseVectors(folder / "grown", CHROMA), DenseVectors(folder / "built", CHROMA)
     assert grown.ids() == built.ids() == names and grown.count() == len(names)
     assert [np.array(part).tolist() for part in read_matrix(folder / "grown")] == [
@@ -337,7 +350,7 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     rows[2000:2100] = rows[7]  # as good as each other
     named = {f"c{number:04}": row for number, row in enumerate(rows)}
-    dense.update(
+    update(
         CHROMA,
         tmp_path,
         dim=320,
@@ -345,7 +358,7 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
         added=dict(list(named.items())[:2900]),
         retrieval=RetrievalConfig(),
     )
-    dense.update(
+    update(
         CHROMA,
         tmp_path,
         dim=320,
@@ -415,9 +428,9 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
     vectors, retrieval = circle(60), RetrievalConfig(exact_scan_rows=50)
     named = list(vectors.items())
     parts = {"dim": 2, "retrieval": retrieval}
-    dense.update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts)
+    update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts)
     assert not dense.has_ann(tmp_path)
-    dense.update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts)
+    update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts)
     reader = DenseVectors(tmp_path, CHROMA)
     assert reader.has_ann and ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (
         ["c055"],
@@ -425,7 +438,7 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
     )
     assert ids_of(reader.search(vectors["c005"], 1, approximate=True)) == (["c005"], "ann")
     reader.close()
-    dense.update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, **parts)
+    update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, **parts)
     reader = DenseVectors(tmp_path, CHROMA)
     assert not reader.has_ann and reader.count() == 40
     assert ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "exact")
@@ -435,7 +448,7 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
 def test_recall_of_the_approximate_index_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400), retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400), retrieval=ALWAYS)
     assert dense.measure_recall(CHROMA, tmp_path) == 1.0
     # an index that finds next to nothing
     monkeypatch.setattr(DenseVectors, "_propose", lambda self, query, wanted: [0, 1])
@@ -449,7 +462,7 @@ def test_a_base_of_an_older_program_answers_alike_and_is_rounded_by_the_next_cha
     monkeypatch.setattr(dense_files, "NARROWED", 30)
     vectors = circle(90)
     for name in ("old", "new"):
-        dense.update(
+        update(
             CHROMA,
             tmp_path / name,
             dim=2,
@@ -476,7 +489,7 @@ def test_a_base_of_an_older_program_answers_alike_and_is_rounded_by_the_next_cha
 
     assert answers("old") == answers("new")
     for name in ("old", "new"):
-        dense.update(
+        update(
             CHROMA,
             tmp_path / name,
             dim=2,
@@ -494,7 +507,7 @@ def test_rounded_rows_that_do_not_belong_to_the_base_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dense_files, "NARROWED", 30)
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(40), retrieval=RetrievalConfig())
+    update(CHROMA, tmp_path, dim=2, removed=(), added=circle(40), retrieval=RetrievalConfig())
     np.save(tmp_path / "rounded.npy", np.zeros((39, 2), dtype=np.int8))
     with pytest.raises(IntegrityError, match=r"rounded vectors \(39, 2\)"):
         DenseVectors(tmp_path, CHROMA)
