@@ -202,7 +202,7 @@ class CatalogWriter:
 
         A changed title or tag reaches filters without touching a chunk.
         """
-        wanted = {document.doc_id: _values(document) for document in documents}
+        wanted = {document.doc_id: list(row_of_document(document)) for document in documents}
         owners = self._db.execute("SELECT doc_id, live_version FROM documents").fetchall()
         asked = wanted.keys() | {doc_id for doc_id, version_id in owners if version_id not in kept}
         sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
@@ -284,8 +284,10 @@ def rows_of_version(
 
 
 def row_of_document(document: Document) -> tuple[Any, ...]:
-    """The row of a document, in the order of `column_names`."""
-    return tuple(_values(document))
+    """The row of a document, in the order of `column_names`; releases go to other machines, and do
+    not say where its file lay.
+    """
+    return tuple(_values(dataclasses.replace(document, origin="")))
 
 
 def _entry_values(entry: Entry) -> list[Any]:

@@ -113,7 +113,8 @@ _LASTING = {
     ),
 }
 _PASSING = {
-    "documents": ("live_version", "pinned", "status", "updated_at", "wanted_version"),
+    # `origin`: releases of older programs say where the file lay
+    "documents": ("live_version", "origin", "pinned", "status", "updated_at", "wanted_version"),
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5

@@ -40,6 +40,7 @@ from rag_platform.config.settings import Settings, require_usable
 from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import otlp, tracing
 from rag_platform.observability.logs import setup_logging
+from rag_platform.releases.transfer import following
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
 from rag_platform.server.callers import act_for_caller, refuse_scope
@@ -194,8 +195,9 @@ def build_server(
         elif preload == "later":
             server.preload_later(library)
         try:
-            async with Publications(library, server).announced():
-                yield None
+            with following(settings):
+                async with Publications(library, server).announced():
+                    yield None
         finally:
             questions.close()
             library.close()
