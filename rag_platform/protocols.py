@@ -375,6 +375,10 @@ class Blobs(Protocol):
         """Remove objects; those that are gone already are no error."""
         ...
 
+    def keeps_versions(self, key: str) -> bool:
+        """True where the store keeps what an object was before, told by this one."""
+        ...
+
     def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
         """(content, tag) of a pointer, both empty where there is none; None while its tag is the
         `known` one.

@@ -6,17 +6,19 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import load_settings
+from rag_platform.config.settings import ReleasePolicy, load_settings
 from rag_platform.errors import IntegrityError, ProviderError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger.ledger import open_ledger
+from rag_platform.releases import bucket_collection, transfer
 from rag_platform.releases import release_store as releases
-from rag_platform.releases import transfer
+from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.publishing import roll_back
 from rag_platform.storage.blobs import open_blobs, open_for_writing
@@ -223,3 +225,50 @@ def test_a_store_that_ignores_conditions_is_refused(
         assert refused.value.code == "unconditional_writes"
     finally:
         server.kill()
+
+
+def objects(shelf: Shelf) -> set[str]:
+    """The keys of what the bucket holds."""
+    return {blob.key for blob in open_blobs(shelf.store).list("")}
+
+
+def test_collection_keeps_in_the_bucket_what_is_kept(
+    machines: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = machines
+    monkeypatch.setattr(bucket_collection, "_GRACE", timedelta(0))
+    docs = write(tmp_path / "docs", gate=GATE)
+    made = [here.ingest(docs)]
+    for hour in range(6, 10):
+        write(docs, gate=GATE.replace("05:30", f"{hour}:30"))
+        made.append(here.ingest(docs))
+    kept = here.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
+    collect(settings=kept, store=here.store, ledger=here.ledger)
+    manifests = [read_manifest(here.store.release_dir("default", name)) for name in made[-2:]]
+    assert objects(here) == {
+        "releases/default/CURRENT",
+        *(f"releases/default/{name}.json" for name in made[-2:]),
+        *(f"releases/default/files/{sha}" for m in manifests for sha in m.files.values()),
+    }
+    states = {row.release_id: row.state for row in here.ledger.releases("default")}
+    assert [states[name] for name in made] == ["dropped"] * 3 + ["retired", "published"]
+    assert pull(there).release_id == made[-1]
+
+
+def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    first = here.ingest(docs)
+    pull(there)
+    doc_id = next(d.doc_id for d in here.ledger.documents("default") if d.filename == "gate.md")
+    versions = [version.version_id for version in here.ledger.versions("default", doc_id)]
+    assert bucket_collection.count_in_bucket("default", versions, here.store) == (1, [])
+    here.ledger.delete("default", doc_id, None, "hard")
+    (docs / "gate.md").unlink()
+    second = here.ingest(docs)
+    collect(settings=here.settings, store=here.store, ledger=here.ledger)
+    assert bucket_collection.count_in_bucket("default", versions, here.store) == (0, [])
+    assert f"releases/default/{first}.json" not in objects(here)
+    assert pull(there).release_id == second
+    transfer.drop_dropped("default", store=there.store, ledger=there.ledger)
+    assert [path.name for path in there.store.releases_dir("default").glob("[!.]*/")] == [second]

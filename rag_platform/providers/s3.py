@@ -62,21 +62,26 @@ class S3Blobs:
                     obstore.put(self._store, key, path.read_bytes(), mode="create")
                     return True
                 # S3 takes no condition for a file in parts: two that come at once hold the same
-                if self._has(key):
+                if self._head(key) is not None:
                     return False
                 obstore.put(self._store, key, path)
                 return True
             except AlreadyExistsError:
                 return False
 
-    def _has(self, key: str) -> bool:
+    def _head(self, key: str) -> Any:
         import obstore
 
         try:
-            obstore.head(self._store, key)
+            return obstore.head(self._store, key)
         except FileNotFoundError:
-            return False
-        return True
+            return None
+
+    def keeps_versions(self, key: str) -> bool:
+        """True where the store keeps what an object was before, told by this one."""
+        with self._errors():
+            found = self._head(key)
+        return found is not None and found["version"] not in (None, "null")
 
     def get(self, key: str, path: Path) -> None:
         """Write an object into a file. Raises NotFoundError `no_blob`."""

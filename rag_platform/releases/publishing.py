@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -473,11 +473,18 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
         releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found)
     )
     transfer.forget(store, namespace, removed)
-    kept = (there | transfer.list_pushed(store, namespace)).difference(removed)
-    for row in rows:
-        if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):
-            ledger.update_release(namespace, row.release_id, state="dropped")
+    kept = there.difference(removed)
+    # what is not here may lie on another machine, where there is an object store
+    gone = removed if store.remote else [r.release_id for r in rows if r.release_id not in kept]
+    record_dropped(namespace, gone, ledger)
     return removed
+
+
+def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger) -> None:
+    """Say in the ledger that no machine has these releases any more."""
+    for row in ledger.releases(namespace):
+        if row.release_id in release_ids and row.state in ("candidate", "rejected", "retired"):
+            ledger.update_release(namespace, row.release_id, state="dropped")
 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:

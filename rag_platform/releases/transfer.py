@@ -89,7 +89,8 @@ def _folder(namespace: str) -> str:
     return f"releases/{namespace}"
 
 
-def _file_key(namespace: str, sha256: str) -> str:
+def file_key(namespace: str, sha256: str) -> str:
+    """Where a file of releases lies."""
     return f"{_folder(namespace)}/files/{sha256}"
 
 
@@ -97,7 +98,8 @@ def _manifest_key(namespace: str, release_id: str) -> str:
     return f"{_folder(namespace)}/{release_id}.json"
 
 
-def _pointer_key(namespace: str) -> str:
+def pointer_key(namespace: str) -> str:
+    """Where it stands which release is published."""
     return f"{_folder(namespace)}/CURRENT"
 
 
@@ -105,7 +107,7 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
     """What the object store publishes; None while that is what has the `known` tag. Raises
     IntegrityError for what is no pointer.
     """
-    found = blobs.read_pointer(_pointer_key(namespace), known)
+    found = blobs.read_pointer(pointer_key(namespace), known)
     if found is None:
         return None
     data, tag = found
@@ -117,9 +119,9 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
             str(value["release_id"]), str(value["manifest_sha256"]), int(value["number"]), tag
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise _forged(_pointer_key(namespace)) from error
+        raise _forged(pointer_key(namespace)) from error
     if not _RELEASE_ID.fullmatch(pointer.release_id):
-        raise _forged(_pointer_key(namespace))
+        raise _forged(pointer_key(namespace))
     return pointer
 
 
@@ -141,11 +143,12 @@ def push(store: Store, manifest: Manifest) -> Pointer:
     """
     namespace = manifest.namespace
     blobs = open_for_writing(store)
-    before = _require_pointer(blobs, namespace)
+    before = require_pointer(blobs, namespace)
     if before.release_id and before.release_id != releases.current(store, namespace):
         raise _outdated(manifest, before)
     directory = store.release_dir(namespace, manifest.release_id)
-    there = _published_files(store, namespace, before.release_id)
+    again = before.release_id == manifest.release_id  # what was lost there is put again
+    there = frozenset() if again else _published_files(store, namespace, before.release_id)
     missing = {sha256: name for name, sha256 in manifest.files.items() if sha256 not in there}
 
     def send(item: tuple[str, str]) -> None:
@@ -156,14 +159,15 @@ def push(store: Store, manifest: Manifest) -> Pointer:
                 " says, and is not handed on; build another release with `rag rebuild --full`",
                 code="file_changed",
             )
-        blobs.put_new(_file_key(namespace, sha256), directory / name)
+        blobs.put_new(file_key(namespace, sha256), directory / name)
 
     _each(send, missing.items())
     _put_manifest(blobs, store, manifest)
     return before
 
 
-def _require_pointer(blobs: Blobs, namespace: str) -> Pointer:
+def require_pointer(blobs: Blobs, namespace: str) -> Pointer:
+    """What the object store publishes now."""
     pointer = read_pointer(blobs, namespace)
     assert pointer is not None  # without a known tag there is always an answer
     return pointer
@@ -206,8 +210,8 @@ def swap(store: Store, manifest: Manifest, before: Pointer) -> None:
     }
     blobs = open_for_writing(store)
     text = json.dumps(data, indent=1).encode() + b"\n"
-    if not blobs.swap_pointer(_pointer_key(manifest.namespace), text, before.tag):
-        raise _outdated(manifest, _require_pointer(blobs, manifest.namespace))
+    if not blobs.swap_pointer(pointer_key(manifest.namespace), text, before.tag):
+        raise _outdated(manifest, require_pointer(blobs, manifest.namespace))
 
 
 def _outdated(manifest: Manifest, found: Pointer) -> ReleaseError:
@@ -225,6 +229,13 @@ def list_pushed(store: Store, namespace: str) -> set[str]:
     prefix = f"{_folder(namespace)}/"
     names = (blob.key.removeprefix(prefix) for blob in open_blobs(store).list(prefix))
     return {name.removesuffix(".json") for name in names if "/" not in name and ".json" in name}
+
+
+def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
+    """The manifest of a pushed release. Raises NotFoundError `no_blob`."""
+    with store.scratch() as folder:
+        open_blobs(store).get(_manifest_key(namespace, release_id), folder / FILENAME)
+        return read_manifest(folder)
 
 
 def forget(store: Store, namespace: str, release_ids: list[str]) -> None:
@@ -354,7 +365,7 @@ def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, 
     wanted = {name: sha for name, sha in left.items() if name not in known}
     stage.mkdir(parents=True, exist_ok=True)
     _each(
-        lambda item: fetch(blobs, _file_key(namespace, item[1]), stage / item[0], item[1]),
+        lambda item: fetch(blobs, file_key(namespace, item[1]), stage / item[0], item[1]),
         wanted.items(),
     )
     size = sum((stage / name).stat().st_size for name in wanted)
