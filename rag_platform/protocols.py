@@ -375,6 +375,10 @@ class Blobs(Protocol):
         """Remove objects; those that are gone already are no error."""
         ...
 
+    def has(self, key: str) -> bool:
+        """True where there is such an object."""
+        ...
+
     def keeps_versions(self, key: str) -> bool:
         """True where the store keeps what an object was before, told by this one."""
         ...

@@ -5,6 +5,7 @@ publishes the other reads, file for file, and nothing that was deleted.
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -12,18 +13,25 @@ from pathlib import Path
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import ReleasePolicy, load_settings
+from rag_platform.config.settings import ReleasePolicy, Settings, load_settings, load_strategy
 from rag_platform.errors import IntegrityError, ProviderError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases import bucket_collection, transfer
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.following import following
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.manifest import read_manifest
-from rag_platform.releases.publishing import roll_back
+from rag_platform.releases.publishing import (
+    build_candidate,
+    publish_candidate,
+    push_current,
+    roll_back,
+)
+from rag_platform.releases.verification import verify_release
 from rag_platform.storage.blobs import open_blobs, open_for_writing
 from rag_platform.storage.store import Store, files_below, sha256_file
-from rag_platform_tests.conftest import Shelf
+from rag_platform_tests.conftest import PICTURE, Shelf
 from rag_platform_tests.postgres_server import PostgresServer
 from rag_platform_tests.s3_server import S3Server, why_none
 
@@ -106,6 +114,27 @@ def test_the_other_machine_reads_the_same_release(
         assert not path.is_file() or str(tmp_path / "alpha").encode() not in path.read_bytes()
 
 
+def test_a_server_reads_what_was_published_meanwhile(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    with following(with_poll(there.settings, 0.02)):
+        docs = write(tmp_path / "docs", gate=GATE)
+        for text in (GATE, GATE.replace("05:30", "06:45")):
+            release_id = here.ingest(write(docs, gate=text))
+            until = time.monotonic() + 30
+            while releases.current(there.store, "default") != release_id:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            assert hashes(there, release_id) == hashes(here, release_id)
+
+
+def with_poll(settings: Settings, seconds: float) -> Settings:
+    """Settings of a server that looks so often."""
+    blobs = settings.blobs.model_copy(update={"poll_seconds": seconds})
+    return settings.model_copy(update={"blobs": blobs})
+
+
 def test_a_deletion_is_hidden_at_the_next_question(
     machines: tuple[Shelf, Shelf], tmp_path: Path
 ) -> None:
@@ -122,6 +151,47 @@ def test_a_deletion_is_hidden_at_the_next_question(
     here.ledger.delete("default", doc.doc_id, None, "soft")
     assert found() == {"dock.md"}
     library.close()
+
+
+def test_the_other_machine_proves_everything_and_builds_on(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE, pictured="# Map\n\n![map](map.png)\n")
+    (docs / "map.png").write_bytes(PICTURE)
+    here.ingest(docs)
+    pull(there)
+    assert not there.store.area("raw").exists()
+    proved = verify_release(there.store, "default")
+    assert proved.checked and not proved.failures
+    for area in ("raw", "facts", "versions", "media"):
+        folders = [shelf.store.area(area) for shelf in machines]
+        files = [{name: sha256_file(f / name) for name in files_below(f)} for f in folders]
+        assert files[0] == files[1] and files[0], area
+
+    shutil.rmtree(there.store.home)
+    shutil.move(docs, tmp_path / "away")
+    strategy = load_strategy(there.settings, "tiny")
+    parts = {"settings": there.settings, "store": there.store, "ledger": there.ledger}
+    manifest, _ = build_candidate("default", strategy=strategy, full=True, **parts)
+    assert not manifest.failures and manifest.counts["documents"] == 2
+    publish_candidate("default", manifest.release_id, **parts)
+    assert pull(here).release_id == manifest.release_id
+    assert not verify_release(here.store, "default").failures
+
+
+def test_a_forged_bundle_is_refused(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
+    here, there = machines
+    here.ingest(write(tmp_path / "docs", gate=GATE))
+    pull(there)
+    blobs = open_blobs(here.store)
+    (key,) = (key for key in objects(here) if key.startswith("versions/"))
+    forged = tmp_path / "forged"
+    forged.write_bytes(b"no tar")
+    blobs.delete([key])
+    blobs.put_new(key, forged)
+    reasons = [failure.reason for failure in verify_release(there.store, "default").failures]
+    assert any("was damaged or replaced" in reason for reason in reasons), reasons
 
 
 def test_both_machines_publish_and_go_back(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
@@ -204,8 +274,6 @@ def test_a_published_release_that_was_not_pushed_is_pushed(
     alone = Shelf(here.settings, Store(here.store.home, here.store.database), here.ledger)
     release_id = alone.ingest(write(tmp_path / "docs", gate=GATE))
     assert pull(there).release_id == ""
-    from rag_platform.releases.publishing import push_current
-
     for _ in range(2):
         pushed = push_current("default", store=here.store, ledger=here.ledger)
         assert pushed == release_id == pull(there).release_id
@@ -245,7 +313,7 @@ def test_collection_keeps_in_the_bucket_what_is_kept(
     kept = here.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
     collect(settings=kept, store=here.store, ledger=here.ledger)
     manifests = [read_manifest(here.store.release_dir("default", name)) for name in made[-2:]]
-    assert objects(here) == {
+    assert {key for key in objects(here) if key.startswith("releases/")} == {
         "releases/default/CURRENT",
         *(f"releases/default/{name}.json" for name in made[-2:]),
         *(f"releases/default/files/{sha}" for m in manifests for sha in m.files.values()),
@@ -261,13 +329,19 @@ def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_p
     first = here.ingest(docs)
     pull(there)
     doc_id = next(d.doc_id for d in here.ledger.documents("default") if d.filename == "gate.md")
-    versions = [version.version_id for version in here.ledger.versions("default", doc_id)]
-    assert bucket_collection.count_in_bucket("default", versions, here.store) == (1, [])
+    versions = here.ledger.versions("default", doc_id)
+    alone = {version.file_sha256 for version in versions}
+
+    def left() -> tuple[int, list[str]]:
+        return bucket_collection.count_in_bucket("default", versions, alone, here.store)
+
+    # a release, a bundle, the bytes; and a data root that cannot be looked into from here
+    assert (left()[0], len(left()[1])) == (3, 1)
     here.ledger.delete("default", doc_id, None, "hard")
     (docs / "gate.md").unlink()
     second = here.ingest(docs)
     collect(settings=here.settings, store=here.store, ledger=here.ledger)
-    assert bucket_collection.count_in_bucket("default", versions, here.store) == (0, [])
+    assert (left()[0], len(left()[1])) == (0, 1)
     assert f"releases/default/{first}.json" not in objects(here)
     assert pull(there).release_id == second
     transfer.drop_dropped("default", store=there.store, ledger=there.ledger)

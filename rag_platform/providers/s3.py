@@ -77,6 +77,11 @@ class S3Blobs:
         except FileNotFoundError:
             return None
 
+    def has(self, key: str) -> bool:
+        """True where there is such an object."""
+        with self._errors():
+            return self._head(key) is not None
+
     def keeps_versions(self, key: str) -> bool:
         """True where the store keeps what an object was before, told by this one."""
         with self._errors():

@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release
 from rag_platform.protocols import Blob
 from rag_platform.releases import transfer
 from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.version_bundles import raw_key, version_prefix
 from rag_platform.storage.blobs import open_blobs, open_for_writing
 from rag_platform.storage.store import Store
 
@@ -21,6 +23,7 @@ _VERSIONED = (
     "the bucket keeps earlier versions of its objects, also of those that were removed: let a"
     " lifecycle rule of the bucket expire them"
 )
+_ELSEWHERE = "what other machines keep under their data roots: `rag gc --prove` there tells"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,19 +101,54 @@ def _unnamed(namespace: str, files: Collection[str], store: Store) -> list[Blob]
     return [blob for blob in listed if blob.key.removeprefix(prefix) not in files]
 
 
+def collect_versions(
+    kept: Collection[Version],
+    raw: Collection[str],
+    *,
+    store: Store,
+    mine: Sequence[Version] | None,
+    hard: bool,
+    plan: bool,
+) -> Garbage:
+    """Remove the bundles of versions that are not kept and the bytes that are not (`raw`, by
+    sha256), all of them or those of `mine` alone. Nobody may receive or write.
+    """
+    blobs = open_for_writing(store)
+    before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
+    stays = {version_prefix(version) for version in kept} | set(map(raw_key, raw))
+    found = {(_folder_of(blob), blob) for blob in blobs.list("versions/")}
+    found |= {(blob.key, blob) for blob in blobs.list("raw/")}
+    if mine is not None:
+        own = {key for v in mine for key in (version_prefix(v), raw_key(v.file_sha256))}
+        found = {(name, blob) for name, blob in found if name in own}
+    gone = [blob for name, blob in found if name not in stays and blob.modified <= before]
+    if not plan:
+        blobs.delete([blob.key for blob in gone])
+    return Garbage(len(gone), sum(blob.size for blob in gone))
+
+
+def _folder_of(blob: Blob) -> str:
+    return blob.key.rpartition("/")[0] + "/"
+
+
 def count_in_bucket(
-    namespace: str, version_ids: Collection[str], store: Store
+    namespace: str, versions: Sequence[Version], alone: Collection[str], store: Store
 ) -> tuple[int, list[str]]:
-    """How many pushed releases hold one of the versions, and what cannot be looked into."""
+    """How many pushed releases hold one of the versions, and bundles of these, and files that they
+    have `alone`, by sha256; and what cannot be looked into.
+    """
     pushed = [
         transfer.read_pushed(store, namespace, release_id)
         for release_id in sorted(transfer.list_pushed(store, namespace))
     ]
-    holding = sum(not manifest.versions.keys().isdisjoint(version_ids) for manifest in pushed)
+    ids, blobs = [version.version_id for version in versions], open_blobs(store)
+    holding = sum(not manifest.versions.keys().isdisjoint(ids) for manifest in pushed)
+    holding += sum(1 for version in versions for _ in blobs.list(version_prefix(version)))
+    holding += sum(blobs.has(raw_key(sha256)) for sha256 in alone)
     files = {sha256 for manifest in pushed for sha256 in manifest.files.values()}
-    blind = []
+    blind = [_ELSEWHERE]
     if unnamed := _unnamed(namespace, files, store):
         blind.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
-    if open_blobs(store).keeps_versions(transfer.pointer_key(namespace)):
+    if blobs.keeps_versions(transfer.pointer_key(namespace)):
         blind.append(_VERSIONED)
     return holding, blind

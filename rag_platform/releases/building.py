@@ -32,7 +32,7 @@ from rag_platform.ir import Document, EmbedderInfo, Json, Version
 from rag_platform.normalisation.edits import canonical
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
-from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
+from rag_platform.releases.catalog_proof import given_fingerprints
 from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
 from rag_platform.releases.manifest import (
     CheckResult,
@@ -41,6 +41,7 @@ from rag_platform.releases.manifest import (
     write_manifest,
 )
 from rag_platform.releases.release_store import usable_parent
+from rag_platform.releases.version_bundles import bring_version, output_fingerprint
 from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
 
 _BUILDING = ".building-"
@@ -439,6 +440,8 @@ def _load(
 ) -> list[tuple[deltas.VersionRows, str]]:
     """(stage outputs, their fingerprint) of some versions; a task for `Workers`."""
     store, profiles, versions = task
+    for version in versions:
+        bring_version(store, version, profiles)
     return [
         (
             deltas.load_version(store, version, profiles),

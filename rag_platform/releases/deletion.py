@@ -565,7 +565,8 @@ def prove(
     others, packed = _other_files(store, names)
     in_bucket: dict[str, int] = {}
     if store.remote is not None:
-        in_bucket["blobs"], unseen = count_in_bucket(namespace, ids, store)
+        alone = own.file_sha256s - work.others("file_sha256s")
+        in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
         work.open += unseen
     work.open += [*blind, *packed]
     remaining = {

@@ -29,7 +29,7 @@ from rag_platform.observability.trace_store.compaction import compact, drop_old
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention, transfer
-from rag_platform.releases.bucket_collection import collect_bucket
+from rag_platform.releases.bucket_collection import collect_bucket, collect_versions
 from rag_platform.releases.deletion import Partitions, lingering, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import record_dropped, retain
@@ -303,6 +303,17 @@ class _Collection:
             self.result.add("blobs", found.count, found.bytes)
             self.result.left += found.left
             record_dropped(namespace, found.dropped, self.ledger)
+        if self.store.remote:
+            known = [v for name in self.namespaces for v in self.ledger.versions(name)]
+            found = collect_versions(
+                list(self.kept.versions.values()),
+                self.kept.belongings.file_sha256s,
+                store=self.store,
+                mine=[v for v in known if self._is_meant(v.version_id)] if self.scope else None,
+                hard=bool(self.due),
+                plan=self.plan,
+            )
+            self.result.add("blobs", found.count, found.bytes)
 
     def versions(self) -> None:
         """Purge versions that are not kept, and outputs of kept ones under unused profiles."""

@@ -11,31 +11,28 @@ was checked against, and CURRENT of every machine follows.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
-import threading
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+import typing
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rag_platform.config.settings import Settings
 from rag_platform.errors import (
-    BusyError,
     ConfigError,
     IntegrityError,
     NotFoundError,
-    RagError,
     ReleaseError,
 )
-from rag_platform.ledger.ledger import Ledger, open_ledger
-from rag_platform.protocols import Blobs
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest
-from rag_platform.storage.blobs import fetch, open_blobs, open_for_writing
+from rag_platform.releases.version_bundles import push_versions, transfer_each
+from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (
@@ -48,10 +45,10 @@ from rag_platform.storage.store import (
     write_text,
 )
 
-log = logging.getLogger(__name__)
+if typing.TYPE_CHECKING:  # its module loads numpy
+    from rag_platform.protocols import Blobs
 
 _PULL_SECONDS = 60.0  # another process of this machine that pulls the same is waited for
-_AT_ONCE = 8  # transfers; most files of a release are small
 _RELEASE_ID = re.compile(r"[\w-][\w.-]{0,120}", re.ASCII)
 
 
@@ -119,18 +116,10 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
             str(value["release_id"]), str(value["manifest_sha256"]), int(value["number"]), tag
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise _forged(pointer_key(namespace)) from error
+        raise forged(pointer_key(namespace)) from error
     if not _RELEASE_ID.fullmatch(pointer.release_id):
-        raise _forged(pointer_key(namespace))
+        raise forged(pointer_key(namespace))
     return pointer
-
-
-def _forged(key: str) -> IntegrityError:
-    return IntegrityError(
-        f"the object {key} is not what a publication puts there: it was damaged or replaced, and is"
-        " not used",
-        code="forged_blob",
-    )
 
 
 # --- push ---------------------------------------------------------------------------------------
@@ -161,9 +150,21 @@ def push(store: Store, manifest: Manifest) -> Pointer:
             )
         blobs.put_new(file_key(namespace, sha256), directory / name)
 
-    _each(send, missing.items())
+    transfer_each(send, missing.items())
+    _push_versions(store, manifest, "" if again else before.release_id)
     _put_manifest(blobs, store, manifest)
     return before
+
+
+def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
+    """Put the versions of a release there, but for those of the one that is published."""
+    held = read_manifest(store.release_dir(manifest.namespace, parent)) if parent else None
+    known = held.outputs if held else {}
+    new = [name for name, output in manifest.outputs.items() if known.get(name) != output]
+    path = store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
+    with closing(CatalogReader(path)) as catalog:
+        versions = [found for name in new if (found := catalog.version(name)) is not None]
+    push_versions(store, versions, manifest.profiles)
 
 
 def require_pointer(blobs: Blobs, namespace: str) -> Pointer:
@@ -341,13 +342,13 @@ def _listed_files(path: Path, namespace: str, release_id: str) -> Mapping[str, s
         files: dict[str, str] = dict(value["files"])
         same = (value["namespace"], value["release_id"]) == (namespace, release_id)
     except (ValueError, KeyError, TypeError) as error:
-        raise _forged(key) from error
+        raise forged(key) from error
     if not same:
-        raise _forged(key)
+        raise forged(key)
     for name, sha256 in files.items():
         parts = PurePosixPath(name).parts
         if ".." in parts or name.startswith("/") or not re.fullmatch(r"[0-9a-f]{64}", sha256):
-            raise _forged(key)
+            raise forged(key)
     return files
 
 
@@ -364,7 +365,7 @@ def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, 
         link_or_copy(source, stage / name)
     wanted = {name: sha for name, sha in left.items() if name not in known}
     stage.mkdir(parents=True, exist_ok=True)
-    _each(
+    transfer_each(
         lambda item: fetch(blobs, file_key(namespace, item[1]), stage / item[0], item[1]),
         wanted.items(),
     )
@@ -383,67 +384,6 @@ def _local_files(store: Store, namespace: str) -> dict[str, Path]:
     except NotFoundError:
         return {}
     return {sha: path for name, sha in held.items() if (path := directory / name).is_file()}
-
-
-def _each(work: Any, items: Any) -> None:
-    """Do it for all, several at once; the first error ends it."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="transfer") as pool:
-        try:
-            for _ in pool.map(work, list(items)):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
-
-
-# --- beside a server ----------------------------------------------------------------------------
-
-
-@contextmanager
-def following(settings: Settings) -> Iterator[None]:
-    """Read what other machines publish, as long as the block lasts: a thread asks the object store
-    for its pointers, and pulls beside the answers. Nothing without an object store.
-    """
-    store = Store.of(settings)
-    if store.remote is None:
-        yield
-        return
-    stop = threading.Event()
-    follower = threading.Thread(
-        target=_follow,
-        args=(store, settings.blobs.poll_seconds, stop),
-        name="rag-pull",
-        daemon=True,
-    )
-    follower.start()
-    try:
-        yield
-    finally:
-        stop.set()
-
-
-def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
-    tags: dict[str, str] = {}
-    said = ""
-    while True:
-        try:
-            with closing(open_ledger(store)) as ledger:
-                for namespace in ledger.namespaces():
-                    pulled, tags[namespace] = pull(
-                        namespace, store=store, ledger=ledger, known=tags.get(namespace, "")
-                    )
-                    if pulled.files or pulled.linked:
-                        log.info("pulled release %s of %s", pulled.release_id, namespace)
-                        drop_dropped(namespace, store=store, ledger=ledger)
-            said = ""
-        except BusyError:  # another process of this machine pulls it
-            pass
-        except (RagError, OSError) as error:
-            if str(error) != said:
-                log.warning("what other machines published cannot be pulled: %s", error)
-            said = str(error)
-        if stop.wait(seconds):
-            return
 
 
 def drop_dropped(namespace: str, *, store: Store, ledger: Ledger) -> None:

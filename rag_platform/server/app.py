@@ -40,7 +40,7 @@ from rag_platform.config.settings import Settings, require_usable
 from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import otlp, tracing
 from rag_platform.observability.logs import setup_logging
-from rag_platform.releases.transfer import following
+from rag_platform.releases.following import following
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
 from rag_platform.server.callers import act_for_caller, refuse_scope

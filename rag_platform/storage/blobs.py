@@ -7,11 +7,13 @@ import secrets
 import typing
 from pathlib import Path
 
-from rag_platform.config.blobs import BlobSettings
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.protocols import Blobs
 from rag_platform.registry import build
 from rag_platform.storage.store import Store, atomic_path, sha256_file
+
+if typing.TYPE_CHECKING:  # loads numpy
+    from rag_platform.config.blobs import BlobSettings
+    from rag_platform.protocols import Blobs
 
 
 def open_blobs(store: Store) -> Blobs:
@@ -25,7 +27,7 @@ def open_blobs(store: Store) -> Blobs:
 @functools.cache
 def _opened(settings: BlobSettings) -> Blobs:
     options = {"bucket": settings.bucket, "prefix": settings.prefix}
-    return typing.cast(Blobs, build("blobs", settings.provider, options))
+    return typing.cast("Blobs", build("blobs", settings.provider, options))
 
 
 def open_for_writing(store: Store) -> Blobs:
@@ -72,3 +74,12 @@ def fetch(blobs: Blobs, key: str, path: Path, sha256: str) -> None:
                 " or replaced, and is not used",
                 code="forged_blob",
             )
+
+
+def forged(key: str) -> IntegrityError:
+    """The error of an object that is not used."""
+    return IntegrityError(
+        f"the object {key} is not what a publication puts there: it was damaged or replaced, and is"
+        " not used",
+        code="forged_blob",
+    )
