@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from rag_platform.config.blobs import BlobSettings
 from rag_platform.config.folders import config_file, config_folders, default_home
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.ingestion import (
@@ -197,6 +198,7 @@ class Settings(Section):
     home: Path = Field(default_factory=default_home)
     # postgresql://USER:PASSWORD@HOST:PORT/DATABASE; empty: the file ledger.sqlite of the data root
     ledger: SecretStr = SecretStr("")
+    blobs: BlobSettings = BlobSettings()
     # where it is named, a call without a name means it; else whatever is published
     default_namespace: str = "default"
     default_strategy: str = "default"
@@ -340,6 +342,8 @@ _PLAIN_TEXT = {
     "nightly_cron",
     "evaluation_cron",
     "server.name",
+    "blobs.bucket",
+    "blobs.prefix",
 }
 
 

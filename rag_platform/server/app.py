@@ -136,7 +136,10 @@ class LibraryServer(MCPServer[Any]):
         self._opened.set()
         if self._preloads:
             self.contents.preload()
-        await self.contents.publications.announce()
+        from rag_platform.releases.following import following
+
+        with following(self._config):
+            await self.contents.publications.announce()
 
     async def _answer(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
