@@ -71,7 +71,7 @@ class LibraryServer(MCPServer[Any]):
             title="Document library",
             instructions=INSTRUCTIONS.format(query=query, list=listing, read=read),
             version=build_info()["app_version"],
-            lifespan=LibraryServer._serve,
+            lifespan=lambda _: self._serve(),
             log_level="WARNING",
             middleware=[self._answer],
             extensions=[_answer_view()],
@@ -143,7 +143,7 @@ class LibraryServer(MCPServer[Any]):
             await anyio.sleep(_REPLY_SECONDS)
             await anyio.to_thread.run_sync(self._open_in_process, abandon_on_cancel=True)
         self._opened.set()
-        await self.contents.publications.announce()
+        await self.contents.announce()
 
     async def _answer(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext

@@ -11,6 +11,7 @@ from mcp.server.mcpserver import Context
 from mcp_types import CallToolResult
 
 from rag_platform.config.settings import ServerSettings
+from rag_platform.releases.following import following
 from rag_platform.retrieval.library import Library
 from rag_platform.server.callers import act_for_caller, refuse_scope
 from rag_platform.server.library_tools.progress import progress_of
@@ -37,7 +38,7 @@ class Contents:
         self.tools = {it.definition.name: it for it in tools(library, settings, self._questions)}
         listeners = Listeners()
         self.requests = ResourceRequests(library, listeners, server.list_resources)
-        self.publications = Publications(library, server.bus, listeners)
+        self._publications = Publications(library, server.bus, listeners)
         add_resources(server, library)
         add_prompts(server, library, settings)
 
@@ -51,6 +52,11 @@ class Contents:
         if context is None:
             return await tool.run(arguments, None)
         return await tool.run(arguments, str(context.request_id), progress_of(context))
+
+    async def announce(self) -> None:
+        """Read what other machines publish, and tell clients of every publication from now on."""
+        with following(self.library.settings):
+            await self._publications.announce()
 
     def close(self) -> None:
         """End the processes and close the releases."""
