@@ -38,6 +38,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
     "postgres": {"psycopg"},
+    "celery": {"dagster_celery", "dagster_postgres"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",
@@ -125,7 +126,7 @@ def test_extras_are_those_of_the_project() -> None:
         "project"
     ]
     offered = project["optional-dependencies"]
-    named_elsewhere = {"tokens", "otlp", "postgres"}  # no providers
+    named_elsewhere = {"tokens", "otlp", "postgres", "celery"}  # no providers
     for_developers = {"dev", "docs", "hosts"}
     assert {*EXTRAS.values(), *named_elsewhere} == set(offered) - for_developers == set(PACKAGES)
     for extra, packages in PACKAGES.items():
