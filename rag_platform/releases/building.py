@@ -55,7 +55,7 @@ from rag_platform.releases.release_store import usable_parent
 from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
 
 _BUILDING = ".building-"
-_CHUNKS_AT_ONCE = 10_000  # of which a build holds the rows: some 100 MB
+_CHUNKS_AT_ONCE = 5_000  # of which a build holds the rows: some 100 MB
 _NOWHERE = deltas.Indexed("", "", "")
 
 
