@@ -320,8 +320,10 @@ def rows_of_version(
 
 
 def row_of_document(document: Document) -> tuple[Any, ...]:
-    """The row of a document, in the order of `column_names`."""
-    return tuple(_values(document))
+    """The row of a document, in the order of `column_names`; releases go to other machines, and do
+    not say where its file lay.
+    """
+    return tuple(_values(dataclasses.replace(document, origin="")))
 
 
 def _entry_values(entry: Entry) -> list[Any]:

@@ -40,7 +40,7 @@ from rag_platform.ir import Document, EmbedderInfo, Json, LexicalRow, Version
 from rag_platform.normalisation.edits import canonical
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
-from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
+from rag_platform.releases.catalog_proof import given_fingerprints
 from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
 from rag_platform.releases.feeding import Feed
 from rag_platform.releases.manifest import (
@@ -52,6 +52,7 @@ from rag_platform.releases.manifest import (
     write_versions,
 )
 from rag_platform.releases.release_store import usable_parent
+from rag_platform.releases.version_bundles import bring_version, output_fingerprint
 from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
 
 _BUILDING = ".building-"
@@ -542,6 +543,8 @@ def _load(
 ) -> list[tuple[deltas.VersionRows, str]]:
     """(stage outputs, their fingerprint) of some versions; a task for `Workers`."""
     store, profiles, versions = task
+    for version in versions:
+        bring_version(store, version, profiles)
     return [
         (
             deltas.load_version(store, version, profiles),

@@ -7,7 +7,6 @@ raw bytes by `documents.provenance`.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from rag_platform.intake.receiving import version_id as version_name
 from rag_platform.ir import VerifyFailure, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.store import Store
 
 
@@ -118,7 +118,8 @@ _LASTING = {
     ),
 }
 _PASSING = {
-    "documents": ("live_version", "pinned", "status", "updated_at", "wanted_version"),
+    # `origin`: releases of older programs say where the file lay
+    "documents": ("live_version", "origin", "pinned", "status", "updated_at", "wanted_version"),
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
@@ -127,27 +128,6 @@ Row = dict[str, Any]
 
 
 # --- fingerprints for the manifest --------------------------------------------------------------
-
-
-def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
-    """16 hex digits over every stored output that the rows of a version are made of."""
-    folder = store.facts_dir(version, profiles["facts"])
-    paths = [
-        folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
-    ]
-    paths += [store.version_path(version, "edits", profiles["sections"])]
-    paths += [
-        store.version_path(version, kind, profiles[kind])
-        for kind in ("media", "media_texts", "sections", "chunks", "views")
-    ]
-    if version.edition:
-        paths += [
-            store.version_path(version, kind, profiles[kind], version.edition)
-            for kind in ("chunks", "views")
-        ]
-    return fingerprint(
-        [hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in paths]
-    )
 
 
 def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:

@@ -29,6 +29,7 @@ from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.bucket_collection import count_in_bucket
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import (
     Belongings,
@@ -569,6 +570,11 @@ def prove(
     else:
         keys, (events, blind) = partitions.keys(), partitions.count_records(ids, names)
     others, packed = _other_files(store, names)
+    in_bucket: dict[str, int] = {}
+    if store.remote is not None:
+        alone = own.file_sha256s - work.others("file_sha256s")
+        in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
+        work.open += unseen
     work.open += [*blind, *packed]
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),
@@ -588,6 +594,7 @@ def prove(
         "ledger_backups": len(store.ledger_backups()) if document.status == "deleted" else 0,
         "evaluations": count_results(store.home, names),
         "other_files": others,
+        **in_bucket,
     }
     return Proof(
         doc_id,

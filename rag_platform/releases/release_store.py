@@ -137,8 +137,18 @@ def current(store: Store, namespace: str) -> str | None:
 
 
 def publish(store: Store, namespace: str, release_id: str, *, override: bool = False) -> Manifest:
-    """Publish a release; `override` passes over a failed quality gate and nothing else. Raises
-    ReleaseError for failed checks and lost files, NotFoundError.
+    """Publish a release. Raises what `require_publishable` raises."""
+    manifest = require_publishable(store, namespace, release_id, override=override)
+    write_text(store.current_path(namespace), release_id + "\n")
+    flush_directory(store.releases_dir(namespace))
+    return manifest
+
+
+def require_publishable(
+    store: Store, namespace: str, release_id: str, *, override: bool = False
+) -> Manifest:
+    """The manifest of a release that may be published; `override` passes over a failed quality gate
+    and nothing else. Raises ReleaseError for failed checks and lost files, NotFoundError.
     """
     directory = store.release_dir(namespace, release_id)
     manifest = read_head(directory)
@@ -157,8 +167,6 @@ def publish(store: Store, namespace: str, release_id: str, *, override: bool = F
             f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`",
             code="files_missing",
         )
-    write_text(store.current_path(namespace), release_id + "\n")
-    flush_directory(store.releases_dir(namespace))
     return manifest
 
 
