@@ -1,7 +1,7 @@
 """Two machines that share a ledger and a bucket: two data roots, PostgreSQL and an S3 server, all
 really started, and processes killed while they carry a release.
 
-    python bench/cluster.py [--documents 200] [--kills 20] [--seed 1]
+    python bench/two_machines.py [--documents 200] [--kills 20] [--seed 1]
 
 A ingests; the release that B pulls is compared file for file, B's answers and scores with A's, and
 B's data root is searched for paths of A. Then one document is edited, and what B pulls is counted;
