@@ -2,7 +2,14 @@
 
 import dagster as dg
 
-from rag_platform.assets import automation, evaluation, ingestion, release, signals
+from rag_platform.assets import (
+    automation,
+    evaluation,
+    ingestion,
+    release,
+    signals,
+    submission,
+)
 from rag_platform.assets.resources import Platform
 
 defs = dg.Definitions(
@@ -19,6 +26,7 @@ defs = dg.Definitions(
         automation.release_job,
         automation.sync_job,
         evaluation.evaluation_job,
+        submission.work_job,
     ],
     sensors=[automation.inbox, automation.release_when_quiet],
     schedules=[automation.nightly, evaluation.nightly_evaluation],

@@ -6,11 +6,14 @@ documents is reported as not reached. No other module imports from Dagster's pri
 """
 
 import importlib
+import sys
 import uuid
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
+
+from rag_platform.errors import ConfigError
 
 CHECKED_WITH = "1.13"
 
@@ -39,7 +42,10 @@ try:
         raise ImportError(
             f"Dagster {dg.__version__} is installed, and only {CHECKED_WITH} was looked into"
         )
+    from dagster._core.code_pointer import ModuleCodePointer
     from dagster._core.events import ASSET_EVENTS, DagsterEventBatchMetadata
+    from dagster._core.origin import RepositoryPythonOrigin, get_python_environment_entry_point
+    from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
     from dagster._core.storage.event_log.schema import (
         AssetCheckExecutionsTable,
         AssetEventTagsTable,
@@ -104,3 +110,34 @@ def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:
 def stock_event_log() -> Any:
     """Dagster's own SQLite event log, by the name under which every dagster.yaml finds it."""
     return importlib.import_module("dagster._core.storage.event_log").SqliteEventLogStorage
+
+
+def submit(
+    instance: dg.DagsterInstance, job: dg.JobDefinition, module: str, **parts: Any
+) -> dg.DagsterRun:
+    """A new run of a job of `module`'s definitions (`parts`: run_config, tags), submitted to the
+    instance, whose daemon or run launcher starts it, wherever that may be.
+
+    Raises ConfigError `unknown_dagster` with another version of Dagster.
+    """
+    if ABSENT:
+        raise ConfigError(
+            f"jobs.launcher is dagster, and {ABSENT}: install dagster=={CHECKED_WITH}.*, or set it"
+            " to child",
+            code="unknown_dagster",
+        )
+    location = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(module), "__repository__")
+    code = RepositoryPythonOrigin(
+        sys.executable,
+        ModuleCodePointer(module, "defs"),
+        entry_point=get_python_environment_entry_point(sys.executable),
+    )
+    run = instance.create_run_for_job(
+        job,
+        remote_job_origin=location.get_job_origin(job.name),
+        job_code_origin=code.get_job_origin(job.name),
+        **parts,
+    )
+    # the queue needs none, and Dagster's own launcher is called by the daemon, which has one
+    workspace: Any = None
+    return instance.submit_run(run.run_id, workspace)

@@ -12,11 +12,14 @@ from pathlib import Path
 import yaml
 
 from rag_platform.config.folders import environment
-from rag_platform.config.settings import load_settings
+from rag_platform.config.settings import JobPolicy, load_settings
 from rag_platform.errors import BusyError
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import Store, write_text
 
+# of Dagster, with its launcher starting jobs: eight of them and their own runs, for any number of
+# namespaces; the workers are as many as somebody starts
+MAX_RUNS = 16
 _PROGRAMS = {"webserver": ["dagster-webserver"], "daemon": ["dagster-daemon", "run"]}
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
@@ -35,7 +38,7 @@ def prepare(store: Store) -> Path:
         write_text(
             path,
             "# Written by rag_platform where absent; yours to change.\n"
-            + yaml.safe_dump(_config(home), sort_keys=False),
+            + yaml.safe_dump(_config(home, load_settings().jobs), sort_keys=False),
         )
     os.environ["DAGSTER_HOME"] = str(home)
     # what a run plans is stored in few transactions
@@ -43,7 +46,7 @@ def prepare(store: Store) -> Path:
     return home
 
 
-def _config(home: Path) -> dict[str, object]:
+def _config(home: Path, policy: JobPolicy) -> dict[str, object]:
     # loads Dagster, which running its commands does not need
     from rag_platform.assets.dagster_private import storages
 
@@ -55,8 +58,25 @@ def _config(home: Path) -> dict[str, object]:
             section: {"module": module, "class": name, "config": {"base_dir": str(home / folder)}}
             for section, (module, name, folder) in named.items()
         },
+        "concurrency": {"runs": _limits(policy)},
+    }
+
+
+def _limits(policy: JobPolicy) -> dict[str, object]:
+    from rag_platform.assets.partitions import NAMESPACE_TAG
+    from rag_platform.assets.runs import WRITER_TAG
+
+    if policy.launcher == "child":
         # One writer: ingest and release runs of a namespace never overlap.
-        "concurrency": {"runs": {"max_concurrent_runs": 1}},
+        return {"max_concurrent_runs": 1}
+    limits = {WRITER_TAG: 1, NAMESPACE_TAG: policy.ranges_at_once}
+    return {
+        # a job counts twice, by the run that its launcher starts and the one that this executes
+        "max_concurrent_runs": MAX_RUNS,
+        "tag_concurrency_limits": [
+            {"key": key, "value": {"applyLimitPerUniqueValue": True}, "limit": limit}
+            for key, limit in limits.items()
+        ],
     }
 
 

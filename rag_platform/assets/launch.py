@@ -1,8 +1,7 @@
 """`python -m rag_platform.assets.launch JOB_ID`: carries a job of the ledger out, as Dagster runs
-that show in the UI like any other.
+that show in the UI like any other. The Dagster job `work` calls the same.
 """
 
-import importlib
 import os
 import signal
 import sys
@@ -24,29 +23,29 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.runs import end_orphans, is_built_anyway
+from rag_platform.assets.runs import WORK_JOB, end_orphans, is_built_anyway, job_definition
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import BusyError, RagError, StorageError, disk_full
 from rag_platform.evaluation import run_requests
 from rag_platform.evaluation.promotion import restore_strategy
-from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.ir import Json
+from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import faults, otlp
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform.releases.publishing import find_equal, is_behind_ledger, settle
 from rag_platform.releases.release_store import current
 from rag_platform.releases.revising import go_live
 from rag_platform.workspace import DataRoot
-
-# The module that workspace.yaml names: a job runs exactly what the UI shows.
-_DEFINITIONS = "rag_platform.definitions"
 
 _INTERRUPTS = (KeyboardInterrupt, dg.DagsterExecutionInterruptedError)
 
 
 @dataclass(frozen=True)
 class Work:
-    """A job under way and what it works with; the namespace's write lock is held."""
+    """A job under way and what it works with; the namespace's write lock is held, by ranges
+    together.
+    """
 
     job: Job
     root: DataRoot
@@ -65,8 +64,9 @@ Outcome = tuple[str, str]  # state and reason of a job that ran to its end
 # --- a job from its start to its end ------------------------------------------------------------
 
 
-def run_job(job_id: str) -> int:
-    """Carry a job out; its state, reason and result are in the ledger afterwards.
+def run_job(job_id: str, launcher: Json | None = None) -> int:
+    """Carry a job out; its state, reason and result are in the ledger afterwards, and from its
+    start on which launcher began it, where that is none of ours.
 
     Returns an exit code: 0 done, 3 some documents failed, 1 failed or cancelled,
     jobs.DISK_FULL_EXIT when not even the ledger could be written.
@@ -76,14 +76,14 @@ def run_job(job_id: str) -> int:
         otlp.setup(settings.observability.otlp)
         root = DataRoot.open(settings)
         ledger = root.ledger
+        process = launchers.of_process(os.getpid())
+        process["process"] |= launcher or {}
+        job = ledger.job(job_id)
+        begun = {"started_at": job.started_at or now()}
+        if not (job.args.get("ranges") or range_of(job_id)):
+            begun = {"started_at": now(), "progress": {}, "result": {}}
         if not ledger.update_job(
-            job_id,
-            only_from=("queued",),
-            state="running",
-            started_at=now(),
-            progress={},
-            result={},
-            **jobs.of_process(os.getpid()),
+            job_id, only_from=("queued",), state="running", **begun, **process
         ):
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
@@ -114,14 +114,18 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
             # a job of the whole data root takes the lock of every namespace itself
             (
                 store.writer(
-                    job.namespace, f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds
+                    job.namespace,
+                    f"{job.kind} {job.job_id}",
+                    shared=job.kind == "range",
+                    wait=settings.jobs.lock_seconds,
                 )
                 if job.namespace
                 else nullcontext()
             ),
         ):
             end_orphans(instance, ledger, settings.jobs)
-            settle(job.namespace, store, ledger)
+            if job.kind != "range":
+                settle(job.namespace, store, ledger)
             try:
                 return KINDS[job.kind](Work(job, root, instance, jobs.Progress(ledger, job.job_id)))
             except _INTERRUPTS:
@@ -161,7 +165,7 @@ def _cancel_runs(instance: dg.DagsterInstance, job_id: str) -> None:
     send for a failure.
     """
     for run in instance.get_runs(dg.RunsFilter(tags={jobs.JOB_TAG: job_id})):
-        if run.status != dg.DagsterRunStatus.SUCCESS:
+        if run.status != dg.DagsterRunStatus.SUCCESS and run.job_name != WORK_JOB:
             instance.report_run_canceled(run, "the job of this run was cancelled")
 
 
@@ -176,11 +180,18 @@ def ingest(work: Work) -> Outcome:
     return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
 
 
+def run_range(work: Work) -> Outcome:
+    """Process the versions of a range; its job releases."""
+    failed = run_documents(work)
+    return ("partly", jobs.describe_failures(failed, work.job.job_id)) if failed else ("done", "")
+
+
 def run_documents(work: Work) -> list[JobItem]:
-    """Run the ingest job over the job's versions; its failed documents, among them those whose run
-    broke before their turn.
+    """Run the ingest job over the job's versions, unless its ranges did; its failed documents,
+    among them those whose run broke before their turn.
     """
-    wanted = list(work.job.args["version_ids"])
+    # of what a lost range left nothing comes here: its job has failed
+    wanted = [] if work.job.args.get("ranges") else list(work.job.args["version_ids"])
     name = document_versions.name or ""
     work.instance.add_dynamic_partitions(name, wanted)
     broken = ""
@@ -292,6 +303,7 @@ def evaluate(work: Work) -> Outcome:
 KINDS: dict[str, Callable[[Work], Outcome]] = {
     "ingest": ingest,
     "rebuild": ingest,
+    "range": run_range,
     "edit": ingest,
     "live": live,
     "draft": draft,
@@ -311,10 +323,8 @@ def _execute(
     """The result of a run of the job. Raises KeyboardInterrupt when it was told to stop,
     StorageError when the disk is full.
     """
-    definitions: dg.Definitions = importlib.import_module(_DEFINITIONS).defs
-    definition = definitions.resolve_job_def(job_name)
     quiet = {"loggers": {"console": {"config": {"log_level": "INFO"}}}}
-    result = definition.execute_in_process(
+    result = job_definition(job_name).execute_in_process(
         instance=work.instance,
         tags={**tags, jobs.JOB_TAG: work.job.job_id},
         partition_key=partition_key,

@@ -2,6 +2,7 @@
 found and ended.
 """
 
+import importlib
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,9 +18,13 @@ from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.observability import tracing
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform.workspace import Workspace
 
+WORK_JOB = "work"  # the Dagster job that carries out a job of the ledger
+WRITER_TAG = "rag/writer"  # of a run of it that takes a namespace's write lock: the namespace
+# The module that workspace.yaml names: a job runs exactly what the UI shows.
+DEFINITIONS = "rag_platform.definitions"
 _UNDER_WAY = [
     # a job killed between the making of its run and its start leaves one
     dg.DagsterRunStatus.NOT_STARTED,
@@ -33,6 +38,12 @@ _BACKFILLS_LOOKED_AT = 100  # the newest
 _BACKFILL_TAG = "dagster/backfill"
 # an open backfill of whose runs nothing was heard for so long holds no release back any more
 BACKFILL_SECONDS = 600.0
+
+
+def job_definition(name: str) -> dg.JobDefinition:
+    """A Dagster job of ours, as the UI shows it."""
+    definitions: dg.Definitions = importlib.import_module(DEFINITIONS).defs
+    return definitions.resolve_job_def(name)
 
 
 @dataclass
@@ -57,12 +68,17 @@ def run_of_job(
     args: Json | None = None,
     items: Sequence[JobItem] = (),
 ) -> Iterator[Record]:
-    """As `record_job`, with the namespace's write lock held and a trace for the work."""
+    """As `record_job`, with the namespace's write lock held, of a range shared with other ranges,
+    and a trace for the work.
+    """
     settings, store = workspace.settings, workspace.store
     with (
         record_job(context, workspace.ledger, kind, namespace, args, items) as record,
         store.writer(
-            namespace, f"{kind} run {context.run.run_id}", wait=settings.jobs.lock_seconds
+            namespace,
+            f"{kind} run {context.run.run_id}",
+            shared=record.job.kind == "range",
+            wait=settings.jobs.lock_seconds,
         ),
         tracing.trace(
             "ingestion",
@@ -102,7 +118,7 @@ def record_job(
     if job is None or not own or job.namespace != namespace or job.state in jobs.FINAL_STATES:
         job = ledger.add_job(kind, namespace, {**(args or {}), "run_id": run_id}, items)
         ledger.update_job(
-            job.job_id, state="running", started_at=now(), **jobs.of_process(os.getpid())
+            job.job_id, state="running", started_at=now(), **launchers.of_process(os.getpid())
         )
         context.instance.add_run_tags(run_id, {jobs.JOB_TAG: job.job_id})
     record = Record(job)
@@ -136,22 +152,47 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
     would hold the daemon's only slot.
     """
     jobs.end_orphans(ledger, policy.silent_seconds)
+    _settle_queue(instance, ledger)
     for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(jobs.JOB_TAG, ""))
         created = found.create_timestamp.timestamp()
         if job is None or _is_of_earlier_run(job, created):
             began = found.start_time or created
-            if datetime.now(UTC).timestamp() - began > jobs.LAUNCH_SECONDS:
+            if datetime.now(UTC).timestamp() - began > launchers.LAUNCH_SECONDS:
                 instance.report_run_failed(
                     run,
                     "the process of this run did not begin its work within"
-                    f" {jobs.LAUNCH_SECONDS:.0f} s",
+                    f" {launchers.LAUNCH_SECONDS:.0f} s",
                 )
         elif job.state in jobs.FINAL_STATES and not _goes_on(job, run, policy):
             if job.state == "cancelled" or run.status == dg.DagsterRunStatus.CANCELING:
                 instance.report_run_canceled(run, "the job of this run was cancelled")
             else:
                 instance.report_run_failed(run, "the process of this run is gone")
+
+
+def _settle_queue(instance: dg.DagsterInstance, ledger: Ledger) -> None:
+    """Take jobs that have ended out of Dagster's queue, and end those whose run is over before it
+    began their work.
+    """
+    queued = dg.RunsFilter(job_name=WORK_JOB, statuses=[dg.DagsterRunStatus.QUEUED])
+    for run in instance.get_runs(queued):
+        job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
+        if job is None or job.state in jobs.FINAL_STATES:
+            instance.report_run_canceled(run, "the job of this run has ended")
+    for job in ledger.open_jobs():
+        if job.state == "queued" and (run_id := job.process.get("run_id")):
+            found = instance.get_run_by_id(run_id)
+            if found is None or found.is_finished:
+                status = found.status.value if found else "unknown"
+                ledger.update_job(
+                    job.job_id,
+                    only_from=("queued",),
+                    state="failed",
+                    reason=f"Dagster run {run_id} ({status}) did not begin the job's work;"
+                    f" `rag jobs retry {job.job_id}` does it",
+                    ended_at=now(),
+                )
 
 
 def _is_of_earlier_run(job: Job, created: float) -> bool:
@@ -163,8 +204,10 @@ def _is_of_earlier_run(job: Job, created: float) -> bool:
 
 def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
     """True while the process of a run lives whose job has ended: it may be between the jobs of two
-    namespaces.
+    namespaces, or at the release after the last range.
     """
+    if run.job_name == WORK_JOB and jobs.GONE not in job.reason:
+        return launchers.seconds_between(job.ended_at) < launchers.LAUNCH_SECONDS
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 

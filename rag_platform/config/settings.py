@@ -93,6 +93,12 @@ class JobPolicy(Section):
     lock_seconds: float = Field(default=30.0, ge=0)
     # a job of another machine or container without a sign of life is over
     silent_seconds: float = Field(default=120.0, ge=30)
+    # who starts the process of a job: this one, or the run launcher of the Dagster instance
+    launcher: Literal["child", "dagster"] = "child"
+    # versions of a range, the part of a job that one of Dagster's runs does
+    range_size: int = Field(default=500, ge=1)
+    # ranges of one namespace side by side, as dagster.yaml is written
+    ranges_at_once: int = Field(default=4, ge=1)
 
 
 class TextKept(Section):
@@ -155,6 +161,11 @@ class ServerSettings(Section):
     # that answer when many questions come at once; 0: one a core, at most 4; 1: the server alone
     processes: int = Field(default=0, ge=0)
     http: HttpSettings = HttpSettings()
+
+
+def tool_name(settings: ServerSettings, name: str) -> str:
+    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
+    return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
 
 
 class CanarySettings(Section):

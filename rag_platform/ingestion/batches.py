@@ -92,13 +92,15 @@ class _Round:
         self._versions, self._request, self._totals = versions, request, totals
         self._built = len(request.versions) - len(versions)
         self._bytes_ahead = sum(map(text_bytes, versions))
-        self._reader = Reader(versions, request, self._announce)
+        self._reader = Reader(versions, request, self._announce, self._announce_pages)
         self._embedder = BatchEmbedder(request, totals)
         self._committer = Committer(request, totals, last=last)
 
     def run(self) -> None:
         """Take every version through the stages."""
         try:
+            if self._versions:
+                self._announce(self._versions[0].source_uri)
             for number, version in enumerate(self._versions):
                 self._build(number, version)
             self._add(self._committer.settle())
@@ -184,6 +186,9 @@ class _Round:
     def _announce(self, message: str) -> None:
         total = len(self._request.versions)
         self._request.hooks.on_progress("documents", self._built, total, message)
+
+    def _announce_pages(self, done: int, total: int, message: str) -> None:
+        self._request.hooks.on_progress("pages", done, total, message)
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:

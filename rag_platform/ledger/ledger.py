@@ -95,6 +95,9 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
+_RANGES = "job_id > ? AND job_id < ?"
+
+
 def new_job_id() -> str:
     """The id of a job to come, for what is done before it can be recorded."""
     return "job_" + uuid.uuid4().hex[:16]
@@ -578,17 +581,92 @@ class Ledger(DocumentList):
         dead: bool = False,
         before: str = "",
     ) -> list[Job]:
-        """At most `limit` jobs, newest first; with `dead` those that gave a document up, with
-        `before` those that were added before that job.
+        """At most `limit` jobs but for ranges, newest first; with `dead` those that gave a document
+        up, with `before` those that were added before that job.
         """
-        condition = (
-            "job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')" if dead else "TRUE"
-        )
+        condition = "kind != 'range'"
+        if dead:
+            condition += " AND job_id IN (SELECT job_id FROM job_items WHERE state = 'dead')"
         if before:
             condition += " AND rowid < (SELECT rowid FROM jobs WHERE job_id = ?)"
         newest = f"created_at DESC, rowid DESC LIMIT {limit:d}"
         where = {"namespace": namespace, "state": state}
         return self._select(Job, "jobs", where, newest, condition, (before,) if before else ())
+
+    def open_jobs(self) -> list[Job]:
+        """The jobs that have not ended, ranges among them, newest first."""
+        return self._select(
+            Job,
+            "jobs",
+            {},
+            "created_at DESC, rowid DESC",
+            _is_in("state", OPEN_STATES),
+            OPEN_STATES,
+        )
+
+    def cut_job(self, job: Job, size: int) -> None:
+        """Cut a queued job into ranges of at most `size` versions, jobs of their own, and call it
+        running; one of no more versions is left as it is.
+        """
+        version_ids = job.args["version_ids"]
+        if len(version_ids) <= size:
+            return
+        items = {item.version_id: item for item in self.job_items(job.job_id)}
+        forced = set(job.args.get("forced", ()))
+        chunks = [version_ids[at : at + size] for at in range(0, len(version_ids), size)]
+        changes = {
+            "args": {**job.args, "ranges": len(chunks)},
+            "state": "running",
+            "started_at": now(),
+            "heartbeat_at": now(),
+        }
+        with self._write() as db:
+            if not _set_job(db, job.job_id, changes, ("queued",)):
+                return
+            for number, chunk in enumerate(chunks, 1):
+                args = {"version_ids": chunk, "forced": [one for one in chunk if one in forced]}
+                total = {"done": 0, "total": len(chunk), "since": now(), "at": now()}
+                one = dataclasses.replace(
+                    job,
+                    job_id=f"{job.job_id}.{number}",
+                    kind="range",
+                    args=args,
+                    progress={"stages": {"documents": total}},
+                    created_at=now(),
+                )
+                put(db, "jobs", one, ("job_id",))
+                for version_id in chunk:
+                    item = dataclasses.replace(items[version_id], job_id=one.job_id)
+                    put(db, "job_items", item, ("job_id", "source_uri"))
+
+    def ranges(self, job_id: str) -> list[Job]:
+        """The ranges that a job was cut into."""
+        return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _between(job_id))
+
+    def range_progress(self, job_id: str) -> list[Json]:
+        """`progress` of each range of a job."""
+        found = self._db().execute(f"SELECT progress FROM jobs WHERE {_RANGES}", _between(job_id))
+        return [json.loads(row[0]) for row in found.fetchall()]
+
+    def merge_ranges(self, job: Job, ranges: Sequence[Job], **changes: Any) -> bool:
+        """Give a job that waits for its ranges what came of them, and set its columns; False where
+        somebody else has done so.
+        """
+        result: Json = {}
+        for one in ranges:
+            for key, value in one.result.items():
+                result[key] = result[key] + value if key in result else value
+        with self._write() as db:
+            if not _set_job(db, job.job_id, {**changes, "result": result}, (job.state,), pid=0):
+                return False
+            for one in ranges:
+                db.execute(
+                    "UPDATE job_items SET state = r.state, code = r.code, reason = r.reason,"
+                    " attempts = r.attempts FROM job_items r WHERE r.job_id = ?"
+                    " AND job_items.job_id = ? AND r.source_uri = job_items.source_uri",
+                    (one.job_id, job.job_id),
+                )
+        return True
 
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""
@@ -610,18 +688,8 @@ class Ledger(DocumentList):
 
         With `only_from` a job in none of those states is left alone, and the answer is False.
         """
-        values = {
-            key: json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
-            for key, value in changes.items()
-        }
         with self._write() as db:
-            assignments = ", ".join(f"{key} = ?" for key in values)
-            states = f" AND state IN ({', '.join('?' * len(only_from))})" if only_from else ""
-            found = db.execute(
-                f"UPDATE jobs SET {assignments} WHERE job_id = ?{states}",
-                (*values.values(), job_id, *only_from),
-            )
-            return bool(found.rowcount)
+            return _set_job(db, job_id, changes, only_from)
 
     def update_job_item(
         self, job_id: str, version_id: str, state: str, code: str = "", reason: str = ""
@@ -697,6 +765,33 @@ class Ledger(DocumentList):
         return self._select(
             Release, "releases", {"namespace": namespace}, "created_at DESC, rowid DESC"
         )
+
+
+def _between(job_id: str) -> tuple[str, str]:
+    """Before and after the ids of a job's ranges; `/` comes next after the dot."""
+    return f"{job_id}.", f"{job_id}/"
+
+
+def _is_in(column: str, values: Sequence[str]) -> str:
+    return f"{column} IN ({', '.join('?' * len(values))})"
+
+
+def _set_job(
+    db: Any, job_id: str, changes: Mapping[str, Any], only_from: Sequence[str] = (), **where: Any
+) -> bool:
+    """Set columns of a job that is in one of the states, and whose columns are as `where` says."""
+    values = [
+        json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
+        for value in changes.values()
+    ]
+    conditions = [f"{key} = ?" for key in ("job_id", *where)]
+    conditions += [_is_in("state", only_from)] if only_from else []
+    found = db.execute(
+        f"UPDATE jobs SET {', '.join(f'{key} = ?' for key in changes)}"
+        f" WHERE {' AND '.join(conditions)}",
+        (*values, job_id, *where.values(), *only_from),
+    )
+    return bool(found.rowcount)
 
 
 def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str, Any]) -> None:

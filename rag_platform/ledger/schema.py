@@ -134,13 +134,18 @@ class Source:
 OPEN_STATES = ("queued", "running", "cancelling")  # of a job that has not ended
 
 
+def range_of(job_id: str) -> str:
+    """The job that a range is a part of, empty for what is none."""
+    return job_id.partition(".")[0] if "." in job_id else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One piece of writing work, run in a child process."""
+    """One piece of writing work, run in a process of its own."""
 
-    job_id: str
-    # ingest | rebuild | edit | live | delete | gc | draft | evaluate; of Dagster's own runs: ingest
-    # | release | sync | evaluate
+    job_id: str  # of a range that of its job, a dot and a number
+    # ingest | rebuild | edit | live | delete | gc | draft | evaluate | range, a part of an ingest
+    # or rebuild; of Dagster's own runs: ingest | release | sync | evaluate
     kind: str
     namespace: str
     state: str = "queued"  # queued | running | cancelling | done | partly | failed | cancelled
@@ -153,7 +158,8 @@ class Job:
     created_at: str = ""
     started_at: str = ""
     ended_at: str = ""
-    # host, boot_id and pid_namespace in which `pid` counts, and when it started
+    # host, boot_id and pid_namespace in which `pid` counts, and when it started; `launcher` and
+    # `run_id` of what Dagster starts
     process: Json = field(default_factory=dict)
     heartbeat_at: str = ""  # when the process said last that it lives
 

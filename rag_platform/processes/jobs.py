@@ -1,22 +1,18 @@
-"""Jobs: writing work in a child process of its own, its state in the ledger, so that it is found
-again after a restart.
+"""Jobs: writing work in a process of its own, its state in the ledger, so that it is found again
+after a restart.
 
-`launch` starts `python -m rag_platform.assets.launch JOB_ID`; nothing here knows what that does.
-States: queued, running, cancelling, then one of done, partly (some documents failed), failed,
-cancelled.
+`launch` has a launcher start the process; nothing here knows what that does. States: queued,
+running, cancelling, then one of done, partly (some documents failed), failed, cancelled.
 
-A process id means something only on its own machine, since that was started, and in its own pid
-namespace (a container has one of its own), so a job records all three.
+A job that is cut into ranges is running while these are, without a process; when the last one has
+ended, `fan_in` queues it for its release.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-import platform
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -24,10 +20,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from rag_platform.config.folders import environment
 from rag_platform.config.settings import Settings
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
@@ -38,108 +32,24 @@ from rag_platform.errors import (
     full_disk,
 )
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import Ledger, open_ledger
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import OPEN_STATES as OPEN_STATES
-from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.ledger.schema import Job, JobItem, now, range_of
+from rag_platform.processes.launchers import (
+    LAUNCH_SECONDS,
+    LAUNCHERS,
+    SUBMITTED,
+    launcher_of,
+    log_path,
+    seconds_between,
+)
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
 
-
-@functools.cache
-def here() -> Json:
-    """The place in which process ids of this process are valid: `host`, `boot_id`, `pid_namespace`;
-    the last two are empty where the system does not say.
-    """
-    return {
-        "host": platform.node(),
-        "boot_id": _read_text("/proc/sys/kernel/random/boot_id"),
-        "pid_namespace": _read_link("/proc/self/ns/pid"),
-    }
-
-
-def identity(pid: int) -> Json:
-    """`here` and the start time of a process of this place by its kernel's clock, empty where it is
-    not known.
-    """
-    return {**here(), "started": _start_time(pid)}
-
-
-def is_here(process: Json) -> bool:
-    """True when a recorded process has its id in this place; also when its place is not known."""
-    return all(process.get(key, value) == value for key, value in here().items())
-
-
-def alive(pid: int, mark: str, started: str = "") -> bool:
-    """True while a process of this place has the id, the start time and the mark in its command
-    line: ids are reused.
-    """
-    if pid == os.getpid():
-        return not started or started == _start_time(pid)
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # somebody else's
-        return False
-    return mark in _command(pid, mark) and (not started or started == _start_time(pid))
-
-
-def _command(pid: int, unknown: str) -> str:
-    """The command line of a process, empty for a zombie; `unknown` where the system does not
-    say.
-    """
-    if Path("/proc/self/stat").is_file():
-        try:
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().decode("utf-8", "replace")
-            state = _stat(pid)[0]
-        except (OSError, IndexError):
-            return ""
-        # for a moment after its start a process has none
-        return command or ("" if state in "ZX" else unknown)
-    try:
-        ps = ["ps", "-ww", "-o", "command=", "-p", str(pid)]
-        return subprocess.run(ps, capture_output=True, text=True, timeout=5, check=False).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return unknown
-
-
-def _start_time(pid: int) -> str:
-    try:
-        return _stat(pid)[19]
-    except (OSError, IndexError):
-        return ""
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; those before may hold spaces."""
-    return (
-        Path(f"/proc/{pid}/stat")
-        .read_text(encoding="utf-8", errors="replace")
-        .rpartition(")")[2]
-        .split()
-    )
-
-
-def _read_text(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="ascii").strip()
-    except OSError:
-        return ""
-
-
-def _read_link(path: str) -> str:
-    try:
-        return str(Path(path).readlink())
-    except OSError:
-        return ""
-
-
 FINAL_STATES = ("done", "partly", "failed", "cancelled")
 JOB_TAG = "rag/job_id"  # of Dagster runs: the job that started the run, or tells of it
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
-# a queued job without a process after so long lost the one that was to start it
-LAUNCH_SECONDS = 60.0
 HEARTBEAT_SECONDS = 15.0  # how often a job's process says that it lives
 # a job of another machine or container that said nothing for so long is over, unless settings.jobs
 # say otherwise
@@ -147,34 +57,16 @@ SILENT_SECONDS = 120.0
 GONE = "is gone (killed, or the machine went down)"
 STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
 _POLL_SECONDS = 0.1
+_SWEEP_SECONDS = 5.0  # how often who waits for a job looks whether it lives
 _PROGRESS_SECONDS = 0.2
-
-
-def log_path(store: Store, job_id: str) -> Path:
-    """What the job's process printed."""
-    return store.logs_dir / "jobs" / f"{job_id}.log"
+_SUM_SECONDS = 2.0  # between two sums over the ranges of a job
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-    """The started child process of a queued job, leader of a process group of its own; it outlives
-    the caller.
+    """The started process of a queued job, or with Dagster as the launcher the one that submits
+    it; both outlive the caller.
     """
-    path = log_path(store, job.job_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "rag_platform.assets.launch", job.job_id],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment(settings.home)},
-            start_new_session=True,
-        )
-    ledger = open_ledger(store)
-    # it may be cancelled from now on
-    ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))
-    ledger.close()
-    return process
+    return LAUNCHERS[settings.jobs.launcher].start(job, settings, store)
 
 
 def wait(
@@ -183,21 +75,26 @@ def wait(
     ledger: Ledger,
     store: Store,
     on_progress: Callable[[Job], None] | None = None,
+    silent: float = SILENT_SECONDS,
 ) -> Job:
     """The job in its final state. A process that died without one is recorded as failed with the
-    end of its log.
+    end of its log; one that has handed the job over is not waited for.
     """
+    swept = time.monotonic()
     while True:
-        ended = process.poll() is not None
+        code = process.poll()
         job = ledger.job(job_id)
         if on_progress is not None:
             on_progress(job)
-        if ended:
-            return (
-                job
-                if job.state in FINAL_STATES
-                else _record_lost(job, process.returncode, ledger, store)
-            )
+        elsewhere = job.process.get("launcher") is not None
+        if job.state in FINAL_STATES and (elsewhere or code is not None):
+            return job
+        unsubmitted = job.state == "queued" and job.process == SUBMITTED
+        if code is not None and (not elsewhere or (code and unsubmitted)):
+            return _record_lost(job, code, ledger, store)
+        if elsewhere and time.monotonic() - swept > _SWEEP_SECONDS:
+            end_orphans(ledger, silent)
+            swept = time.monotonic()
         time.sleep(_POLL_SECONDS)
 
 
@@ -258,17 +155,12 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
 # --- jobs that nobody works on any more ---------------------------------------------------------
 
 
-def of_process(pid: int) -> Json:
-    """The columns of a job that name its process, which lives now."""
-    return {"pid": pid, "process": identity(pid), "heartbeat_at": now()}
-
-
 @contextmanager
 def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
     """Record a heartbeat of the job in the ledger `every` so many seconds while the block runs.
 
     When somebody cancelled the job from another machine or container, this process is sent SIGTERM,
-    if it takes that for an interrupt.
+    if it does not die of that.
     """
     over = threading.Event()
 
@@ -279,10 +171,7 @@ def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> It
                 ledger.update_job(job_id, only_from=OPEN_STATES, heartbeat_at=now())
                 cancelled += ledger.job(job_id).state == "cancelling"
                 # whoever cancels from here sends the signal, and kills after STOP_SECONDS
-                if (
-                    cancelled == 2
-                    and signal.getsignal(signal.SIGTERM) is signal.default_int_handler
-                ):
+                if cancelled == 2 and callable(signal.getsignal(signal.SIGTERM)):
                     os.kill(os.getpid(), signal.SIGTERM)
         ledger.close()  # this thread's connection
 
@@ -303,8 +192,11 @@ def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
     if ledger.read_only:  # left to whoever can write
         return []
     lost = []
-    for job in (job for state in OPEN_STATES for job in ledger.jobs(state=state, limit=10_000)):
-        if at_work(job, silent):
+    for job in ledger.open_jobs():
+        if waits_for_ranges(job):
+            lost += [job.job_id] * fan_in(job, ledger)
+            continue
+        if at_work(job, silent) or _is_being_submitted(job, ledger):
             continue
         if job.state == "cancelling":
             record_cancelled(job.job_id, ledger)
@@ -323,12 +215,14 @@ def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
     """True while the process of a job lives, as far as can be told from here, or is still to be
     started.
     """
-    if not job.pid:
-        return job.state == "queued" and _seconds(job.created_at) < LAUNCH_SECONDS
-    if not is_here(job.process):
-        return _seconds(job.heartbeat_at) < silent
-    # what Dagster's own processes are called is its own business
-    return alive(job.pid, "python" if _run_id(job) else job.job_id, job.process.get("started", ""))
+    return launcher_of(job).alive(job, silent)
+
+
+def _is_being_submitted(job: Job, ledger: Ledger) -> bool:
+    """True for a range whose turn comes while whoever submits the ranges of its job lives."""
+    if not (parent := range_of(job.job_id)) or job.state != "queued" or job.pid:
+        return False
+    return seconds_between(ledger.job(parent).heartbeat_at) < LAUNCH_SECONDS
 
 
 def _run_id(job: Job) -> str:
@@ -336,6 +230,35 @@ def _run_id(job: Job) -> str:
     own.
     """
     return str(job.args.get("run_id", ""))
+
+
+# --- ranges -------------------------------------------------------------------------------------
+
+
+def waits_for_ranges(job: Job) -> bool:
+    """True for a job whose documents its ranges process."""
+    return bool(job.args.get("ranges")) and not job.pid and job.state in ("running", "cancelling")
+
+
+def fan_in(job: Job, ledger: Ledger) -> bool:
+    """Queue a job once all its ranges have ended, with their figures and documents, or end it
+    where one of them was lost; True if that ended it. Whoever notices may do it: it happens once.
+    """
+    ranges = ledger.ranges(job.job_id)
+    if any(one.state in OPEN_STATES for one in ranges):
+        return False
+    lost = [one for one in ranges if one.state not in ("done", "partly")]
+    if job.state == "cancelling":
+        ledger.merge_ranges(job, ranges)
+        return record_cancelled(job.job_id, ledger).state == "cancelled"
+    if lost:
+        reason = (
+            f"{len(lost)} of {pluralise(len(ranges), 'range')} did not end well, first"
+            f" {lost[0].job_id}: {lost[0].reason}; `rag jobs retry {job.job_id}` does the rest"
+        )
+        return ledger.merge_ranges(job, ranges, state="failed", reason=reason, ended_at=now())
+    ledger.merge_ranges(job, ranges, state="queued", process=SUBMITTED, heartbeat_at=now())
+    return False
 
 
 # --- cancelling ---------------------------------------------------------------------------------
@@ -364,33 +287,13 @@ def cancel(
             code="nothing_to_cancel",
         )
     job = ledger.job(job_id)
-    if job.pid and not is_here(job.process):
-        return job
-    if (
-        job.pid
-        and job.pid != os.getpid()
-        and alive(job.pid, job_id, job.process.get("started", ""))
-    ):
-        _stop(job.pid, job_id, seconds)
-    return record_cancelled(job_id, ledger)
-
-
-def _stop(pid: int, job_id: str, seconds: float) -> None:
-    """End a job's process and all its children; they are not told first, or a document would be
-    blamed for the death of its reader.
-    """
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    _wait_until_gone(pid, job_id, seconds)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
-    _wait_until_gone(pid, job_id, 5.0)
-
-
-def _wait_until_gone(pid: int, job_id: str, seconds: float) -> None:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until and alive(pid, job_id):
-        time.sleep(0.05)
+    if waits_for_ranges(job):
+        for one in ledger.ranges(job_id):
+            with suppress(NotFoundError):  # it has ended
+                cancel(one.job_id, ledger, seconds=seconds, silent=silent)
+        fan_in(job, ledger)
+        return ledger.job(job_id)
+    return record_cancelled(job_id, ledger) if launcher_of(job).stop(job, seconds) else job
 
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
@@ -420,7 +323,7 @@ class Progress:
         self._ledger, self._job_id = ledger, job_id
         self._stages: dict[str, Json] = {}
         self._lock = threading.Lock()
-        self._written = 0.0
+        self._written = self._summed = 0.0
 
     def __call__(self, stage: str, done: int, total: int, message: str = "") -> None:
         """Say that `done` of `total` are done in a stage."""
@@ -445,20 +348,37 @@ class Progress:
             }
             self._ledger.update_job(self._job_id, progress=progress)
             self._written = time.monotonic()
+            parent = range_of(self._job_id)
+            if parent and (done == total or self._written - self._summed > _SUM_SECONDS):
+                sum_progress(parent, stage, self._ledger)
+                self._summed = time.monotonic()
+
+
+def sum_progress(job_id: str, stage: str, ledger: Ledger) -> None:
+    """Record how far a job is from the progress of its ranges."""
+    figures: dict[str, list[Json]] = {}
+    for progress in ledger.range_progress(job_id):
+        for name, of_one in progress.get("stages", {}).items():
+            figures.setdefault(name, []).append(of_one)
+    stages = {
+        name: {
+            "done": sum(one["done"] for one in of_all),
+            "total": sum(one["total"] for one in of_all),
+            "since": min(one["since"] for one in of_all),
+            "at": max(one["at"] for one in of_all),
+        }
+        for name, of_all in figures.items()
+    }
+    progress = {"stage": stage, **stages[stage], "message": "", "stages": stages}
+    ledger.update_job(job_id, only_from=("running",), progress=progress)
 
 
 def rate(stage: Json) -> float | None:
     """What a stage does in a second, from its figures; None before anything was done."""
     if not stage.get("done") or "since" not in stage:
         return None
-    seconds = _seconds(stage["since"], stage["at"])
+    seconds = seconds_between(stage["since"], stage["at"])
     return float(stage["done"]) / seconds if seconds > 0 else None
-
-
-def _seconds(since: str, until: str = "") -> float:
-    """Seconds from one time of the ledger to another one, or to now."""
-    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
-    return (end - datetime.fromisoformat(since)).total_seconds()
 
 
 def pace(each: float) -> str:
@@ -478,19 +398,28 @@ def seconds_left(job: Job) -> float | None:
     side, so the slowest counts.
 
     Documents that are still to be read are assumed to have as many texts to embed as those that
-    were. None where it cannot be told.
+    were. None where it cannot be told, as before the first document is read.
     """
     if job.state != "running":
         return None
     stages = {
         name: (stage["done"], stage["total"], rate(stage))
         for name, stage in job.progress.get("stages", {}).items()
+        if name != "pages"  # which say nothing of the embedding that follows
     }
     read, documents, _ = stages.get("documents", (0, 0, None))
     if read and (texts := stages.get("embeddings")):
         stages["embeddings"] = (texts[0], texts[1] * max(1.0, documents / read), texts[2])
     left = [(total - done) / each for done, total, each in stages.values() if done < total and each]
     return max(left) if left else None
+
+
+def seconds_left_of(name: str, stages: Json) -> float | None:
+    """About how many seconds one stage still needs; None where it cannot be told."""
+    stage = stages[name]
+    if is_growing(name, stages) or stage["done"] >= stage["total"] or not (each := rate(stage)):
+        return None
+    return float((stage["total"] - stage["done"]) / each)
 
 
 # --- reports ------------------------------------------------------------------------------------
@@ -508,7 +437,7 @@ def summary(job: Job) -> Json:
         **row,
         "rate_per_s": None if each is None else round(each, 3),
         "seconds_left": None if left is None else round(left, 1),
-        "seconds": _seconds(job.started_at, job.ended_at) if job.started_at else 0.0,
+        "seconds": seconds_between(job.started_at, job.ended_at) if job.started_at else 0.0,
         "retry_of": job.args.get("retry_of", ""),
         "run_id": _run_id(job),
     }
@@ -516,12 +445,13 @@ def summary(job: Job) -> Json:
 
 def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     """All about a job: its summary, `items` (its documents with their states), `counts` of those,
-    `log`, and `markdown` to read.
+    the number of its `ranges`, `log`, and `markdown` to read.
     """
     data = summary(job)
     data["items"] = [
         {key: value for key, value in to_json(item).items() if key != "job_id"} for item in items
     ]
+    data["ranges"] = job.args.get("ranges", 0)
     data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
     data["log"] = log_path(store, job.job_id).relative_to(store.home).as_posix()
     return {"markdown": _markdown(data), **data}
@@ -546,9 +476,12 @@ def _markdown(data: Json) -> str:
         f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log"
         f" {data['log']}"
     )
+    if run_id := data["process"].get("run_id"):
+        lines.append(f"Started by Dagster run {run_id}.")
+    if count := data["ranges"]:
+        lines.append(f"In {count} ranges, from {data['job_id']}.1 on.")
     stages = data["progress"].get("stages", {})
-    growing = texts_to_come(stages)
-    lines += [_stage_line(name, s, name == "embeddings" and growing) for name, s in stages.items()]
+    lines += [_stage_line(name, s, is_growing(name, stages)) for name, s in stages.items()]
     if data["seconds_left"] is not None:
         message = data["progress"].get("message", "")
         lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {message}")
@@ -570,12 +503,13 @@ def _markdown(data: Json) -> str:
     return "\n".join(lines)
 
 
-def texts_to_come(stages: Json) -> bool:
+def is_growing(name: str, stages: Json) -> bool:
     """True while documents are still read, so that nobody knows yet how many texts there are to
-    embed.
+    embed, or how many pages to read where there are several documents.
     """
     documents = stages.get("documents", {"done": 0, "total": 0})
-    return bool(documents["done"] < documents["total"])
+    known = {"embeddings": 0, "pages": 1}.get(name)  # documents that add nothing to the total
+    return known is not None and bool(max(documents["done"], known) < documents["total"])
 
 
 def _stage_line(name: str, stage: dict[str, Any], growing: bool) -> str:

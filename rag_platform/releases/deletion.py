@@ -18,7 +18,7 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, RagError, ReleaseError
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -302,14 +302,21 @@ def _find_tombstone(
 
 
 def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
-    """Those of the chunks of which a file of the release holds a vector, live or not; releases
-    share the files that they do not change.
+    """Those of the chunks of which a file of the release holds a row or a vector, live or not;
+    releases share the files that they do not change.
     """
+    if not chunk_ids:
+        return set()
+    with _open_catalog(store, manifest) as catalog:
+        rows = catalog.stored_ids(chunk_ids)
+    return rows | _lingering_vectors(store, manifest, chunk_ids)
+
+
+def _lingering_vectors(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
     if manifest.embedder is None or not chunk_ids:
         return set()
-    return dense.stored_ids(
-        store.release_dir(manifest.namespace, manifest.release_id) / "dense"
-    ).intersection(chunk_ids)
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    return dense_files.stored_ids(directory / "dense", chunk_ids)
 
 
 def record_deletion(
@@ -707,7 +714,8 @@ class _Count:
         )
         for manifest in manifests:
             counts["releases"] += bool(manifest.versions.keys() & set(ids))
-            counts["catalog"] += len(of_release(self.store, manifest, ids).chunk_ids)
+            with _open_catalog(self.store, manifest) as catalog:
+                counts["catalog"] += len(catalog.stored_ids(chunks, ids))
             directory = self.store.release_dir(manifest.namespace, manifest.release_id)
             strategy = Strategy.model_validate(manifest.strategy_config)
             try:
@@ -716,7 +724,7 @@ class _Count:
                         chunks & lexical.open_reader(strategy.lexical, directory / "lexical").ids()
                     )
                 if strategy.builds_dense:
-                    counts["vectors"] += len(lingering(self.store, manifest, chunks))
+                    counts["vectors"] += len(_lingering_vectors(self.store, manifest, chunks))
                     if dense.has_ann(directory / "dense"):
                         with closing(dense.open_ann(strategy.dense, directory / "dense")) as ann:
                             counts["ann"] += len(chunks & ann.ids())

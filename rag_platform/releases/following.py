@@ -10,6 +10,7 @@ from contextlib import closing, contextmanager
 from rag_platform.config.settings import Settings
 from rag_platform.errors import BusyError, RagError
 from rag_platform.ledger.ledger import open_ledger
+from rag_platform.observability import faults
 from rag_platform.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -59,5 +60,7 @@ def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
             if str(error) != said:
                 log.warning("what other machines published cannot be pulled: %s", error)
             said = str(error)
+        except Exception as error:  # noqa: BLE001 (the next look may go well)
+            faults.report(error, "pull", logs_dir=store.logs_dir)
         if stop.wait(seconds):
             return

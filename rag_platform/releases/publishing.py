@@ -34,6 +34,7 @@ from rag_platform.releases.manifest import (
     QUALITY_GATE,
     CheckResult,
     Manifest,
+    read_head,
     read_manifest,
     write_manifest,
 )
@@ -280,7 +281,7 @@ def publish_candidate(
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
         recorded, published = ledger.published(namespace), releases.current(store, namespace)
-        manifest = read_manifest(store.release_dir(namespace, release_id))
+        manifest = read_head(store.release_dir(namespace, release_id))
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
                 f"release {release_id} was built on {manifest.parent or 'nothing'}, but {published}"
@@ -387,8 +388,7 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         if to in transfer.list_pushed(store, namespace):
             transfer.bring(store, namespace, to)
         # what is not there is named as such
-        manifest = read_manifest(store.release_dir(namespace, to))
-        _publish(manifest, recorded, store, ledger)
+        _publish(read_head(store.release_dir(namespace, to)), recorded, store, ledger)
         row = _row(namespace, to, ledger)
         tracing.event(
             "release.rolled_back",
@@ -403,7 +403,7 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
     """
     with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
         published = releases.current(store, namespace)
-        kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
+        kept = {manifest.release_id for manifest in releases.list_heads(store, namespace)}
         newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
         newest = next((row for row in newer if row.published_at and row.release_id in kept), None)
         if newest is None:
@@ -455,7 +455,7 @@ def pin_release(
     NotFoundError when it is not on disk.
     """
     with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
-        read_manifest(store.release_dir(namespace, release_id))
+        read_head(store.release_dir(namespace, release_id))
         ledger.update_release(namespace, release_id, pinned=pinned)
     return _row(namespace, release_id, ledger)
 

@@ -30,7 +30,13 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest
+from rag_platform.releases.manifest import (
+    FILENAME,
+    VERSIONS,
+    Manifest,
+    read_head,
+    read_manifest,
+)
 from rag_platform.releases.version_bundles import push_versions, transfer_each
 from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
 from rag_platform.storage.locks import hold_lock
@@ -158,9 +164,12 @@ def push(store: Store, manifest: Manifest) -> Pointer:
 
 def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
     """Put the versions of a release there, but for those of the one that is published."""
-    held = read_manifest(store.release_dir(manifest.namespace, parent)) if parent else None
-    known = held.outputs if held else {}
-    new = [name for name, output in manifest.outputs.items() if known.get(name) != output]
+
+    def outputs(release_id: str) -> Mapping[str, str]:
+        return releases.manifest_of(store, manifest.namespace, release_id, ["outputs"]).outputs
+
+    known = outputs(parent) if parent else {}
+    new = [name for name, own in outputs(manifest.release_id).items() if known.get(name) != own]
     path = store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
     with closing(CatalogReader(path)) as catalog:
         versions = [found for name in new if (found := catalog.version(name)) is not None]
@@ -178,7 +187,7 @@ def _published_files(store: Store, namespace: str, release_id: str) -> frozenset
     """The sha256 of the files that the object store has for certain."""
     if not release_id:
         return frozenset()
-    return frozenset(read_manifest(store.release_dir(namespace, release_id)).files.values())
+    return frozenset(read_head(store.release_dir(namespace, release_id)).files.values())
 
 
 def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
@@ -235,7 +244,10 @@ def list_pushed(store: Store, namespace: str) -> set[str]:
 def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
     """The manifest of a pushed release. Raises NotFoundError `no_blob`."""
     with store.scratch() as folder:
-        open_blobs(store).get(_manifest_key(namespace, release_id), folder / FILENAME)
+        blobs = open_blobs(store)
+        blobs.get(_manifest_key(namespace, release_id), path := folder / FILENAME)
+        if of_versions := _listed_files(path, namespace, release_id).get(VERSIONS):
+            fetch(blobs, file_key(namespace, of_versions), folder / VERSIONS, of_versions)
         return read_manifest(folder)
 
 
@@ -321,7 +333,7 @@ def _is_whole(directory: Path, manifest_sha256: str) -> bool:
     path = directory / FILENAME
     if not path.is_file() or (manifest_sha256 and sha256_file(path) != manifest_sha256):
         return False
-    return all((directory / name).is_file() for name in read_manifest(directory).files)
+    return all((directory / name).is_file() for name in read_head(directory).files)
 
 
 def _fetch_manifest(blobs: Blobs, namespace: str, release_id: str, path: Path, sha256: str) -> None:
@@ -381,7 +393,7 @@ def _local_files(store: Store, namespace: str) -> dict[str, Path]:
     release_id = releases.current(store, namespace)
     directory = store.release_dir(namespace, release_id or "-")
     try:
-        held = read_manifest(directory).files
+        held = read_head(directory).files
     except NotFoundError:
         return {}
     return {sha: path for name, sha in held.items() if (path := directory / name).is_file()}

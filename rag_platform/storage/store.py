@@ -221,15 +221,21 @@ class Store:
     # --- locks -----------------------------------------------------------------------------------
 
     @contextmanager
-    def writer(self, namespace: str, owner: str, *, wait: float = 0.0) -> Iterator[None]:
-        """Hold the namespace's write lock; the thread that holds it may take it again. The lock
-        dies with its process.
+    def writer(
+        self, namespace: str, owner: str, *, shared: bool = False, wait: float = 0.0
+    ) -> Iterator[None]:
+        """Hold the namespace's write lock, alone or `shared` with those who only add outputs of
+        stages; the thread that holds it may take it again. The lock dies with its process.
 
         Raises BusyError naming the holder and since when, after `wait` seconds.
         """
         what = f"namespace {namespace!r} is being written"
         with hold_lock(
-            self._lock(self.releases_dir(namespace) / ".writer"), owner, what, wait=wait
+            self._lock(self.releases_dir(namespace) / ".writer"),
+            owner,
+            what,
+            shared=shared,
+            wait=wait,
         ):
             yield
 

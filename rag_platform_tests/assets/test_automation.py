@@ -30,7 +30,7 @@ from rag_platform.config.profiles import INGESTION_STAGES
 from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.definitions import defs
 from rag_platform.ledger.schema import Job, JobItem, Source
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform.processes.jobs import JOB_TAG
 from rag_platform.storage.store import Store
 
@@ -298,7 +298,7 @@ def test_runs_that_a_job_started_are_left_to_it(
     after = Ticks("release_when_quiet", instance)
     with desk.ledger() as ledger:
         job = ledger.add_job("ingest", "yard", {"version_ids": received[:1]})
-        ledger.update_job(job.job_id, state="running", **jobs.of_process(os.getpid()))
+        ledger.update_job(job.job_id, state="running", **launchers.of_process(os.getpid()))
         assert ingest_run(desk, instance, received[0], **{JOB_TAG: job.job_id}).success
         assert not after().run_requests
         ledger.update_job(job.job_id, state="failed")  # before it released anything
@@ -331,7 +331,7 @@ def test_a_killed_run_frees_its_slot_and_tells_its_job(
                 {"run_id": run.run_id},
                 [JobItem("yard/a.md", "a", "yard.a@1", "continue")],
             )
-            ledger.update_job(job.job_id, state="running", **jobs.of_process(pid))
+            ledger.update_job(job.job_id, state="running", **launchers.of_process(pid))
             instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
         after()
         assert [status(instance, run) for run in (killed, lives)] == ["FAILURE", "STARTED"]
@@ -407,7 +407,7 @@ def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
     with running(instance, "__ASSET_JOB") as run:
         Ticks("release_when_quiet", instance)()
         assert status(instance, run) == "STARTED"  # it may still load its code
-        monkeypatch.setattr(jobs, "LAUNCH_SECONDS", -1.0)
+        monkeypatch.setattr(launchers, "LAUNCH_SECONDS", -1.0)
         Ticks("release_when_quiet", instance)()
         assert status(instance, run) == "FAILURE"
 
@@ -422,7 +422,7 @@ def test_a_run_that_was_made_and_never_started_is_closed_with_its_job(
         runs = []
         for state in ("failed", "running"):
             job = ledger.add_job("ingest", "yard", {"version_ids": ["yard.a@1"]})
-            ledger.update_job(job.job_id, state=state, **jobs.of_process(os.getpid()))
+            ledger.update_job(job.job_id, state=state, **launchers.of_process(os.getpid()))
             runs.append(
                 instance.create_run_for_job(
                     defs.resolve_job_def("release"), tags={JOB_TAG: job.job_id}
@@ -449,7 +449,7 @@ def test_a_killed_release_is_asked_for_again_and_not_for_ever(
             ) as run,
         ):
             job = ledger.add_job("release", "yard", {"run_id": run.run_id})
-            ledger.update_job(job.job_id, state="running", **jobs.of_process(dead_pid()))
+            ledger.update_job(job.job_id, state="running", **launchers.of_process(dead_pid()))
             instance.add_run_tags(run.run_id, {JOB_TAG: job.job_id})
     # Dagster launches no second run of a key
     assert [keys.index(key) for key in keys] == [0, 1, 2, 2]

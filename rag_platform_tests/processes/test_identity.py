@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform_tests.at_work import SLEEP, working
 
 
@@ -49,7 +49,7 @@ def test_a_number_that_is_given_again_is_no_living_job(ledger: Any) -> None:
     """The same number, and even the same words in its command: only the time of its start tells."""
     job = ledger.add_job("ingest", "default", {})
     with working(SLEEP, job.job_id) as (process, _):
-        columns = jobs.of_process(process.pid)
+        columns = launchers.of_process(process.pid)
         ledger.update_job(job.job_id, state="running", **columns)
         assert jobs.end_orphans(ledger) == []
         earlier = {**columns["process"], "started": str(int(columns["process"]["started"]) - 1)}
@@ -98,7 +98,7 @@ def test_another_container_over_the_same_volume_leaves_a_running_job_alone(desk:
     with desk.ledger() as ledger:
         job = ledger.add_job("ingest", "default", {})
         with working(SLEEP, job.job_id) as (process, _):
-            ledger.update_job(job.job_id, state="running", **jobs.of_process(process.pid))
+            ledger.update_job(job.job_id, state="running", **launchers.of_process(process.pid))
             listed = [
                 *apart,
                 sys.executable,

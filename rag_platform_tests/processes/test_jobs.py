@@ -19,8 +19,7 @@ import pytest
 from rag_platform.assets.launch import run_job
 from rag_platform.errors import NotFoundError, RagError, StorageError, disk_full
 from rag_platform.ledger.schema import Job, JobItem
-from rag_platform.processes import jobs
-from rag_platform.processes import jobs as processes
+from rag_platform.processes import identity, jobs, launchers
 from rag_platform.processes.jobs import JOB_TAG
 from rag_platform_tests.at_work import SLEEP, working
 
@@ -52,7 +51,7 @@ def test_a_job_that_ends_in_a_final_state_is_returned_as_it_is(store: Any, ledge
 
 def test_a_process_that_dies_leaves_its_last_words(store: Any, ledger: Any) -> None:
     job = ledger.add_job("ingest", "default", {})
-    path = jobs.log_path(store, job.job_id)
+    path = launchers.log_path(store, job.job_id)
     path.parent.mkdir(parents=True)
     path.write_text("starting\nMemoryError: no memory left\n\n", encoding="utf-8")
     ended = jobs.wait(job.job_id, process("raise SystemExit(7)"), ledger, store)
@@ -566,7 +565,7 @@ def test_a_running_ingest_is_cancelled_and_its_rest_done_by_a_retry(
         assert cancelled.exit_code == 0 and cancelled.data["state"] == "cancelled"
         assert cancelled.data["counts"] == {"cancelled": 6, "skipped": 1}
         assert started.returncode == 1 and '"ingest_cancelled"' in said
-        assert not processes.alive(found[0].pid, job_id) and len(ledger.live("default")) == 1
+        assert not identity.alive(found[0].pid, job_id) and len(ledger.live("default")) == 1
         assert (
             desk.call("releases", "show").data["manifest"]["release_id"] == first.data["release_id"]
         )
