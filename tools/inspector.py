@@ -86,7 +86,7 @@ def check(inspect: Inspect) -> int:
     call("summarize_document", doc_id=doc_id)
     call("verify", answer=found["answer_markdown"], sources=[chunk])
     call("status")
-    shown = call("query", query="the path of a parcel", filters={"media_type": "image"})
+    shown = call("query", query="parcel, lane and chute")
     picture = next((uri for it in shown["results"] for uri in it.get("asset_uris", ())), "")
     if not picture:
         raise Failed("no result has a picture")
