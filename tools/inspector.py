@@ -96,7 +96,8 @@ def check(inspect: Inspect) -> int:
     call("get_job", job_id=job["job_id"], wait=60)
     call("cancel_job", "nothing_to_cancel", job_id=job["job_id"])  # it has ended
     call("expect", action="list")
-    added = call("list_documents", filter={"source_uri": "inspected.md"})["documents"][0]
+    rows = call("list_documents", limit=50)["documents"]
+    added = next(row for row in rows if "inspected" in row["doc_id"])
     plan = call("delete_document", doc_id=added["doc_id"])
     call("delete_document", doc_id=added["doc_id"], confirm=plan["confirm"], wait=60)
     if left := tools - called:
