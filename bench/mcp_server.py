@@ -9,8 +9,12 @@ files in one run.
   servers alternate. Goals: initialize <= empty + 0.2 s, first answer <= empty + the embedder's load
   + 0.5 s, memory <= 300 MiB.
 - Over HTTP: P50, P95 and P99 of clients that ask without a pause, beside the empty server; by tool,
-  by stage of the questions (from their traces), and the shares of errors and of answers by less
-  than both legs. Memory of the server's whole process tree.
+  pictures by variant and size, by stage of the questions (from their traces), and the shares of
+  errors, time-outs and fallbacks (answers by less than both legs). Memory of the server's whole
+  process tree.
+
+With the library kept all of it takes about four minutes, the other servers one more; building the
+library of 10,000 chunks takes two. The program is compiled first, as an installation is.
 
 FOLDER of the peers has virtual environments named after packages: `agents-docs` (BM25 over Markdown
 on disk) and `grounded-rag-mcp` (BM25 and hashed vectors in memory, read anew by each process, for
@@ -21,10 +25,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import compileall
 import json
 import os
 import platform
 import random
+import re
 import statistics
 import subprocess
 import sys
@@ -39,6 +45,7 @@ from typing import Any
 
 import httpx
 from corpus import question, write_corpus
+from PIL import Image
 from serve import load_seconds, peak_memory, publish, receive_answer, send
 
 from rag_platform.config.folders import SHIPPED
@@ -47,6 +54,7 @@ from rag_platform.config.settings import fingerprint, load_settings, load_strate
 VERSION = "2025-11-25"
 MODERN = "2026-07-28"
 WARM = 40  # questions behind the first one over stdio
+PICTURES = ((320, 240), (1600, 1200), (4000, 3000))  # width, height
 INITIALIZE_SECONDS, ANSWER_SECONDS, MEMORY_MIB = 0.2, 0.5, 300
 EMPTY = """
 import sys
@@ -72,6 +80,35 @@ class Server:
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)
     before: tuple[str, dict[str, Any]] | None = None  # a call that fills it
+
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+Call = tuple[str, dict[str, Any]]
+
+
+def message_of(call: Call) -> dict[str, Any]:
+    """Headers and body of a tool call over HTTP, as `httpx` takes them."""
+    name, arguments = call
+    params = {"name": name, "arguments": arguments, "_meta": META}
+    headers = {
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": MODERN,
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": name,
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+    return {"headers": headers, "json": body}
+
+
+def answer_of(url: str, call: Call) -> dict[str, Any]:
+    """The data of one call."""
+    answer = httpx.post(url, timeout=30, **message_of(call)).json()
+    data: dict[str, Any] = answer["result"]["structuredContent"]["data"]
+    return data
 
 
 def p(values: Sequence[float], share: float) -> float:
@@ -180,40 +217,25 @@ def listening(command: Sequence[str], port: int) -> Iterator[tuple[str, subproce
 Asked = tuple[str, float, str]  # tool, milliseconds, "", "less" or why it failed
 
 
-async def ask_all(
-    url: str, calls: Sequence[tuple[str, dict[str, Any]]], clients: int, seconds: float
-) -> list[Asked]:
+async def ask_all(url: str, calls: Sequence[Call], clients: int, seconds: float) -> list[Asked]:
     """What so many clients got that ask one after the other for so long."""
     until = time.perf_counter() + seconds
     asked: list[Asked] = []
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": MODERN,
-        "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
 
     async def one(number: int) -> None:
         rng = random.Random(number)
         async with httpx.AsyncClient(timeout=30) as http:
             while time.perf_counter() < until:
-                name, arguments = rng.choice(calls)
-                params = {"name": name, "arguments": arguments, "_meta": meta}
-                headers = {
-                    "Accept": "application/json, text/event-stream",
-                    "MCP-Protocol-Version": MODERN,
-                    "Mcp-Method": "tools/call",
-                    "Mcp-Name": name,
-                }
-                body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+                call = rng.choice(calls)
                 began = time.perf_counter()
                 try:
-                    answer = await http.post(url, json=body, headers=headers)
+                    answer = await http.post(url, **message_of(call))
                     outcome = judge(answer)
                 except httpx.TimeoutException:
                     outcome = "time-out"
                 except httpx.TransportError as error:
                     outcome = type(error).__name__
-                asked.append((name, (time.perf_counter() - began) * 1000, outcome))
+                asked.append((call[0], (time.perf_counter() - began) * 1000, outcome))
 
     await asyncio.gather(*(one(number) for number in range(clients)))
     return asked
@@ -249,11 +271,11 @@ def print_row(label: str, asked: Sequence[Asked], seconds: float) -> None:
     less = sum(why == "less" for *_, why in asked)
     print(
         f"{label:<28} {len(asked) / seconds:8.1f} {p(spent, 0.5):8.1f} {p(spent, 0.95):8.1f}"
-        f" {p(spent, 0.99):8.1f} {len(bad) - late:7} {late:9} {less / len(asked):7.1%}"
+        f" {p(spent, 0.99):8.1f} {len(bad) - late:7} {late:9} {less / len(asked):8.1%}"
     )
 
 
-HEAD = f"{'':<28} a second   p50 ms   p95 ms   p99 ms  errors time-outs    less"
+HEAD = f"{'':<28} a second   p50 ms   p95 ms   p99 ms  errors time-outs fallback"
 
 
 def measure_http(texts: Sequence[str], clients: Sequence[int], seconds: float, port: int) -> None:
@@ -284,27 +306,10 @@ def measure_http(texts: Sequence[str], clients: Sequence[int], seconds: float, p
             print_row(f"{name.removeprefix('library_')}, 5 clients", asked, seconds / 3)
 
 
-def other_calls(url: str) -> list[tuple[str, dict[str, Any]]]:
+def other_calls(url: str) -> list[Call]:
     """Calls of the other tools that read, of ids that a question gives."""
-    meta = {
-        "io.modelcontextprotocol/protocolVersion": MODERN,
-        "io.modelcontextprotocol/clientCapabilities": {},
-    }
-    call = {"name": "library_query", "arguments": {"query": "router parcel"}, "_meta": meta}
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-    headers = {
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": MODERN,
-        "Mcp-Method": "tools/call",
-        "Mcp-Name": "library_query",
-    }
-    answer = httpx.post(url, json=body, headers=headers, timeout=30).json()
-    cited = json.dumps(answer)
-    chunk = cited[(at := cited.index("chk_")) : at + 24]
-    call["name"], call["arguments"] = "library_get_chunk", {"chunk_id": chunk}
-    headers["Mcp-Name"] = "library_get_chunk"
-    found = httpx.post(url, json=body, headers=headers, timeout=30).json()
-    doc_id = found["result"]["structuredContent"]["data"]["doc_id"]
+    result = answer_of(url, ("library_query", {"query": "router parcel"}))["results"][0]
+    chunk, doc_id = result["uri"].removeprefix("chunk://"), result["doc_id"]
     return [
         ("library_get_chunk", {"chunk_id": chunk}),
         ("library_get_document", {"doc_id": doc_id}),
@@ -314,6 +319,36 @@ def other_calls(url: str) -> list[tuple[str, dict[str, Any]]]:
         ("library_verify", {"sources": [chunk]}),
         ("library_status", {}),
     ]
+
+
+def measure_pictures(folder: Path, strategy: str, seconds: float, port: int) -> None:
+    """Print the figures of `query_assets` by variant and size, of a library of its own."""
+    os.environ["RAG_HOME"] = str(folder / "pictures")
+    if not (folder / "pictures").is_dir():
+        publish_pictures(folder / "pictures_docs", strategy)
+    with listening([*RAG, "serve", "--http", "--port", str(port)], port) as (url, _):
+        print(f"\n{'query_assets, 5 clients':<28}{HEAD[28:]}")
+        for document in answer_of(url, ("library_list_documents", {"limit": 20}))["documents"]:
+            call = ("library_get_document", {"doc_id": document["doc_id"]})
+            [asset] = re.findall(r"asset://(\w+)", json.dumps(answer_of(url, call)))[:1]
+            for variant in ("thumb", "raw"):
+                asked = {"asset_ids": [asset], "variant": variant, "max_bytes": 5_000_000}
+                [shown] = answer_of(url, ("library_query_assets", asked))["assets"]
+                spent = asyncio.run(ask_all(url, [("library_query_assets", asked)], 5, seconds / 3))
+                size = f"{shown['width']} px, {shown['bytes'] / 1000:.0f} kB"
+                print_row(f"{variant} of {size}", spent, seconds / 3)
+
+
+def publish_pictures(documents: Path, strategy: str) -> None:
+    """Publish a library of one document for each size of a picture."""
+    documents.mkdir(parents=True, exist_ok=True)
+    rng = random.Random(5)
+    for width, height in PICTURES:
+        image = Image.frombytes("L", (width // 8, height // 8), rng.randbytes(width * height // 64))
+        image.resize((width, height)).convert("RGB").save(documents / f"p{width}.jpg", quality=85)
+        text = f"# Picture {width}\n\nOf the belt.\n\n![belt](p{width}.jpg)\n"
+        (documents / f"p{width}.md").write_text(text, encoding="utf-8")
+    publish(documents, strategy)
 
 
 def print_stages(logs: Path, pid: int) -> None:
@@ -366,6 +401,7 @@ def main() -> None:
     parser.add_argument("--peers", type=Path)
     parser.add_argument("--keep", type=Path, help="build there, or ask what was built there")
     options = parser.parse_args()
+    compileall.compile_dir(SHIPPED.parent, quiet=1)
     with tempfile.TemporaryDirectory(prefix="rag-bench-") as temporary:
         folder = options.keep or Path(temporary)
         documents = folder / "docs"
@@ -392,6 +428,7 @@ def main() -> None:
         load = statistics.median(load_seconds(options.strategy) for _ in range(3))
         measure_stdio(servers, texts, options.repeats, load)
         measure_http(texts, options.clients, options.seconds, options.port)
+        measure_pictures(folder, options.strategy, options.seconds, options.port + 2)
 
 
 if __name__ == "__main__":

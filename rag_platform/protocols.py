@@ -12,15 +12,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import ClassVar, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rag_platform.ir import Candidate, EmbedderInfo, Facts, Hit, Json, LexicalRow, QueryIR, Section
 from rag_platform.traits import Traits
 
-Vectors = NDArray[np.float32]
+if TYPE_CHECKING:  # a door that only reads lists starts without numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Vectors = NDArray[np.float32]
+else:
+    Vectors = Any
 
 
 @dataclass(frozen=True, slots=True)

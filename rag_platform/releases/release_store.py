@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
@@ -36,7 +36,6 @@ from rag_platform.errors import (
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, SCHEMA_VERSION
-from rag_platform.indexes.dense import DenseVectors
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
@@ -48,6 +47,9 @@ from rag_platform.releases.manifest import (
     read_manifest,
 )
 from rag_platform.storage.store import Store, flush_directory, write_text
+
+if TYPE_CHECKING:
+    from rag_platform.indexes.dense import DenseVectors
 
 _TRASH = ".trash-"
 
@@ -390,6 +392,8 @@ def open_release(
     def vectors() -> DenseVectors:
         if without_embedder is not None:
             raise without_embedder
+        from rag_platform.indexes.dense import DenseVectors  # numpy, which a list does without
+
         return DenseVectors(directory / "dense", built_with.dense)
 
     return OpenRelease(

@@ -254,15 +254,11 @@ def test_a_session_over_standard_input_and_output(shelf: Any, tmp_path: Path) ->
         assert cancelled["state"] == "cancelled"
         return str(job["job_id"])
 
-    async def second(client: Client) -> None:
-        job_id = cancelled_job
-        found = await client.call_tool("library_get_job", {"job_id": job_id})
-        assert data_of(found)["state"] == "cancelled"
-        again = await client.call_tool("library_cancel_job", {"job_id": job_id})
-        assert again.structured_content["error"]["code"] == "nothing_to_cancel"
-
     cancelled_job = anyio.run(session, first)
-    anyio.run(session, second)
+    other = serve(shelf)
+    assert data_of(call(other, "get_job", job_id=cancelled_job))["state"] == "cancelled"
+    again = call(other, "cancel_job", job_id=cancelled_job)
+    assert again.structured_content["error"]["code"] == "nothing_to_cancel"
 
 
 HOSTILE: tuple[Any, ...] = (
