@@ -170,6 +170,19 @@ def says(*phrases: str) -> Rule:
     return rule
 
 
+def hides(phrase: str) -> Rule:
+    """No chunk holds the phrase, and it is listed among what a page hides."""
+
+    def rule(outcome: Outcome, path: Path, facets: Facets) -> str:
+        if phrase in outcome.words:
+            return f"{phrase!r} is searched"
+        hidden = outcome.facts.summary.hidden if outcome.facts else ()
+        listed = any(phrase in item.text for item in hidden)
+        return lands(outcome, path, facets) or ("" if listed else f"{phrase!r} is not listed")
+
+    return rule
+
+
 def decoded_as(encoding: str) -> Rule:
     """The text is what the encoding says."""
 
@@ -401,7 +414,7 @@ def by_password(outcome: Outcome, path: Path, facets: Facets) -> str:
 RULES: tuple[tuple[str, Rule], ...] = (
     (r"truncated-half|pdf truncated$", warns),
     (r"trailing NULs|user password ''|hidden prompt injection", lands),
-    (r"hidden prompt injection", says("instructions")),
+    (r"hidden prompt injection", hides("instructions")),
     (r"/Count says|page tree loop|no-pages|huge-page", within(QUICK_SECONDS)),
     (r"zero pages", warns),
     (r"user password 'geheim'", refused("encrypted")),
@@ -426,17 +439,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     (r"nfd-nfc", one_form),
     (r"newlines: (crlf|cr-only|mixed)", same_structure_as_lf),
     (r"newlines: unicode", whole),
-    (
-        r"BOM \+ CRLF",
-        lambda o, p, f: (
-            lands(o, p, f)
-            or (
-                ""
-                if o.facts and o.facts.summary.metadata and "title:" not in o.text
-                else "no metadata"
-            )
-        ),
-    ),
+    (r"BOM \+ CRLF", metadata_read),
     (r"no newline at the end", says("last line without newline")),
     (r"^frontmatter/", body_indexed),
     (

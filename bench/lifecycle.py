@@ -28,7 +28,7 @@ from ingest import NAMESPACE, Root, new_root, remove
 
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.dense import read_matrix
+from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.indexes.lexical import open_reader
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive

@@ -168,7 +168,7 @@ def raw_scan(release: OpenRelease, k: int) -> Callable[[Vectors], object]:
     faster than BLAS on the machines seen.
     """
     dense: Any = release.dense
-    matrix, ids = dense._base, dense._ids
+    matrix, ids = dense._base, dense.ids()
 
     def search(vector: Vectors) -> object:
         scores = np.einsum("ij,j->i", matrix, vector)

@@ -28,7 +28,7 @@ import numpy as np
 import query as libraries
 from corpus import question
 
-from rag_platform.indexes.dense import read_matrix
+from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import read_manifest

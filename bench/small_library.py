@@ -22,7 +22,7 @@ from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.dense import read_matrix
+from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest

@@ -238,3 +238,10 @@ def full_disk(home: Path, path: str | None = None) -> StorageError:
         " stays as it is. Free some space (`rag gc` removes what nothing needs), then do it again",
         code="disk_full",
     )
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The first error within groups of errors."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,7 +25,28 @@ LANGUAGES = {"en": "English", "zh": "中文"}
 def translate(text: str, language: str, **values: Any) -> str:
     """The message in that language, with the values in its places."""
     shown = catalogue(language).get(text, text)
-    return shown.format(**values) if values else shown
+    if not values:
+        return shown
+    return (_make_singular(shown, values) if language == "en" else shown).format(**values)
+
+
+_COUNTED = re.compile(r"\{(\w+)\} ([a-z]{2,})s\b")
+
+
+def _make_singular(template: str, values: Mapping[str, object]) -> str:
+    """The English template with the noun behind each place in the singular that a one will fill.
+
+    >>> _make_singular("{hits} hits, {of} misses, {n} retries", {"hits": 1, "of": 1, "n": 2})
+    '{hits} hit, {of} miss, {n} retries'
+    """
+
+    def agree(counted: re.Match[str]) -> str:
+        if str(values.get(counted[1])) != "1":
+            return counted[0]
+        noun = re.sub("ie$", "y", re.sub("sse$", "ss", counted[2]))
+        return f"{{{counted[1]}}} {noun}"
+
+    return _COUNTED.sub(agree, template)
 
 
 @cache

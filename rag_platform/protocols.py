@@ -8,8 +8,9 @@ engine or a model fails, whatever that one raises; everything else is logged as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import ClassVar, Protocol
 
@@ -336,4 +337,58 @@ class LLM(Protocol):
         `on_text` raises closes the stream and is raised. A stream that breaks after its first part
         is not asked again; the error has what came in `details["text"]`.
         """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """An object of an object store."""
+
+    key: str
+    size: int
+    modified: datetime
+
+
+class Blobs(Protocol):
+    """A store of objects that machines share. Its methods raise ProviderError where it fails.
+
+    What lies under a key never changes, but for pointers, which are only replaced over what the
+    writer saw there before.
+    """
+
+    VERSION: ClassVar[str]
+    traits: ClassVar[Traits]
+
+    def put_new(self, key: str, path: Path) -> bool:
+        """Store a file under a key; False where something has that key already, which stays."""
+        ...
+
+    def get(self, key: str, path: Path) -> None:
+        """Write an object into a file. Raises NotFoundError `no_blob`."""
+        ...
+
+    def list(self, prefix: str) -> Iterator[Blob]:
+        """The objects whose keys begin with the prefix, which ends with `/`."""
+        ...
+
+    def delete(self, keys: Sequence[str]) -> None:
+        """Remove objects; those that are gone already are no error."""
+        ...
+
+    def has(self, key: str) -> bool:
+        """True where there is such an object."""
+        ...
+
+    def keeps_versions(self, key: str) -> bool:
+        """True where the store keeps what an object was before, told by this one."""
+        ...
+
+    def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
+        """(content, tag) of a pointer, both empty where there is none; None while its tag is the
+        `known` one.
+        """
+        ...
+
+    def swap_pointer(self, key: str, data: bytes, expected: str) -> bool:
+        """Replace a pointer, if its tag still is the `expected` one; empty where there was none."""
         ...

@@ -117,6 +117,9 @@ PROVIDERS: dict[str, dict[str, str]] = {
         "http": "rag_platform.providers.rerankers.http_rerank:HttpReranker",
         "llm": "rag_platform.providers.rerankers.llm_rerank:LlmReranker",
     },
+    "blobs": {
+        "s3": "rag_platform.providers.s3:S3Blobs",
+    },
     "answerer": {
         "extractive": "rag_platform.answering.extractive:Extractive",
         "llm": "rag_platform.answering.generative:Generative",
@@ -131,10 +134,11 @@ EXTRAS: dict[str, str] = {
     "anthropic": "anthropic",
     "ragas": "eval",
     "deepeval": "eval",
+    "s3": "s3",
 }
 
 # the package of a provider that is not called as it is
-_PACKAGES = {"cross_encoder": "sentence_transformers"}
+_PACKAGES = {"cross_encoder": "sentence_transformers", "s3": "obstore"}
 
 # What to do instead where a package has no wheel for the platform.
 REMEDIES = dict.fromkeys(

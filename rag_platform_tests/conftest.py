@@ -41,6 +41,8 @@ from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace
 from rag_platform_tests.postgres_server import PostgresServer, why_none
+from rag_platform_tests.s3_server import S3Server
+from rag_platform_tests.s3_server import why_none as s3_server_missing
 
 # RAG_THOROUGH=1 tries more examples of every property, and more of what takes long; `make
 # test-thorough` sets it.
@@ -216,6 +218,25 @@ def postgres() -> Iterator[PostgresServer]:
     server = PostgresServer()
     yield server
     server.close()
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """An S3 server of this test run."""
+    if reason := s3_server_missing():
+        pytest.skip(reason)
+    server = S3Server.moto()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def bucket(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of an empty bucket, which the environment names from now on."""
+    variables = s3_server.variables()
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    return variables["RAG_BLOBS__BUCKET"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

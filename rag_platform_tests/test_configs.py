@@ -25,6 +25,7 @@ REQUIRED: dict[str, dict[str, object]] = {  # options without which an entry can
     "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
     "cross_encoder": {"model": "BAAI/bge-reranker-base"},
     "http": {"url": "http://127.0.0.1:9/v1/rerank"},
+    "s3": {"bucket": "library"},
     "joined": {
         "parts": [
             {"provider": "hashing", "weight": 2.0},
@@ -39,6 +40,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "anthropic": {"anthropic"},
     "postgres": {"psycopg"},
     "celery": {"dagster_celery", "dagster_postgres"},
+    "s3": {"obstore"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",

@@ -20,7 +20,7 @@ from rag_platform_tests.scanning import words_found
 
 pytestmark = pytest.mark.e2e
 
-DOCUMENTS, SENTENCES = (20 if THOROUGH else 8), 100
+DOCUMENTS, SENTENCES = (20 if THOROUGH else 5), 100
 PREFIX = "Zül"  # every distinctive word begins with it, in no other text of the data root
 
 

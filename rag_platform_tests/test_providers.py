@@ -35,6 +35,7 @@ REQUIRED: dict[str, dict[str, Any]] = {  # options without which an entry cannot
     "sentence_transformers": {"model": "intfloat/multilingual-e5-small"},
     "cross_encoder": {"model": "BAAI/bge-reranker-base"},
     "http": {"url": "http://127.0.0.1:9/v1/rerank"},
+    "s3": {"bucket": "library"},
     "joined": {
         "parts": [
             {"provider": "hashing", "weight": 2.0},

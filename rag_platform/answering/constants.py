@@ -54,24 +54,12 @@ FAR_WEIGHT: Final = 0.2
 NUMBER_FACTOR: Final = 1.2
 # factor of a unit that defines something, where a meaning is asked for; chosen by hand
 MEANING_FACTOR: Final = 1.25
-# factor of a code block, where no code is asked for; chosen by hand
-UNASKED_CODE_FACTOR: Final = 0.6
 # factor of a unit in another language than the question; chosen by hand
 OTHER_LANGUAGE_FACTOR: Final = 0.7
-# factor of a unit that only says where to read; chosen by hand
-POINTER_FACTOR: Final = 0.6
-# factor of a unit that is itself a question; chosen by hand
-QUESTION_FACTOR: Final = 0.5
-# factor of a unit that only repeats the question; chosen by hand
-REPETITION_FACTOR: Final = 0.4
-# terms beyond the question's, with which a unit is no repetition; chosen by hand
-MIN_NEW_TERMS: Final = 2
+# factor of a unit that only says where to read, or introduces what is not in it; chosen by hand
+POINTER_FACTOR: Final = 0.7
 # what each better hit adds to the divisor of a unit's score; chosen by hand
 PLACE_PENALTY: Final = 0.2
-# terms of a unit, above which it may have many of the words by chance; chosen by hand
-LONG_UNIT_TERMS: Final = 40
-# terms above that number which halve the score; chosen by hand
-LONG_UNIT_SCALE: Final = 80
 
 # --- groundedness ---------------------------------------------------------------------------------
 # share of a sentence's words that the passages it cites must have; chosen by hand

@@ -17,7 +17,8 @@ from types import MappingProxyType
 
 from rag_platform.answering.constants import MIN_CUT_SHARE, MIN_OVERLAP_CHARS
 from rag_platform.config.query import ContextConfig
-from rag_platform.contract.markdown_views import format_edited, format_place, format_section
+from rag_platform.contract.markdown_views import format_edited, format_section
+from rag_platform.contract.place_names import format_place
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ir import Hit
 from rag_platform.observability import faults

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
+    INTRODUCES,
     Part,
     extend,
     joins,
@@ -29,7 +30,6 @@ from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.term_overlap import (
-    ASKS_CODE,
     ASKS_MEANING,
     ASKS_NUMBER,
     DIGIT,
@@ -40,7 +40,6 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import terms
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
@@ -54,7 +53,7 @@ class Extractive:
     meaning.
     """
 
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -190,7 +189,9 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
         ):
             break
         text = evidence[item.hit].chunk_text[item.start : item.end]
-        score = _weigh_form(item, text, asks, question_terms(question).terms)
+        # the search's own order knows what words cannot tell
+        score = item.score * asks.factor(text, item.part.kind)
+        score /= 1 + constants.PLACE_PENALTY * item.hit
         scored.append(dataclasses.replace(item, score=score))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
 
@@ -210,17 +211,6 @@ def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:
     return sorted(scored, key=lambda item: (-item.score, item.hit, item.start))
 
 
-def _weigh_form(item: Scored, text: str, asks: _Asks, asked: frozenset[str]) -> float:
-    """The score of a part's words, weighed by its form, its place and its length."""
-    held = frozenset(terms(text))
-    score = item.score * asks.factor(text, item.part.kind)
-    if item.part.kind in ("sentence", "code") and len(held - asked) < constants.MIN_NEW_TERMS:
-        score *= constants.REPETITION_FACTOR
-    # the search's own order knows what words cannot tell
-    score /= 1 + constants.PLACE_PENALTY * item.hit
-    return score / (1 + max(0, len(held) - constants.LONG_UNIT_TERMS) / constants.LONG_UNIT_SCALE)
-
-
 def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[frozenset[str]], float]:
     """A cached function that gives the weight of the words found among some terms."""
     pairs = list(zip(words, weights, strict=True))
@@ -238,7 +228,6 @@ class _Asks:
 
     digit: bool
     meaning: bool
-    code: bool
     wide: bool
 
     @classmethod
@@ -247,7 +236,6 @@ class _Asks:
         return cls(
             digit=ASKS_NUMBER.search(lower) is not None,
             meaning=ASKS_MEANING.search(lower) is not None,
-            code=ASKS_CODE.search(lower) is not None,
             wide=is_wide(question),
         )
 
@@ -258,21 +246,16 @@ class _Asks:
         return factor * (constants.MEANING_FACTOR if self.meaning else 1.0)
 
     def factor(self, text: str, kind: str) -> float:
-        """How well the form of a unit fits: a number, a definition, code, the language of the
-        question, and no question itself.
+        """How well the form of a unit fits: a number, a definition, the language of the question,
+        and no mere pointer to what stands elsewhere.
         """
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
             fits *= constants.MEANING_FACTOR
-        if kind == "code":
-            if text[0] in "`~" and not self.code:
-                fits *= constants.UNASKED_CODE_FACTOR
-        elif is_wide(text) != self.wide:
+        if kind != "code" and is_wide(text) != self.wide:
             fits *= constants.OTHER_LANGUAGE_FACTOR
-        if POINTS.search(text):
+        if POINTS.search(text) or text.endswith(INTRODUCES):
             fits *= constants.POINTER_FACTOR
-        if text.rstrip().endswith(("?", "？")):
-            fits *= constants.QUESTION_FACTOR
         return fits
 
 

@@ -15,8 +15,9 @@ from rag_platform.contract.markdown_views import passage_markdown
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.storage.store import read_json
+from rag_platform.storage.store import Store, read_json
 
 MAX_NEIGHBOURS = 10
 MAX_ASSETS = 20
@@ -177,8 +178,17 @@ def _published_assets(
             hidden = library.hidden_names(lease)
             for asset_id, version_id, doc_id in lease.release.catalog.asset_documents(asset_ids):
                 if hidden.isdisjoint((version_id, doc_id)):
+                    _bring_picture(lease, library.store, asset_id, version_id)
                     found.setdefault(asset_id, []).append(doc_id)
     return found
+
+
+def _bring_picture(lease: Lease, store: Store, asset_id: str, version_id: str) -> None:
+    """Fetch a picture that another machine stored, with the version that shows it."""
+    if store.remote is None or (store.media_dir(asset_id) / "meta.json").is_file():
+        return
+    if (version := lease.release.catalog.version(version_id)) is not None:
+        bring_version(store, version, lease.release.manifest.profiles)
 
 
 def _picture(library: Library, asset_id: str, variant: Variant) -> Picture | None:

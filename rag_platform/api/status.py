@@ -27,8 +27,8 @@ from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
+from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
-from rag_platform.observability.tracing import build_info
 from rag_platform.processes.jobs import OPEN_STATES
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces

@@ -22,6 +22,7 @@ from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.release_store import current
+from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.sqlite_files import writable
 from rag_platform.storage.store import Store, sha256_file
 
@@ -60,6 +61,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_strategies(settings, store),
         *_data_root(store),
         *_ledger(store),
+        *_blobs(store),
         *_releases(store),
         *_precision(store),
         *_faults(store),
@@ -176,6 +178,21 @@ def _ledger(store: Store) -> Iterator[Finding]:
         yield Finding("ok", "ledger", f"{store.ledger_name}: {held or 'empty'}")
     except RagError as error:
         yield Finding("error", "ledger", error.message)
+
+
+def _blobs(store: Store) -> Iterator[Finding]:
+    """Whether the object store is there, and can be trusted with publications."""
+    if store.remote is None:
+        return
+    try:
+        open_for_writing(store)
+        yield Finding(
+            "ok",
+            "blobs",
+            f"bucket {store.remote.bucket}: written and read, and it heeds conditions",
+        )
+    except RagError as error:
+        yield Finding("error", "blobs", error.message)
 
 
 def _faults(store: Store) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from rag_platform.cli.output import (
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
+from rag_platform.messages import terminal_language
 
 _document_argument = click.argument("doc", metavar="DOC")
 _version_option = click.option(
@@ -60,6 +61,7 @@ def docs_list(
 ) -> Json:
     """Documents of a namespace."""
     from rag_platform.api.documents import list_documents
+    from rag_platform.contract.markdown_views import documents_markdown
 
     grouped = None if group_by == "none" else group_by
     data = list_documents(
@@ -71,6 +73,8 @@ def docs_list(
         cursor=cursor,
         include_deleted=include_deleted,
     )
+    if not context.json_output:
+        data["markdown"] = documents_markdown(data, terminal_language())
     return envelopes.envelope(data)
 
 

@@ -7,11 +7,14 @@ import inspect
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
+from rag_platform.cli.commands import Commands
 from rag_platform.messages import terminal_language, translate, translate_filled
+
+CommandT = TypeVar("CommandT", bound=click.Command)
 
 # what stays on one line: a Latin word or a Chinese character, with the punctuation around it
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
@@ -42,17 +45,19 @@ def _say_line(line: str, following: str) -> str:
     return line[: marks.end()] + say_filled(line[marks.end() :]) if marks else say_filled(line)
 
 
-def localise(group: click.Group) -> click.Group:
-    """The group as readers of the command line's language have it, with all below it."""
+def localise(command: CommandT) -> CommandT:
+    """The command as readers of the command line's language have it, with all below it but what is
+    imported when it is used.
+    """
     if terminal_language() == "en":
-        return group
-    shown = copy.deepcopy(group)
-    for command in _below(shown):
-        command.context_class = _Context
-        if command.help:
-            command.help = say(inspect.cleandoc(command.help))
-            command.short_help = command.help.partition("。")[0]
-        for parameter in command.params:
+        return command
+    shown = copy.deepcopy(command)
+    for each in _below(shown):
+        each.context_class = _Context
+        if each.help:
+            each.help = say(inspect.cleandoc(each.help))
+            each.short_help = each.help.partition("。")[0]
+        for parameter in each.params:
             if isinstance(parameter, click.Option) and parameter.help:
                 parameter.help = say(parameter.help)
     return shown
@@ -60,7 +65,7 @@ def localise(group: click.Group) -> click.Group:
 
 def _below(command: click.Command) -> Iterator[click.Command]:
     yield command
-    if isinstance(command, click.Group):
+    if isinstance(command, click.Group) and not isinstance(command.commands, Commands):
         for each in command.commands.values():
             yield from _below(each)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from contextlib import ExitStack, nullcontext
@@ -22,6 +23,7 @@ from rag_platform.cli.output import (
 from rag_platform.errors import InputError, RagError, read_only
 from rag_platform.ir import Json
 from rag_platform.processes import jobs as work
+from rag_platform.storage.records import to_json
 
 if TYPE_CHECKING:
     from rag_platform.assets.collecting import PartitionKeys
@@ -208,3 +210,26 @@ def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str
         _log.warning("Dagster's storage cannot be opened", exc_info=True)
         said = str(error).splitlines()[0][:200]
         return f"Dagster's storage cannot be opened ({type(error).__name__}: {said})"
+
+
+@click.command()
+@answers(own_trace=True)
+def doctor(context: Context) -> Json:
+    """Check packages, weights, data root and config."""
+    from rag_platform.cli.doctor import examine
+
+    findings = [to_json(finding) for finding in examine(context.settings)]
+    config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
+    places = context.places()
+    lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
+    lines += ["", *(f"{name}: {place}" for name, place in places.items())]
+    data = {
+        "markdown": "\n".join([*lines, "effective config:", json.dumps(config, indent=1)]),
+        "findings": findings,
+        "places": places,
+        "config": config,
+    }
+    if any(f["level"] == "error" for f in findings):
+        error = RagError(str(data["markdown"]), code="unhealthy")
+        return {**envelopes.failure(error), "data": data}
+    return envelopes.envelope(data)

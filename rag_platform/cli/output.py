@@ -27,6 +27,7 @@ from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.messages import LANGUAGES, translate_filled
 from rag_platform.observability import faults, otlp, tracing
+from rag_platform.observability.build import build_info
 from rag_platform.storage.locks import require_posix
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
@@ -130,7 +131,7 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
     client = tracing.Client(
         "cli",
         name="rag",
-        version=tracing.build_info()["app_version"],
+        version=build_info()["app_version"],
         client_level="L1" if context.json_output else "L0",
         tool=function.__name__,
     )

@@ -10,9 +10,7 @@ from typing import Any
 
 import click
 
-from rag_platform.api import envelopes
 from rag_platform.cli.language import localise, say
-from rag_platform.cli.output import print_envelope
 from rag_platform.errors import InputError, RagError
 
 EXAMPLES = """Start
@@ -39,15 +37,21 @@ _GROUPS: Mapping[str, Sequence[str]] = {
 class Program(click.Group):
     """The group of all commands."""
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command in the language of the command line; None where there is none."""
+        found = super().get_command(ctx, cmd_name)
+        return found and localise(found)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands under the headings that a reader looks for them by."""
         placed = {name for names in _GROUPS.values() for name in names}
         rest = [name for name in self.list_commands(ctx) if name not in placed]
         for title, names in {**_GROUPS, "Connect": rest}.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
             rows = [
-                (name, self.commands[name].get_short_help_str(limit=200))
-                for name in names
-                if name in self.commands
+                (name, command.get_short_help_str(limit=200))
+                for name, command in commands
+                if command is not None
             ]
             if rows:
                 with formatter.section(title):
@@ -63,7 +67,7 @@ class Program(click.Group):
             if "--json" in given:
                 _fail(InputError("name a command; --help lists them", code="usage"), given)
             click.echo(error.format_message(), err=True)
-            sys.exit(envelopes.USAGE)
+            sys.exit(_exit_codes().USAGE)
         except click.UsageError as error:
             if error.ctx is not None and "--json" not in given:
                 click.echo(error.ctx.get_usage(), err=True)
@@ -75,11 +79,20 @@ class Program(click.Group):
             _fail(error, given)
         except click.Abort:
             click.echo(say("interrupted"), err=True)
-            sys.exit(envelopes.NOTHING_DONE)
-        sys.exit(code if isinstance(code, int) else envelopes.DONE)
+            sys.exit(_exit_codes().NOTHING_DONE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_codes() -> Any:
+    from rag_platform.api import envelopes  # not to be paid for by a command that succeeds
+
+    return envelopes
 
 
 def _fail(error: RagError, given: Sequence[str]) -> None:
+    from rag_platform.api import envelopes
+    from rag_platform.cli.output import print_envelope
+
     envelope = envelopes.failure(error, local=True)
     print_envelope(envelope, "--json" in given)
     sys.exit(envelopes.exit_code(envelope))

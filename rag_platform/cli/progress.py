@@ -100,14 +100,16 @@ def show_job(job: Job, advance: Advance) -> None:
     left = jobs.seconds_left(job)
     # the one that is worked on first: a log shows no other
     for stage, figures in sorted(stages.items(), key=lambda item: item[0] != job.progress["stage"]):
-        counting = stage == "embeddings" and jobs.texts_to_come(stages)
+        growing = jobs.is_growing(stage, stages)
         each = jobs.rate(figures)
         notes = [jobs.pace(each) if each and figures["done"] < figures["total"] else ""]
         if stage == job.progress["stage"]:
+            of_stage = jobs.seconds_left_of(stage, stages) if left is None else None
             notes.append("" if left is None else f"about {_duration(left)} left")
-        if counting:
-            notes.append("more texts to come")
-        total = 0 if counting else int(figures["total"])
+            notes.append("" if of_stage is None else f"about {_duration(of_stage)} of reading left")
+        if growing:
+            notes.append(f"more {'pages' if stage == 'pages' else 'texts'} to come")
+        total = 0 if growing else int(figures["total"])
         said = map(say_filled, filter(None, notes))
         advance(stage, int(figures["done"]), total, ", ".join(said))
 

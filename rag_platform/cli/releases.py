@@ -155,6 +155,44 @@ def _show_published(row: Any) -> Json:
     )
 
 
+@releases.command("pull")
+@namespace_option
+@answers()
+def releases_pull(context: Context, namespace: str | None) -> Json:
+    """Bring what the object store publishes, of one library or of all, and read it from now on."""
+    from rag_platform.releases.transfer import pull, require_remote
+
+    require_remote(context.store)
+    names = [namespace] if namespace else sorted(context.ledger.namespaces())
+    rows = [
+        {"namespace": name, **to_json(pull(name, store=context.store, ledger=context.ledger)[0])}
+        for name in names
+    ]
+    lines = [
+        f"{row['namespace']}: {row['release_id'] or 'nothing'} is published;"
+        f" {pluralise(row['files'], 'file')} came ({row['bytes'] / 1e6:.1f} MB),"
+        f" {row['linked']} were here"
+        for row in rows
+    ]
+    return envelopes.envelope({"markdown": "\n".join(lines) or "no namespaces", "pulled": rows})
+
+
+@releases.command("push")
+@namespace_option
+@answers()
+def releases_push(context: Context, namespace: str | None) -> Json:
+    """Put the published release into the object store, where a publication could not."""
+    from rag_platform.releases.publishing import push_current
+    from rag_platform.releases.transfer import require_remote
+
+    require_remote(context.store)
+    name = context.namespace(namespace)
+    release_id = push_current(name, store=context.store, ledger=context.ledger)
+    return envelopes.envelope(
+        {"markdown": f"{release_id} is published in the object store", "release_id": release_id}
+    )
+
+
 @releases.command("pin")
 @click.argument("release_id")
 @namespace_option

@@ -1,15 +1,18 @@
-"""What `rag serve` lets assistants change."""
+"""Commands that answer until they are stopped: over MCP, and pages in a browser."""
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import click
 
-from rag_platform.config.settings import Change, Settings
-from rag_platform.errors import InputError
+from rag_platform.cli.language import say
+from rag_platform.config.settings import Change, Settings, load_settings, with_http
+from rag_platform.errors import InputError, RagError
 
 
 def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -48,3 +51,63 @@ def allowing(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> 
         changes["ingest_roots"] = tuple(root.resolve() for root in roots)
     server = settings.server.model_copy(update=changes)
     return settings.model_copy(update={"server": server})
+
+
+@click.command()
+@click.option("--http", "over_http", is_flag=True, help="Answer over HTTP instead, at /mcp.")
+@click.option("--host", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), help="By default 8765; 0: any free one.")
+@allow_options
+def serve(
+    over_http: bool,
+    host: str | None,
+    port: int | None,
+    allow: str | None,
+    roots: tuple[Path, ...],
+) -> None:
+    """Answer over MCP: on standard input and output, or over HTTP."""
+    if not over_http and (host is not None or port is not None):
+        raise click.UsageError("--host and --port go with --http")
+    try:
+        gc.disable()  # until the first question is prepared: a fifth of the start went into it
+        settings = allowing(load_settings(), allow, roots)
+        if not over_http:
+            from rag_platform.server.app import serve_stdio
+
+            if sys.stdin.isatty():
+                click.echo(
+                    say("Waiting for an MCP client on standard input (Ctrl-C ends)."), err=True
+                )
+            serve_stdio(settings)
+            return
+        from rag_platform.server.http_app import serve_http
+
+        given = {"host": host, "port": port}
+        serve_http(with_http(settings, {k: v for k, v in given.items() if v is not None}))
+    except RagError as error:
+        _fail(error)
+
+
+@click.command()
+@click.option("--host", help="Where to listen; by default this machine alone.")
+@click.option("--port", type=click.IntRange(0, 65535), help="By default 8766; 0: any free one.")
+@click.option("--open", "open_browser", is_flag=True, help="Show the pages in your browser.")
+def ui(host: str | None, port: int | None, open_browser: bool) -> None:
+    """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
+    try:
+        settings = load_settings()
+        from rag_platform.web.serving import UI_PORT, serve_pages
+
+        given = {"host": host, "port": UI_PORT if port is None else port}
+        settings = with_http(settings, {k: v for k, v in given.items() if v is not None})
+        serve_pages(settings, on_ready=click.launch if open_browser else None)
+    except RagError as error:
+        _fail(error)
+
+
+def _fail(error: RagError) -> NoReturn:
+    from rag_platform.api import envelopes
+    from rag_platform.cli.output import print_error
+
+    print_error(error.code, error.message)
+    sys.exit(envelopes.NOTHING_DONE)

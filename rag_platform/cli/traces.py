@@ -11,6 +11,7 @@ from typing import Any, get_args
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.evaluating.runs import replay_trace
 from rag_platform.cli.output import Context, answers
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
@@ -144,3 +145,6 @@ def trace_export(context: Context, folder: Path, form: str, **values: Any) -> Js
     counts = export(context.store.logs_dir, _filter(values), folder, form)
     lines = [f"{folder / name}: {count:,} rows" for name, count in counts.items()]
     return envelopes.envelope({"markdown": "\n".join(lines), "files": counts})
+
+
+trace.add_command(replay_trace)

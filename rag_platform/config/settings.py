@@ -18,6 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
+from rag_platform.config.blobs import BlobSettings
 from rag_platform.config.folders import config_file, config_folders, default_home
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.ingestion import (
@@ -162,6 +163,11 @@ class ServerSettings(Section):
     http: HttpSettings = HttpSettings()
 
 
+def tool_name(settings: ServerSettings, name: str) -> str:
+    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
+    return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
+
+
 class CanarySettings(Section):
     """How many questions with a known answer a release is asked once it is published."""
 
@@ -192,6 +198,7 @@ class Settings(Section):
     home: Path = Field(default_factory=default_home)
     # postgresql://USER:PASSWORD@HOST:PORT/DATABASE; empty: the file ledger.sqlite of the data root
     ledger: SecretStr = SecretStr("")
+    blobs: BlobSettings = BlobSettings()
     # where it is named, a call without a name means it; else whatever is published
     default_namespace: str = "default"
     default_strategy: str = "default"
@@ -335,6 +342,8 @@ _PLAIN_TEXT = {
     "nightly_cron",
     "evaluation_cron",
     "server.name",
+    "blobs.bucket",
+    "blobs.prefix",
 }
 
 

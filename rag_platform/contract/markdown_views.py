@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 
+from rag_platform.contract.place_names import format_place
 from rag_platform.contract.schema import (
     ChunkData,
     ChunkPart,
@@ -17,31 +19,13 @@ from rag_platform.contract.schema import (
     StatusData,
 )
 from rag_platform.ir import Hit
-from rag_platform.messages import translate
+from rag_platform.messages import translate_filled
 from rag_platform.observability import faults
 from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.plurals import pluralise
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
-
-
-def format_place(
-    page_range: Sequence[int] | None,
-    line_range: Sequence[int] | None,
-    locator: str = "",
-    language: str = "en",
-) -> str:
-    """The place of a span, for people: `page 3`, `pages 3-4`, `lines 10-24`, the format's own
-    locator, or nothing.
-    """
-    for name, bounds in (("page", page_range), ("line", line_range)):
-        if bounds is not None:
-            first, last = bounds
-            if first == last:
-                return translate(name + " {place}", language, place=first)
-            return translate(name + "s {place}", language, place=f"{first}-{last}")
-    return locator
 
 
 def format_section(section_path: str) -> str:
@@ -72,35 +56,38 @@ def snippet(text: str, max_chars: int) -> str:
     return (cut[:word_end] if word_end > 0 else cut) + "…"
 
 
-def document_line(listed: ListedDocument, grouping: str | None = None) -> str:
+def document_line(listed: ListedDocument, grouping: str | None = None, language: str = "en") -> str:
     """One document of a list: title, source, tags unless it is listed under them, and id."""
     title = listed["title"] or listed["filename"]
-    marks = [listed["source_uri"], pluralise(listed["chunks"], "chunk")]
+    say = partial(translate_filled, language=language)
+    marks = [listed["source_uri"], say(pluralise(listed["chunks"], "chunk"))]
     if listed["status"] != "active" and not listed["problem"]:
-        marks.append(listed["status"])
+        marks.append(say(listed["status"]))
     if listed["tags"] and grouping != "tags":
-        marks.append(f"tags {', '.join(listed['tags'])}")
+        marks.append(f"{say('tags')} {', '.join(listed['tags'])}")
     if listed["problem"]:
-        marks.append(f"its newest version failed: {listed['problem']}")
+        marks.append(say(f"its newest version failed: {listed['problem']}"))
     return f"- {' '.join(title.split())} ({', '.join(marks)}): `{listed['doc_id']}`"
 
 
-def documents_markdown(data: DocumentsData) -> str:
-    """The page as a list under its groups."""
+def documents_markdown(data: DocumentsData, language: str = "en") -> str:
+    """The page as a list under its groups, in the reader's language around the documents' own."""
+    say = partial(translate_filled, language=language)
     if not data["groups"]:
-        return (
+        return say(
             f"No documents in namespace {data['namespace']} match."
             if data["total"]
             else f"No documents in namespace {data['namespace']}."
         )
-    lines = [f"{pluralise(data['total'], 'document')} in namespace {data['namespace']}"]
+    lines = [say(f"{pluralise(data['total'], 'document')} in namespace {data['namespace']}")]
     for group in data["groups"]:
         if data["group_by"]:
-            name = group["key"] or f"(no {_singular(data['group_by'])})"
+            name = group["key"] or say(f"(no {_singular(data['group_by'])})")
             lines += ["", f"**{name}** ({group['count']})"]
-        lines += ["", *(document_line(listed, data["group_by"]) for listed in group["documents"])]
+        documents = group["documents"]
+        lines += ["", *(document_line(it, data["group_by"], language) for it in documents)]
     if data["next_cursor"]:
-        lines += ["", f"More: ask again with cursor `{data['next_cursor']}`."]
+        lines += ["", say(f"More: ask again with cursor `{data['next_cursor']}`.")]
     return "\n".join(lines)
 
 

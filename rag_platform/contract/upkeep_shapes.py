@@ -229,7 +229,9 @@ class StageProgress(TypedDict):
     name: str
     done: int
     total: int
+    growing: bool  # more than `total` may come
     rate_per_s: float | None
+    seconds_left: float | None
 
 
 class JobItemRow(TypedDict):

@@ -11,11 +11,18 @@ from __future__ import annotations
 import dataclasses
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import IntegrityError, NotFoundError
+from rag_platform.indexes.catalog_changes import (
+    BASE_AND_CHANGES,
+    WHOLE,
+    Part,
+    changes_of,
+    show_changed,
+)
 from rag_platform.indexes.catalog_tables import (
     FIELDS,
     SCHEMA_VERSION,
@@ -133,6 +140,8 @@ class CatalogReader:
                 code="no_catalog",
             )
         self._path = path
+        self._changes = changes_of(path)
+        self._parts = BASE_AND_CHANGES if self._changes else WHOLE
         try:
             self._file = LastingFile(path, self._prepare)
         # it may have gone with its release since it was looked for
@@ -150,6 +159,8 @@ class CatalogReader:
         self.schema_version = check_schema(db, self._path)
         if self.schema_version < SCHEMA_VERSION:
             show_as_current(db)
+        elif self._changes is not None:
+            show_changed(db, self._changes)
 
     def _select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
@@ -170,6 +181,15 @@ class CatalogReader:
             part = items[start : start + _IN_CLAUSE]
             yield from self._select(sql.replace("(?)", f"({','.join('?' * len(part))})"), part)
 
+    def _select_each(
+        self, statement: Callable[[Part], str], values: Sequence[Any] = ()
+    ) -> Iterator[tuple[Any, ...]]:
+        """The rows of a statement over each part: joins and counts over both at once would read
+        all of them.
+        """
+        for part in self._parts:
+            yield from self._select(statement(part), values)
+
     # chunks
 
     def chunks(self, chunk_ids: Iterable[str]) -> dict[str, Chunk]:
@@ -183,13 +203,8 @@ class CatalogReader:
         sql = f"SELECT {columns(Chunk)}, status FROM chunks WHERE chunk_id IN (?)"
         chunks = [(from_row(Chunk, row), row[-1]) for row in self._select_in(sql, chunk_ids)]
         # not joined: what many chunks share would be read and made once for each of them
-        sql = (
-            "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
-            " v.received_at FROM versions v JOIN documents d ON d.doc_id = v.doc_id WHERE"
-            " v.version_id IN (?)"
-        )
         owners = {}
-        for row in self._select_in(sql, {chunk.version_id for chunk, _ in chunks}):
+        for row in self._owners({chunk.version_id for chunk, _ in chunks}):
             version_id, title, source, uri, filename, tags, mime, created_at = row
             content_type = mime.split(";")[0]
             owners[version_id] = (
@@ -206,6 +221,15 @@ class CatalogReader:
             for chunk, status in chunks
             if chunk.version_id in owners
         }
+
+    def _owners(self, version_ids: Collection[str]) -> Iterator[tuple[Any, ...]]:
+        for part in self._parts:
+            sql = (
+                "SELECT v.version_id, d.title, d.source, d.source_uri, d.filename, d.tags, v.mime,"
+                f" v.received_at FROM {part['versions']} v JOIN {part['documents']} d ON d.doc_id ="
+                f" v.doc_id WHERE v.version_id IN (?) AND {part.held('v.doc_id')}"
+            )
+            yield from self._select_in(sql, version_ids)
 
     def chunks_of_version(self, version_id: str) -> list[Chunk]:
         """The chunks of a version in reading order."""
@@ -261,22 +285,52 @@ class CatalogReader:
         # CROSS JOIN fixes the loop order: conditions on documents are tested once per document, not
         # once per chunk. A release holds one version of a document, so chunks are joined by doc_id,
         # for which an index alone answers.
-        sql = (
-            "SELECT c.chunk_id FROM documents d CROSS JOIN versions v ON v.doc_id = d.doc_id"
-            f" CROSS JOIN chunks c ON c.doc_id = d.doc_id WHERE {where}"
+        found = self._select_each(
+            lambda part: (
+                f"SELECT c.chunk_id FROM {part['documents']} d CROSS JOIN {part['versions']} v ON"
+                f" v.doc_id = d.doc_id CROSS JOIN {part['chunks']} c ON c.doc_id = d.doc_id WHERE"
+                f" ({where}) AND {part.held('d.doc_id')}"
+            ),
+            params,
         )
-        return {row[0] for row in self._select(sql, params)}
+        return {row[0] for row in found}
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
         """Ids of chunks, ascending, that satisfy an SQL condition on the table of chunks."""
         sql = f"SELECT chunk_id FROM chunks WHERE {where} ORDER BY chunk_id"
         return [row[0] for row in self._select(sql, params)]
 
+    def stored_ids(self, chunk_ids: Iterable[str], version_ids: Iterable[str] = ()) -> set[str]:
+        """Those of the chunk ids, and the chunks of versions, that some file holds, whether they
+        still count or not.
+        """
+        asked, found = {"chunk_id": list(chunk_ids), "version_id": list(version_ids)}, set[str]()
+        for part in self._parts:
+            for column, values in asked.items():
+                sql = f"SELECT chunk_id FROM {part['chunks']} WHERE {column} IN (?)"
+                found |= {row[0] for row in self._select_in(sql, values)}
+        return found
+
+    def based(self, version_ids: Iterable[str]) -> list[Version]:
+        """Those of the versions that the base holds, and what no longer counts of it."""
+        sql = f"SELECT {columns(Version)} FROM main.versions WHERE version_id IN (?)"
+        wanted = set(version_ids)
+        if self._changes is not None:
+            wanted |= {row[0] for row in self._select("SELECT version_id FROM changes.gone")}
+        return [from_row(Version, row) for row in self._select_in(sql, wanted)]
+
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the chunks that the word index and the vectors must hold."""
-        sql = "SELECT chunk_id FROM main.chunks INDEXED BY chunks_state WHERE "
         both, lexical, dense = (
-            {row[0] for row in self._select(sql + condition)}
+            {
+                row[0]
+                for row in self._select_each(
+                    lambda part, condition=condition: (  # type: ignore[misc]
+                        f"SELECT chunk_id FROM {part.name or 'main'}.chunks WHERE {condition} AND"
+                        f" {part.held('doc_id')}"
+                    )
+                )
+            }
             for condition in (
                 "in_lexical AND in_dense",  # most often all of them
                 "in_lexical = 1 AND in_dense = 0",
@@ -320,11 +374,14 @@ class CatalogReader:
 
     def names(self) -> list[tuple[str, str, str, int]]:
         """(doc_id, filename, title, number of chunks) of every document, by doc_id."""
-        sql = (
-            "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM main.chunks c WHERE"
-            " c.doc_id = d.doc_id) FROM documents d ORDER BY d.doc_id"
+        found = self._select_each(
+            lambda part: (
+                "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
+                f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM"
+                f" {part['documents']} d WHERE {part.held('d.doc_id')}"
+            )
         )
-        return [tuple(row) for row in self._select(sql)]
+        return sorted(tuple(row) for row in found)
 
     def live_versions(self) -> dict[str, tuple[str, str]]:
         """doc_id to (version_id, source_uri) of every document."""
@@ -333,12 +390,14 @@ class CatalogReader:
 
     def languages(self, sample: int = 500) -> dict[str, float]:
         """The share of each language among about `sample` chunks; `""` in older catalogs."""
-        (rows,) = self._select("SELECT coalesce(max(rowid), 0) FROM chunks").fetchone()
-        numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
-        found = Counter(
-            lang
-            for (lang,) in self._select_in("SELECT lang FROM chunks WHERE rowid IN (?)", numbers)
-        )
+        found: Counter[str] = Counter()
+        for part in self._parts:
+            (rows,) = self._select(
+                f"SELECT coalesce(max(rowid), 0) FROM {part['chunks']}"
+            ).fetchone()
+            numbers = map(str, range(1, rows + 1, max(1, rows // sample)))
+            sql = f"SELECT lang FROM {part['chunks']} WHERE rowid IN (?) AND {part.held('doc_id')}"
+            found.update(lang for (lang,) in self._select_in(sql, numbers))
         return {lang: count / found.total() for lang, count in found.items()}
 
     def versions(self, version_ids: Iterable[str] | None = None) -> dict[str, Version]:
@@ -370,29 +429,41 @@ class CatalogReader:
 
     def sections(self, doc_id: str) -> list[Section]:
         """The sections of a document's live version in order."""
-        rows = self._select(
-            f"SELECT {columns(Section)} FROM sections WHERE version_id IN (SELECT version_id FROM"
-            " versions WHERE doc_id = ?) ORDER BY position",
-            (doc_id,),
-        )
-        return [from_row(Section, row) for row in rows]
+        sql = f"SELECT {columns(Section)} FROM sections WHERE version_id = ? ORDER BY position"
+        return [
+            from_row(Section, row)
+            for version_id in self._versions_of(doc_id)
+            for row in self._select(sql, (version_id,))
+        ]
+
+    def _versions_of(self, doc_id: str) -> list[str]:
+        rows = self._select("SELECT version_id FROM versions WHERE doc_id = ?", (doc_id,))
+        return [row[0] for row in rows]
 
     def media(self, doc_id: str) -> list[MediaLink]:
         """The images of a document's live version in order, missing ones included."""
-        rows = self._select(
-            f"SELECT {columns(MediaLink)} FROM asset_anchor WHERE version_id IN (SELECT version_id"
-            ' FROM versions WHERE doc_id = ?) ORDER BY "order", rowid',
-            (doc_id,),
+        sql = (
+            f"SELECT {columns(MediaLink)} FROM asset_anchor WHERE version_id = ? ORDER BY"
+            ' "order", rowid'
         )
-        return [from_row(MediaLink, row) for row in rows]
+        return [
+            from_row(MediaLink, row)
+            for version_id in self._versions_of(doc_id)
+            for row in self._select(sql, (version_id,))
+        ]
 
     def asset_documents(self, asset_ids: Iterable[str]) -> list[tuple[str, str, str]]:
         """(asset_id, version_id, doc_id) of every document that shows one of the images."""
-        sql = (
-            "SELECT DISTINCT a.asset_id, v.version_id, v.doc_id FROM asset_anchor a JOIN versions v"
-            " ON v.version_id = a.version_id WHERE a.asset_id IN (?)"
-        )
-        return sorted(self._select_in(sql, asset_ids))
+        wanted = list(asset_ids)
+        found: list[tuple[Any, ...]] = []
+        for part in self._parts:
+            sql = (
+                f"SELECT DISTINCT a.asset_id, v.version_id, v.doc_id FROM {part['asset_anchor']} a"
+                f" JOIN {part['versions']} v ON v.version_id = a.version_id WHERE a.asset_id IN (?)"
+                f" AND {part.held('v.doc_id')}"
+            )
+            found += self._select_in(sql, wanted)
+        return sorted(found)
 
     def media_texts(self, version_id: str) -> list[MediaText]:
         """What models read in the images of a live version, by asset_id."""
@@ -406,18 +477,29 @@ class CatalogReader:
 
     def counts(self) -> dict[str, int]:
         """Rows by table, and chunks by `lexical`, `dense`, `failed_embed`, `no_text`."""
-        tables = ("documents", "versions", "sections", "chunks", "asset")
-        found = {
-            table: int(self._select(f"SELECT count(*) FROM {table}").fetchone()[0])
-            for table in tables
-        }
-        sql = (
-            "SELECT coalesce(sum(in_lexical), 0), coalesce(sum(in_dense), 0), count(*) FILTER"
-            " (WHERE status = 'failed_embed'), count(*) FILTER (WHERE status = 'no_text') FROM"
-            " chunks"
+        tables = ("documents", "versions", "sections", "chunks")
+        found = {table: self._sum("count(*)", table)[0] for table in tables}
+        found["asset"] = self.count_images()
+        sums = (
+            "coalesce(sum(in_lexical), 0), coalesce(sum(in_dense), 0), count(*) FILTER (WHERE"
+            " status = 'failed_embed'), count(*) FILTER (WHERE status = 'no_text')"
         )
         names = ("lexical", "dense", "failed_embed", "no_text")
-        return found | dict(zip(names, self._select(sql).fetchone(), strict=True))
+        return found | dict(zip(names, self._sum(sums, "chunks"), strict=True))
+
+    def _sum(self, sums: str, table: str) -> list[int]:
+        """Sums over the rows of a table: those of the base, less what is gone of it, and changes;
+        so that an index alone answers for the base.
+        """
+        counted = [self._select(f"SELECT {sums} FROM {part[table]}") for part in self._parts]
+        found = [sum(column) for column in zip(*(rows[0] for rows in counted), strict=True)]
+        if self._changes is None:
+            return found
+        key = "version_id" if table == "sections" else "doc_id"
+        gone = self._select(
+            f"SELECT {sums} FROM changes.gone g CROSS JOIN main.{table} t ON t.{key} = g.{key}"
+        )
+        return [count - less for count, less in zip(found, gone[0], strict=True)]
 
     def versions_since(self, time: str) -> list[str]:
         """The versions that came in from that ISO time on."""
@@ -429,18 +511,27 @@ class CatalogReader:
         if not since:
             return int(self._select("SELECT count(*) FROM asset").fetchone()[0])
         # CROSS JOIN keeps the order: most releases hold few images
-        sql = (
-            "SELECT count(DISTINCT asset_id) FROM asset_anchor a CROSS JOIN versions v WHERE"
-            " v.version_id = a.version_id AND v.received_at >= ?"
+        found = self._select_each(
+            lambda part: (
+                f"SELECT DISTINCT asset_id FROM {part['asset_anchor']} a CROSS JOIN"
+                f" {part['versions']} v WHERE v.version_id = a.version_id AND v.received_at >= ?"
+                f" AND {part.held('v.doc_id')}"
+            ),
+            (since,),
         )
-        return int(self._select(sql, (since,)).fetchone()[0])
+        return len({row[0] for row in found})
 
     def chunk_counts(self) -> dict[str, int]:
         """Number of chunks of every live version, zero included."""
         held = self._select("SELECT version_id, 0 FROM versions ORDER BY version_id")
-        # main.: an index alone answers, also where an older catalog is shown through a view
-        counted = self._select("SELECT version_id, count(*) FROM main.chunks GROUP BY version_id")
-        return {**dict(held), **dict(counted)}
+        found = dict(held)
+        for part in self._parts:  # main.: an index alone answers, also where a view shows more
+            sql = (
+                f"SELECT version_id, count(*) FROM {part.name or 'main'}.chunks WHERE"
+                f" {part.held_version('version_id')} GROUP BY version_id"
+            )
+            found |= dict(self._select(sql))
+        return found
 
 
 def _names(stored: str) -> tuple[str, ...]:

@@ -8,9 +8,9 @@ import operator
 import sqlite3
 import sys
 import typing
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from rag_platform.errors import IntegrityError, SchemaVersionError
@@ -122,7 +122,8 @@ def column_names(table: str) -> list[str]:
     return [*FIELDS[_RECORDS[table]], *extras]
 
 
-def _insert(table: str) -> str:
+def insert_statement(table: str) -> str:
+    """The statement that adds a row to a table, its values in the order of `column_names`."""
     names = [f'"{name}"' for name in column_names(table)]
     return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
 
@@ -135,16 +136,22 @@ def _values(record: Any) -> list[Any]:
     return values
 
 
+def attach_read_only(db: sqlite3.Connection, path: Path, name: str) -> None:
+    """Let a connection that takes URIs read another finished file as well."""
+    db.execute(f"ATTACH ? AS {name}", (f"{path.resolve().as_uri()}?mode=ro&immutable=1",))
+
+
 # --- writing ------------------------------------------------------------------------------------
 
 
 class CatalogWriter:
     """One transaction over a catalog; committed unless the block raises."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, beside: Mapping[str, Path] = MappingProxyType({})) -> None:
+        """`beside` are finished files, by the names under which statements read them."""
         fresh = not path.exists()
         self._path = path
-        self._db = sqlite3.connect(path, isolation_level=None)
+        self._db = sqlite3.connect(path.resolve().as_uri(), uri=True, isolation_level=None)
         self._db.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # of a new file
         # a crash discards the whole candidate, so no journal file may stay behind
         self._db.execute("PRAGMA journal_mode=MEMORY")
@@ -155,6 +162,8 @@ class CatalogWriter:
         self._fresh = fresh
         if not fresh:
             check_schema(self._db, path, (SCHEMA_VERSION,))
+        for name, other in beside.items():
+            attach_read_only(self._db, other, name)
         self._db.execute("BEGIN")
         if fresh:
             self._create()
@@ -195,30 +204,52 @@ class CatalogWriter:
             self._db.execute(statement)
 
     def replace_documents(
-        self, documents: Iterable[Document], kept: Collection[str] = ()
+        self, documents: Iterable[Document], dropped: Collection[str] = ()
     ) -> list[str]:
-        """Make the table of documents hold exactly these and those whose live version is `kept`;
-        returns the doc_ids of the rows that changed, came or went.
+        """Make these documents stand in the catalog, and those whose version is `dropped` no
+        longer; returns the doc_ids of the rows that changed, came or went.
 
         A changed title or tag reaches filters without touching a chunk.
         """
-        wanted = {document.doc_id: _values(document) for document in documents}
-        owners = self._db.execute("SELECT doc_id, live_version FROM documents").fetchall()
-        asked = wanted.keys() | {doc_id for doc_id, version_id in owners if version_id not in kept}
-        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
-        held = {
-            doc_id: list(row)
-            for doc_id in asked
-            if (row := self._db.execute(sql, (doc_id,)).fetchone())
-        }
-        changed = sorted(doc_id for doc_id in asked if held.get(doc_id) != wanted.get(doc_id))
-        self._db.executemany(
-            "DELETE FROM documents WHERE doc_id = ?", ((doc_id,) for doc_id in changed)
-        )
-        self._db.executemany(
-            _insert("documents"), (wanted[doc_id] for doc_id in changed if doc_id in wanted)
-        )
+        wanted = {document.doc_id: row_of_document(document) for document in documents}
+        lost = {doc_id for version_id in dropped for doc_id in self._owners(version_id)}
+        changed: list[str] = []
+        for doc_id in sorted(wanted.keys() | lost):
+            differs = self._held_document(doc_id) != wanted.get(doc_id)
+            if not differs and doc_id not in lost:
+                continue
+            self._take_over(doc_id, dropped)
+            self._db.execute("DELETE FROM documents WHERE doc_id = ?", (doc_id,))
+            if doc_id in wanted:
+                self._db.execute(insert_statement("documents"), wanted[doc_id])
+            changed += [doc_id] if differs else []
         return changed
+
+    def _owners(self, version_id: str) -> list[str]:
+        rows = self._db.execute("SELECT doc_id FROM versions WHERE version_id = ?", (version_id,))
+        return [row[0] for row in rows]
+
+    def _held_document(self, doc_id: str) -> tuple[Any, ...] | None:
+        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
+        row: tuple[Any, ...] | None = self._db.execute(sql, (doc_id,)).fetchone()
+        return row
+
+    def _take_over(self, doc_id: str, dropped: Collection[str]) -> None:
+        """Before a document's rows change."""
+
+    def merge(self) -> None:
+        """Apply what differs from this base, `changes` as `catalog_changes` wrote it."""
+        gone = self._db.execute("SELECT doc_id, version_id FROM changes.gone").fetchall()
+        self._db.executemany(
+            "DELETE FROM documents WHERE doc_id = ?", [(doc_id,) for doc_id, _ in gone]
+        )
+        self.drop_versions([version_id for _, version_id in gone])
+        for table in _RECORDS:
+            names = ", ".join(f'"{name}"' for name in column_names(table))
+            self._db.execute(
+                f"INSERT INTO {table} ({names}) SELECT {names} FROM changes.{table} ORDER BY rowid"
+            )
+        self._db.execute("INSERT OR IGNORE INTO asset SELECT * FROM changes.asset")
 
     def drop_versions(self, version_ids: Collection[str]) -> None:
         """Remove the rows of these versions, and images that no version shows any more."""
@@ -244,14 +275,19 @@ class CatalogWriter:
         rows = rows_of_version(version, sections, entries, links, texts)
         try:
             for table in ("versions", "sections", "chunks", "media_texts", "asset_anchor"):
-                self._db.executemany(_insert(table), rows[table])
+                self._db.executemany(insert_statement(table), rows[table])
         except sqlite3.IntegrityError as error:
-            raise IntegrityError(
-                f"version {version.version_id} brings a chunk id that is already in the catalog"
-                f" ({error}); its chunks were cut from another document or twice: rebuild its"
-                " stages with `rag ingest --policy new_version`"
-            ) from error
+            raise taken_error(version.version_id, error) from error
         self._db.executemany("INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)", rows["asset"])
+
+
+def taken_error(version_id: str, reason: object) -> IntegrityError:
+    """The error of a chunk that two versions claim."""
+    return IntegrityError(
+        f"version {version_id} brings a chunk id that is already in the catalog ({reason}); its"
+        " chunks were cut from another document or twice: rebuild its stages with `rag ingest"
+        " --policy new_version`"
+    )
 
 
 def rows_of_version(
@@ -284,8 +320,10 @@ def rows_of_version(
 
 
 def row_of_document(document: Document) -> tuple[Any, ...]:
-    """The row of a document, in the order of `column_names`."""
-    return tuple(_values(document))
+    """The row of a document, in the order of `column_names`; releases go to other machines, and do
+    not say where its file lay.
+    """
+    return tuple(_values(dataclasses.replace(document, origin="")))
 
 
 def _entry_values(entry: Entry) -> list[Any]:

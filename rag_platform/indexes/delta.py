@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG, Entry
+from rag_platform.indexes.catalog_changes import CHANGES
+from rag_platform.indexes.catalog_tables import Entry
 from rag_platform.ir import (
     Chunk,
     Document,
@@ -49,6 +51,20 @@ class VersionRows:
                 yield row
 
 
+class Indexed(NamedTuple):
+    """What the indexes hold of a chunk, by hash; empty where they hold nothing."""
+
+    doc_id: str
+    sparse: str
+    dense: str
+
+    @classmethod
+    def of(cls, entry: Entry) -> Indexed:
+        """That of an entry of the catalog."""
+        in_dense = entry.indexed[1]
+        return cls(entry.chunk.doc_id, entry.sparse_hash, entry.content_hash if in_dense else "")
+
+
 @dataclass(frozen=True, slots=True)
 class Delta:
     """Live versions that the parent holds as they are, other live ones, and what it must lose."""
@@ -56,7 +72,7 @@ class Delta:
     unchanged: list[Version] = field(default_factory=list)
     changed: list[Version] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
-    old: dict[str, Entry] = field(default_factory=dict)  # chunks of the dropped versions
+    old: dict[str, Indexed] = field(default_factory=dict)  # chunks of the dropped versions
 
 
 def load_version(store: Store, version: Version, profiles: Mapping[str, str]) -> VersionRows:
@@ -118,34 +134,22 @@ def compare(
         if version_id not in same and version_id not in kept
     )
     old = {
-        entry.chunk.chunk_id: entry
+        entry.chunk.chunk_id: Indexed.of(entry)
         for version_id in dropped
         for entry in parent.entries_of_version(version_id)
     }
     return Delta(unchanged, [v for v in asked if v.version_id not in same], dropped, old)
 
 
-def lexical_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
-    """(removed, added) chunk ids of the word index; one whose sparse text changed is in both."""
-    return _change(
-        {i: e.sparse_hash for i, e in old.items()}, {i: e.sparse_hash for i, e in new.items()}
-    )
-
-
-def dense_change(old: Mapping[str, Entry], new: Mapping[str, Entry]) -> tuple[set[str], set[str]]:
-    """(removed, added) chunk ids of the vectors; a chunk whose dense text changed is in both."""
-    return _change(
-        {i: _vector_hash(e) for i, e in old.items()}, {i: _vector_hash(e) for i, e in new.items()}
-    )
-
-
-def link_parent(parent: Path, directory: Path, without: str) -> None:
-    """Take over a release's files but for its catalog, its manifest and the folder `without`.
+def link_parent(parent: Path, directory: Path, without: str, copied: Collection[str] = ()) -> None:
+    """Take over a release's files but for what it says of itself, those that are `copied`, the
+    changes of a catalog that becomes one base, and the folder `without`.
 
     They are linked: whoever changes one gives it bytes of its own first.
     """
+    left = {"manifest.json", "versions.json", *copied, *([CHANGES] if copied else [])}
     for name in files_below(parent):
-        if name not in (CATALOG, "manifest.json") and not (
+        if name not in left and not (
             name.startswith(f"{without}/") or name.endswith((".lock", "-journal", "-wal", "-shm"))
         ):
             link_or_copy(parent / name, directory / name)
@@ -168,17 +172,3 @@ def _entry(chunk: Chunk, view: View, filename: str, failed: Mapping[str, str]) -
         view.summary,
         view.tags,
     )
-
-
-def _vector_hash(entry: Entry) -> str:
-    return entry.content_hash if entry.indexed[1] else ""
-
-
-def _change(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[set[str], set[str]]:
-    removed = {
-        chunk_id for chunk_id, value in old.items() if value and new.get(chunk_id, "") != value
-    }
-    added = {
-        chunk_id for chunk_id, value in new.items() if value and old.get(chunk_id, "") != value
-    }
-    return removed, added

@@ -353,7 +353,7 @@ def _embed_by_part(
             on_progress=(
                 None
                 if on_progress is None
-                else functools.partial(_report_part, on_progress, before, total)
+                else functools.partial(_report_part, on_progress, before, total, len(missing))
             ),
         )
         reports.append(report)
@@ -380,8 +380,11 @@ def _embed_by_part(
     )
 
 
-def _report_part(on_progress: OnProgress, before: int, total: int, done: int, _: int) -> None:
-    on_progress(before + done, total)
+def _report_part(
+    on_progress: OnProgress, before: int, total: int, texts: int, done: int, _: int
+) -> None:
+    """Report each text once, however many parts embed it: as the share of the work on `texts`."""
+    on_progress((before + done) * texts // total, texts)
 
 
 # --- how the work is divided --------------------------------------------------------------------

@@ -47,7 +47,7 @@ def update(
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
     if not traits_of(index).replaces_files:
         own_copies(directory)
-    index.update(directory, removed=removed, rows=sorted(rows, key=lambda row: row.chunk_id))
+    index.update(directory, removed=removed, rows=rows)
 
 
 def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:

@@ -26,6 +26,7 @@ from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import faults, tracing
 from rag_platform.retrying import pause
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import Workspace
 
 
@@ -70,7 +71,7 @@ def ingest_versions(
             "documents",
             len(versions) - len(waiting),
             len(versions),
-            f"{len(waiting)} documents are tried again in {seconds:.2g} s",
+            f"{pluralise(len(waiting), 'document')} to try again in {seconds:.2g} s",
         )
         time.sleep(seconds)
     tracing.count(
@@ -92,13 +93,15 @@ class _Round:
         self._versions, self._request, self._totals = versions, request, totals
         self._built = len(request.versions) - len(versions)
         self._bytes_ahead = sum(map(text_bytes, versions))
-        self._reader = Reader(versions, request, self._announce)
+        self._reader = Reader(versions, request, self._announce, self._announce_pages)
         self._embedder = BatchEmbedder(request, totals)
         self._committer = Committer(request, totals, last=last)
 
     def run(self) -> None:
         """Take every version through the stages."""
         try:
+            if self._versions:
+                self._announce(self._versions[0].source_uri)
             for number, version in enumerate(self._versions):
                 self._build(number, version)
             self._add(self._committer.settle())
@@ -184,6 +187,9 @@ class _Round:
     def _announce(self, message: str) -> None:
         total = len(self._request.versions)
         self._request.hooks.on_progress("documents", self._built, total, message)
+
+    def _announce_pages(self, done: int, total: int, message: str) -> None:
+        self._request.hooks.on_progress("pages", done, total, message)
 
 
 def stale_versions(ledger: Ledger, namespace: str, profile: str) -> Iterator[Version]:

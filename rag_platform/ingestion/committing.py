@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from rag_platform.documents.drift import measure_drift
@@ -16,6 +17,7 @@ from rag_platform.ingestion.embedding_batches import Batch
 from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.observability import faults, tracing
+from rag_platform.releases.version_bundles import push_versions
 
 
 def is_transient(error: Exception) -> bool:
@@ -96,6 +98,12 @@ class Committer:
         for run, outcome in ready:
             self._request.hooks.on_outcome(run.version, outcome)
         self._request.hooks.on_embedded([run.version for run, _ in ready])
+        # before anybody can call them live
+        push_versions(
+            self._request.workspace.store,
+            [_as_stored(run) for run, _ in ready],
+            self._request.profiles,
+        )
         for run, _ in ready:
             self._make_live(run)
 
@@ -189,6 +197,11 @@ class Committer:
         self.settled.add(work.version.version_id)
         self._totals.documents += 1
         self._totals.chunks += len(work.views)
+
+
+def _as_stored(run: VersionRun) -> Version:
+    """The version with the edition that was built of it."""
+    return replace(run.version, edition=run.edition.name) if run.edition else run.version
 
 
 def _unexpected(error: Exception) -> RagError:

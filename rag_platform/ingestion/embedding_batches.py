@@ -147,13 +147,13 @@ class BatchEmbedder:
 
     def _batch_progress(self) -> Callable[[int, int], None]:
         """Adds the progress of one batch to that of all, of which two may be under way."""
-        known = 0
+        known: int | None = None
 
         def on_progress(done: int, total: int) -> None:
             nonlocal known
             with self._lock:
-                self._to_embed += total if known == 0 else 0
-                self._embedded_texts += done - known
+                self._to_embed += total if known is None else 0
+                self._embedded_texts += done - (known or 0)
                 known = done
                 self._request.hooks.on_progress(
                     "embeddings", self._embedded_texts, self._to_embed, "embedding"

@@ -15,18 +15,27 @@ from rag_platform.intake.isolation import pool
 from rag_platform.ir import Version
 from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers
+from rag_platform.releases.version_bundles import bring_version
 
 
 class Reader:
     """Has the facts of the next versions read, or whole versions built, by child processes.
 
-    `announce` is called with what is being read; it may come from any thread.
+    `announce` is called with what is being done, `announce_pages` with how many pages are read of
+    how many; both may come from any thread.
     """
 
     def __init__(
-        self, versions: Sequence[Version], request: Request, announce: Callable[[str], None]
+        self,
+        versions: Sequence[Version],
+        request: Request,
+        announce: Callable[[str], None],
+        announce_pages: Callable[[int, int, str], None],
     ) -> None:
         self._versions, self._request, self._announce = versions, request, announce
+        self._announce_pages = announce_pages
+        self._pages: dict[str, tuple[int, int]] = {}  # read, of how many, by version_id
+        self._counting = threading.Lock()
         self._runs: dict[int, VersionRun] = {}  # those begun ahead
         self._roots: dict[str, dict[str, str]] = {}
         self._closed = threading.Event()
@@ -90,6 +99,8 @@ class Reader:
     def _start(self, version: Version) -> VersionRun:
         workspace = self._request.workspace
         ledger = workspace.ledger
+        if not workspace.store.raw_path(version.file_sha256).is_file():
+            bring_version(workspace.store, version, self._request.profiles)
         document = ledger.document(version.namespace, version.doc_id)
         if version.namespace not in self._roots:
             self._roots[version.namespace] = {
@@ -98,13 +109,23 @@ class Reader:
         root = self._roots[version.namespace].get(document.source)
         on_web = document.origin.startswith(("http:", "https:"))
 
-        def announce(what: str) -> None:
+        def go_on() -> None:
             if self._closed.is_set():
                 raise DocumentError(
                     "the run was ended before the document was read; ingest it again",
                     code="cancelled",
                 )
-            self._announce(f"{version.source_uri}: {what}")
+
+        def on_page(done: int, pages: int) -> None:
+            go_on()
+            with self._counting:
+                self._pages[version.version_id] = (done, pages)
+                sums = [sum(figures) for figures in zip(*self._pages.values(), strict=True)]
+            self._announce_pages(sums[0], sums[1], version.source_uri)
+
+        def on_image(doing: str, image: int, images: int) -> None:
+            go_on()
+            self._announce(f"{version.source_uri}: {doing} image {image} of {images}")
 
         work = VersionBuild(
             version,
@@ -114,8 +135,8 @@ class Reader:
             Path(document.origin) if document.origin and not on_web else None,
             Path(root) if root else None,
             version.version_id in self._request.forced,
-            lambda page, pages: announce(f"page {page} of {pages}"),
-            lambda doing, image, images: announce(f"{doing} image {image} of {images}"),
+            on_page,
+            on_image,
             deferred=True,
             base_url=document.origin if on_web else "",
             decision=self._request.decisions.get(version.version_id, "continue"),

@@ -37,6 +37,8 @@ log = logging.getLogger(__name__)
 # children lost to one document before its remaining pages are read as raw text
 MAX_LAYOUT_FAILURES = 3
 MIN_WINDOW_PAGES = 4
+# with the layout model a page takes .5 s of processor time, on a busy machine 1.5 s
+LONG_PDF_PAGES = 1_000
 
 OnPage = Callable[[int, int], None]
 
@@ -263,13 +265,15 @@ def load_isolated(
     """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the
     progress.
 
-    Raises DocumentError: as `loaders.pdf.mupdf.describe`, `timeout` after limits.file_seconds,
-    `parser_failed` when not even opening works.
+    Raises DocumentError: as `loaders.pdf.mupdf.describe`, `timeout` after limits.file_seconds for
+    each LONG_PDF_PAGES begun, `parser_failed` when not even opening works.
     """
-    deadline = time.monotonic() + limits.file_seconds
+    started = time.monotonic()
+    deadline = started + limits.file_seconds
     reading = _Reading(path, loader.traits.engine, loader.engine.profile, limits, deadline, on_page)
     info = reading.describe()
     reading.total = info.pages
+    reading.deadline = started + limits.file_seconds * max(1, -(-info.pages // LONG_PDF_PAGES))
     try:
         if len(windows := _windows(info.pages, limits.pdf_window_pages)) == 1:
             reading.window(*windows[0])
@@ -461,9 +465,9 @@ class _Reading:
         left = self.deadline - time.monotonic()
         if left <= 0 or self.stopped.is_set():
             raise DocumentError(
-                f"stopped after {len(self.pages)} of {self.total} pages, file_seconds ="
-                f" {self.limits.file_seconds:g} are over; raise limits.file_seconds in"
-                " settings.yaml, or use the pdf loader's profile `fast`",
+                f"stopped after {len(self.pages)} of {self.total} pages: file_seconds ="
+                f" {self.limits.file_seconds:g} for each {LONG_PDF_PAGES} pages are over; raise"
+                " limits.file_seconds in settings.yaml, or use the pdf loader's profile `fast`",
                 code="timeout",
             )
         return min(left, self.limits.page_seconds)

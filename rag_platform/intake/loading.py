@@ -172,15 +172,14 @@ def _sniff_zip(suffix: str, head: bytes) -> str:
 
 
 def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = None) -> str:
-    """The registry name of the first loader of the strategy that claims the file.
+    """The registry name of the first loader of the strategy that claims the file, else of the one
+    that its name asks for, which then says why the content cannot be read: a damaged PDF must show
+    as failed, not as a file that nobody reads.
 
     With a path, an office document is known by its content whatever it is called. Raises
-    DocumentError: `empty_file` for a binary format without a byte, `unsupported_type` naming what
-    the content is and what to do.
+    DocumentError `unsupported_type`, naming what the content is and what to do.
     """
     suffix = PurePath(filename).suffix.lower()
-    if not head and suffix in _MEANT:
-        raise _empty_file(filename)
     content = zip_kind(path) if path is not None and head.startswith(_ZIP_MAGIC) else ""
     name = (
         f"{filename}{content}"
@@ -194,6 +193,9 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
         # says.
         if not (suffix in _MEANT and kind.startswith("text/")) and loader.claims(name, head):
             return item.provider
+    configured = {item.provider for item in strategy.loading.loaders}
+    if named := next((it for it in _NAMED.get(suffix, ()) if it in configured), ""):
+        return named
     known = "; ".join(
         f"{item.provider}: {_SUFFIXES.get(item.provider, 'see its documentation')}"
         for item in strategy.loading.loaders
@@ -214,17 +216,6 @@ def choose(filename: str, head: bytes, strategy: Strategy, path: Path | None = N
     )
 
 
-def loader_of_name(filename: str, strategy: Strategy) -> str:
-    """The loader that a file's name asks for, whatever its content is; empty when the strategy has
-    none.
-    """
-    configured = {item.provider for item in strategy.loading.loaders}
-    return next(
-        (name for name in _NAMED.get(PurePath(filename).suffix.lower(), ()) if name in configured),
-        "",
-    )
-
-
 def load(
     path: Path,
     filename: str,
@@ -238,9 +229,9 @@ def load(
     """The facts of a stored file: texts are read in this process, other formats in child processes
     under limits.
 
-    `on_page(done, total)` is called as pages are read; `charset` is the encoding that a server
-    declared. Raises DocumentError with code and reason; ConfigError when the strategy no longer
-    names the loader.
+    `on_page(done, total)` is called as the pages of a PDF are read; `charset` is the encoding that
+    a server declared. Raises DocumentError with code and reason; ConfigError when the strategy no
+    longer names the loader.
     """
     item = _config_of(loader_name, strategy)
     if (size := path.stat().st_size) > limits.max_bytes:
@@ -263,12 +254,8 @@ def load(
     if declared.isolated:
         from rag_platform.intake.isolation import load_in_child
 
-        facts = load_in_child(path, filename, item.provider, options, limits)
-    else:
-        facts = loader.load(path, filename)
-    if on_page:
-        on_page(1, 1)
-    return facts
+        return load_in_child(path, filename, item.provider, options, limits)
+    return loader.load(path, filename)
 
 
 def _empty_file(filename: str) -> DocumentError:

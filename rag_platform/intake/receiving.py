@@ -9,12 +9,11 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
-from rag_platform.config.settings import Strategy
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
     DocumentError,
@@ -25,7 +24,7 @@ from rag_platform.errors import (
 )
 from rag_platform.intake.discovery import Found, Input, SourceOptions, find
 from rag_platform.intake.downloading import download, is_url
-from rag_platform.intake.loading import choose, loader_of_name, sniff
+from rag_platform.intake.loading import choose, sniff
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source, now
@@ -122,30 +121,20 @@ def receive(
             list(books.documents.values()),
             source_options,
         )
-        ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
-        for source in finds.sources.values():
-            ledger.put_source(source)
-        taken: list[_Taken] = []
-        gone: list[Document] = []
-        for file in finds.found.values():
-            document = books.documents.get(file.source_uri)
-            try:
-                taken.append(_take(file, document, books, workspace, options))
-            except FetchError as error:
-                if (
-                    options.sync
-                    and document
-                    and document.status == "active"
-                    and error.details.get("status") in _GONE
-                ):
-                    gone.append(document)
-                else:
-                    taken.append(_Taken(_refusal(file, error)))
-            except (DocumentError, IntegrityError, OSError) as error:
-                if full := disk_full(error, workspace.store.home):
-                    raise full from error
-                taken.append(_Taken(_refusal(file, error)))
-        ledger.receive(one.records for one in taken if one.records)
+
+        def record_namespace() -> None:
+            ledger.bind_strategy(namespace, strategy.name, strategy_config_id(strategy))
+            for source in finds.sources.values():
+                ledger.put_source(source)
+
+        is_known = namespace in ledger.namespaces()
+        if is_known:  # with another strategy nothing may be stored
+            record_namespace()
+        taken, gone = _take_all(finds.found.values(), books, workspace, options)
+        records = [one.records for one in taken if one.records]
+        if records and not is_known:  # of files that were all refused no namespace is left
+            record_namespace()
+        ledger.receive(records)
         if options.sync:
             gone += finds.missing(books.documents.values())
         sources = books.sources | finds.sources
@@ -211,6 +200,33 @@ class _Taken:
     records: tuple[Document, Version] | None = None
     forced: bool = False
     edited: bool = False  # tags or metadata alone ask for a release
+
+
+def _take_all(
+    files: Iterable[Found], books: _Books, workspace: Workspace, options: ReceiveOptions
+) -> tuple[list[_Taken], list[Document]]:
+    """(what was decided about each file, the documents whose page is gone)."""
+    taken: list[_Taken] = []
+    gone: list[Document] = []
+    for file in files:
+        document = books.documents.get(file.source_uri)
+        try:
+            taken.append(_take(file, document, books, workspace, options))
+        except FetchError as error:
+            if (
+                options.sync
+                and document
+                and document.status == "active"
+                and error.details.get("status") in _GONE
+            ):
+                gone.append(document)
+            else:
+                taken.append(_Taken(_refusal(file, error)))
+        except (DocumentError, IntegrityError, OSError) as error:
+            if full := disk_full(error, workspace.store.home):
+                raise full from error
+            taken.append(_Taken(_refusal(file, error)))
+    return taken, gone
 
 
 def _take(
@@ -385,25 +401,13 @@ def _arrive(file: Found, known: Document | None, workspace: Workspace) -> _Arriv
         filename, path, origin, file_sha256, size = file.path.name, file.path, str(file.path), "", 0
     with open(path, "rb") as opened:
         head = opened.read(_HEAD_BYTES)
-    loader = _choose_loader(filename, head, path, workspace.strategy)
+    loader = choose(filename, head, workspace.strategy, path)
     if not file_sha256:  # a file that no loader reads is not copied
         file_sha256, size = _store_file(path, known is not None, workspace)
     mime = sniff(filename, head, path)
     if codec_of(charset) not in ("", "utf-8") and mime.startswith("text/"):
         mime = f"{mime}; charset={charset}"
     return _Arrived(filename, file_sha256, size, mime, loader, origin)
-
-
-def _choose_loader(filename: str, head: bytes, path: Path, strategy: Strategy) -> str:
-    """The loader that claims the file, else the one that its name asks for, which then says why the
-    content cannot be read: a damaged PDF must show as failed, not as a file that nobody reads.
-    """
-    try:
-        return choose(filename, head, strategy, path)
-    except DocumentError:
-        if name := loader_of_name(filename, strategy):
-            return name
-        raise
 
 
 def _store_file(path: Path, maybe_known: bool, workspace: Workspace) -> tuple[str, int]:

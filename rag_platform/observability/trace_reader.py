@@ -24,6 +24,7 @@ _ENVELOPE_KEYS = tuple(
     "trace_id trace_type status started_at ended_at strategy_config_id namespace build runtime"
     " links client providers attrs aggregates error".split()
 )
+_SAID_ABOVE = frozenset(("schema_version", "line", "trace_id", "trace_type"))
 _BAR = 32
 ENVELOPE_VERSION = 1  # of defaults/schemas/trace_envelope.v1.json
 
@@ -205,7 +206,7 @@ def waterfall(envelope: Json) -> str:
     return "\n".join(lines)
 
 
-def _parse(line: bytes) -> Json | None:
+def _parse(line: bytes | str) -> Json | None:
     """The object of a line; None for one torn by a full disk or a power cut."""
     try:
         record = orjson.loads(line)
@@ -248,9 +249,7 @@ def _part(record: Json) -> Json:
     """A span, event or log without what the envelope already says; a line cut for its length keeps
     its preview.
     """
-    part = record.copy()
-    for key in ("schema_version", "line", "trace_id", "trace_type"):
-        part.pop(key, None)
+    part = {key: value for key, value in record.items() if key not in _SAID_ABOVE}
     if record["line"] == "span.end":
         part.setdefault("attrs", {"truncated": record.get("preview", "")})
     elif record["line"] == "event":

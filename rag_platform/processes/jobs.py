@@ -398,19 +398,28 @@ def seconds_left(job: Job) -> float | None:
     side, so the slowest counts.
 
     Documents that are still to be read are assumed to have as many texts to embed as those that
-    were. None where it cannot be told.
+    were. None where it cannot be told, as before the first document is read.
     """
     if job.state != "running":
         return None
     stages = {
         name: (stage["done"], stage["total"], rate(stage))
         for name, stage in job.progress.get("stages", {}).items()
+        if name != "pages"  # which say nothing of the embedding that follows
     }
     read, documents, _ = stages.get("documents", (0, 0, None))
     if read and (texts := stages.get("embeddings")):
         stages["embeddings"] = (texts[0], texts[1] * max(1.0, documents / read), texts[2])
     left = [(total - done) / each for done, total, each in stages.values() if done < total and each]
     return max(left) if left else None
+
+
+def seconds_left_of(name: str, stages: Json) -> float | None:
+    """About how many seconds one stage still needs; None where it cannot be told."""
+    stage = stages[name]
+    if is_growing(name, stages) or stage["done"] >= stage["total"] or not (each := rate(stage)):
+        return None
+    return float((stage["total"] - stage["done"]) / each)
 
 
 # --- reports ------------------------------------------------------------------------------------
@@ -472,8 +481,7 @@ def _markdown(data: Json) -> str:
     if count := data["ranges"]:
         lines.append(f"In {count} ranges, from {data['job_id']}.1 on.")
     stages = data["progress"].get("stages", {})
-    growing = texts_to_come(stages)
-    lines += [_stage_line(name, s, name == "embeddings" and growing) for name, s in stages.items()]
+    lines += [_stage_line(name, s, is_growing(name, stages)) for name, s in stages.items()]
     if data["seconds_left"] is not None:
         message = data["progress"].get("message", "")
         lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {message}")
@@ -495,12 +503,13 @@ def _markdown(data: Json) -> str:
     return "\n".join(lines)
 
 
-def texts_to_come(stages: Json) -> bool:
+def is_growing(name: str, stages: Json) -> bool:
     """True while documents are still read, so that nobody knows yet how many texts there are to
-    embed.
+    embed, or how many pages to read where there are several documents.
     """
     documents = stages.get("documents", {"done": 0, "total": 0})
-    return bool(documents["done"] < documents["total"])
+    known = {"embeddings": 0, "pages": 1}.get(name)  # documents that add nothing to the total
+    return known is not None and bool(max(documents["done"], known) < documents["total"])
 
 
 def _stage_line(name: str, stage: dict[str, Any], growing: bool) -> str:

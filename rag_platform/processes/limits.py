@@ -203,14 +203,9 @@ class Turns:
     """A number of places, given in order of arrival."""
 
     def __init__(self, places: int) -> None:
-        self.places = places
         self._free = places
         self._waiting: deque[threading.Lock] = deque()
         self._lock = threading.Lock()
-
-    def is_crowded(self, threads: int) -> bool:
-        """True when so many threads are more than there are places."""
-        return threads > self.places
 
     @contextmanager
     def take(self, seconds: float) -> Iterator[bool]:

@@ -52,7 +52,7 @@ class Fts5(WordOptions):
         """Delete `removed` (chunk id: doc id), then add `rows`, in one commit."""
         directory.mkdir(parents=True, exist_ok=True)
         analysis = Analysis(self.chinese, segmentation.load_dictionary(self.dictionary))
-        new = analysis.rows(rows)
+        new = list(analysis.rows(rows))
         path = directory / _FILE
         first = not path.is_file()
         with closing(sqlite3.connect(path, isolation_level=None)) as db, _engine_errors(path):

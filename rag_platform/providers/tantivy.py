@@ -26,13 +26,15 @@ import os
 import shutil
 import sys
 import uuid
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, ClassVar
+
+import orjson
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
@@ -55,7 +57,10 @@ _TOKENIZERS: dict[segmentation.Chinese, str] = {"pairs": "terms", "words": "term
 # a bucket with more terms than fit becomes several segments, which changes nothing but its speed
 _WRITER_BYTES = 96 * 1024 * 1024
 _WRITERS = 4  # buckets written side by side
-_BUCKETS, _DICTIONARY = "buckets.json", "dictionary.json"
+_BUCKETS, _DICTIONARY, _SCRATCH = "buckets.json", "dictionary.json", ".scratch"
+_LARGEST_BUCKET = 4_000  # chunks, which a change of one of them writes anew (measured: 1.2 s)
+_PARTS = 1_024  # of the rows of a first index, by the same hash; a power of two
+_ROWS_AT_ONCE = 8_192
 # A set of n ids in the query costs .35 ms * sqrt(n), because each segment compiles it anew; testing
 # hits against it .0045 ms for each of the 1.3 * k * chunks / n hits that hold k allowed ones. So
 # sets of which n ** 1.5 is above k * chunks / 60 are tested.
@@ -78,7 +83,8 @@ class Tantivy(WordOptions):
     Chinese is indexed and asked as characters and pairs, or as the words of a dictionary; another
     choice needs a new index. The words of `dictionary`, a list or a file beside the settings with
     one word a line, are terms besides. There is a bucket for every `bucket_rows` chunks, but at
-    most `max_buckets`: more of them make edits cheaper and questions dearer.
+    most `max_buckets`, as long as none would hold more than 4,000 chunks: more of them make edits
+    cheaper and questions dearer.
     """
 
     bucket_rows: int = 1_000
@@ -106,17 +112,23 @@ class Tantivy(WordOptions):
         directory.mkdir(parents=True, exist_ok=True)
         words = segmentation.load_dictionary(self.dictionary)
         held = _read_buckets(directory, self.chinese, words)
-        analysis = Analysis(self.chinese, words)
-        changed, after = _rearrange(
-            directory, held, removed, analysis.rows(rows), self._buckets_for
-        )
+        shutil.rmtree(directory / _SCRATCH, ignore_errors=True)
+        indexed = Analysis(self.chinese, words).rows(rows)
+        changed: Mapping[int, list[IndexedRow]]
+        if held:
+            changed, after = _rearrange(directory, held, removed, list(indexed), self._buckets_for)
+        else:
+            spooled = _Spooled(directory / _SCRATCH / "rows", indexed)
+            after = spooled.buckets = self._buckets_for(spooled.rows)
+            changed = spooled
         if changed:
             if words.words:
                 write_json(directory / _DICTIONARY, words.words)
             _write_buckets(directory, held, changed, after, self.chinese)
 
     def _buckets_for(self, rows: int) -> int:
-        return min(self.max_buckets, max(1, rows // self.bucket_rows))
+        most = max(self.max_buckets, rows // _LARGEST_BUCKET)
+        return min(most, _PARTS, max(1, rows // self.bucket_rows))
 
     def open(self, directory: Path) -> TantivyReader:
         """A reader of a finished directory. Raises ProviderError when there is no index."""
@@ -420,6 +432,44 @@ def _has_places(directory: Path) -> bool:
     )
 
 
+class _Spooled(Mapping[int, "list[IndexedRow]"]):
+    """The rows of a first index by bucket: on disk, because those of a large library do not fit
+    into memory, and read bucket by bucket.
+    """
+
+    def __init__(self, folder: Path, rows: Iterable[IndexedRow]) -> None:
+        self._folder = folder
+        self.rows = 0
+        self.buckets = 1
+        folder.mkdir(parents=True)
+        waiting = iter(rows)
+        while some := list(itertools.islice(waiting, _ROWS_AT_ONCE)):
+            self.rows += len(some)
+            shares: dict[int, list[IndexedRow]] = {}
+            for row in some:
+                shares.setdefault(bucket_of(row.doc_id, _PARTS), []).append(row)
+            for part, share in shares.items():
+                with open(folder / str(part), "ab") as target:
+                    target.write(orjson.dumps(share, option=orjson.OPT_APPEND_NEWLINE))
+
+    def __len__(self) -> int:
+        return self.buckets
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.buckets))
+
+    def __getitem__(self, bucket: int) -> list[IndexedRow]:
+        found = []
+        for part in range(_PARTS):
+            path = self._folder / str(part)
+            if _home(part % (1 << (self.buckets - 1).bit_length()), self.buckets) != bucket:
+                continue
+            if path.is_file():
+                with open(path, "rb") as lines:
+                    found += [IndexedRow(**row) for line in lines for row in orjson.loads(line)]
+        return found
+
+
 def _rearrange(
     directory: Path,
     held: Sequence[_Bucket],
@@ -470,8 +520,7 @@ def _write_buckets(
     chinese: segmentation.Chinese,
 ) -> None:
     """Write the changed buckets, then the files that name all; remove what belongs to none."""
-    scratch = directory / ".scratch"
-    shutil.rmtree(scratch, ignore_errors=True)
+    scratch = directory / _SCRATCH
     buckets = [held[number] if number < len(held) else _Bucket() for number in range(after)]
     with ThreadPoolExecutor(_WRITERS) as pool:  # a commit waits for the disk dozens of times
         done = list(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +26,7 @@ _K1 = 1.2  # of BM25, in every engine here
 _MOST_IN_ORDER = 64  # of one question
 _LATIN_NAME = 2.0
 _SHARE = 256  # rows that a child process cuts at once
+_ROWS_AT_ONCE = 8_192
 _LATIN = re.compile(r"[a-z]{2,}")
 
 
@@ -79,11 +81,14 @@ class Analysis:
         sequence = " ".join([*self.phrase(row.headings), BREAK, *self.phrase(row.text)])
         return IndexedRow(row.chunk_id, row.doc_id, text, headings, sequence)
 
-    def rows(self, rows: Iterable[LexicalRow]) -> list[IndexedRow]:
-        """What is indexed of each row; many are cut in child processes."""
-        tasks = [(self, share) for share in split_into_tasks(list(rows), _SHARE)]
+    def rows(self, rows: Iterable[LexicalRow]) -> Iterator[IndexedRow]:
+        """What is indexed of each row, some thousand at a time; many are cut in child processes."""
+        waiting = iter(rows)
         with Workers() as workers:
-            return [row for share in workers.map(_analyse_rows, tasks) for row in share]
+            while some := list(itertools.islice(waiting, _ROWS_AT_ONCE)):
+                tasks = [(self, share) for share in split_into_tasks(some, _SHARE)]
+                for share in workers.map(_analyse_rows, tasks):
+                    yield from share
 
     def terms(self, text: str) -> list[str]:
         """The terms of a text, repeated as it repeats them."""

@@ -1,4 +1,5 @@
-"""Synonyms, aliases and abbreviations of the configuration, found in a question by whole words.
+"""Synonyms, aliases and abbreviations of the configuration, and financial ratios with what they are
+computed of (`ratios.yaml`), found in a question by whole words.
 
 In scripts without spaces every character is a word, so Chinese names are found inside longer runs.
 Where two names overlap the longer one counts.
@@ -10,6 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import yaml
@@ -64,13 +66,21 @@ class Vocabulary:
 
 
 def load_vocabulary(config: QueryConfig) -> Vocabulary:
-    """The names of `synonyms` and of the file `synonyms_path`; a name brings its aliases, an alias
-    its name. Raises ConfigError for a file that is no mapping of names to lists of names.
+    """The names of `synonyms` and of the file `synonyms_path`, where a name brings its aliases and
+    an alias its name, and the ratios, which bring what they are computed of. Raises ConfigError for
+    a file that is no mapping of names to lists of names.
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
-    return _build(
-        [*groups, *(_read(config_file(config.synonyms_path)) if config.synonyms_path else ())]
-    )
+    groups += _read(config_file(config.synonyms_path)) if config.synonyms_path else ()
+    backwards = [(alias, (name,)) for name, aliases in groups for alias in aliases]
+    return _build([*groups, *backwards, *_read_ratios()])
+
+
+@lru_cache(maxsize=1)
+def _read_ratios() -> list[tuple[str, tuple[str, ...]]]:
+    text = Path(__file__).with_name("ratios.yaml").read_text(encoding="utf-8")
+    rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    return [(name, tuple(row["items"])) for row in rows for name in row["names"]]
 
 
 def read_mtime(config: QueryConfig) -> int:
@@ -90,12 +100,11 @@ def read_mtime(config: QueryConfig) -> int:
 
 def _build(groups: Sequence[tuple[str, tuple[str, ...]]]) -> Vocabulary:
     names: dict[tuple[str, ...], dict[str, None]] = {}
-    for name, aliases in groups:
-        for asked, brought in [(name, aliases), *((alias, (name,)) for alias in aliases)]:
-            if words := tuple(_words(asked)[:MAX_SYNONYM_WORDS]):
-                names.setdefault(words, {}).update(
-                    dict.fromkeys(other.strip() for other in brought if other.strip())
-                )
+    for asked, brought in groups:
+        if words := tuple(_words(asked)[:MAX_SYNONYM_WORDS]):
+            names.setdefault(words, {}).update(
+                dict.fromkeys(other.strip() for other in brought if other.strip())
+            )
     return Vocabulary(
         {words: tuple(brought) for words, brought in names.items()},
         max(map(len, names), default=0),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import (
@@ -23,27 +24,40 @@ from rag_platform.config.settings import Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import ReleaseError, StorageError, disk_full
 from rag_platform.indexes import delta as deltas
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, dense_files, lexical
+from rag_platform.indexes.bases import outgrows
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
+from rag_platform.indexes.catalog_changes import (
+    CHANGES,
+    ChangesWriter,
+    changes_of,
+    count_changes,
+)
+from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
-from rag_platform.ir import Document, EmbedderInfo, Json, Version
+from rag_platform.ir import Document, EmbedderInfo, Json, LexicalRow, Version
 from rag_platform.normalisation.edits import canonical
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
-from rag_platform.releases.catalog_proof import given_fingerprints, output_fingerprint
+from rag_platform.releases.catalog_proof import given_fingerprints
 from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
+from rag_platform.releases.feeding import Feed
 from rag_platform.releases.manifest import (
+    VERSIONS,
     CheckResult,
     Manifest,
     embedder_info,
     write_manifest,
+    write_versions,
 )
 from rag_platform.releases.release_store import usable_parent
+from rag_platform.releases.version_bundles import bring_version, output_fingerprint
 from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
 
 _BUILDING = ".building-"
+_CHUNKS_AT_ONCE = 10_000  # of which a build holds the rows: some 100 MB
+_NOWHERE = deltas.Indexed("", "", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +115,14 @@ def build(
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
         checks = work.check(descent.parent)
+        of_versions: dict[str, Any] = {
+            "versions": work.chunk_counts,
+            "outputs": work.outputs,
+            "given": work.given,
+            "editions": work.editions,
+            "rows": live.rows,
+        }
+        work.hashes[VERSIONS] = write_versions(directory, **of_versions)
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
@@ -113,7 +135,6 @@ def build(
             profiles=work.profiles,
             encoding=strategy.encoding,
             embedder=work.info,
-            versions=work.chunk_counts,
             counts=work.counts,
             files=dict(sorted(work.hashes.items())),
             delta={
@@ -122,11 +143,8 @@ def build(
                 **({"replaces": descent.replaces} if descent.replaces else {}),
             },
             checks=tuple(checks),
-            outputs=work.outputs,
-            given=work.given,
-            editions=work.editions,
-            rows=live.rows,
             deletions=live.deletions,
+            **of_versions,
         )
         write_manifest(directory, manifest)
         _flush(directory)
@@ -176,6 +194,10 @@ class _Build:
     def run(self) -> None:
         """Fill the directory."""
         self.seconds: dict[str, float] = {}
+        self.outputs: dict[str, str] = {}
+        self.chunk_counts: dict[str, int] = {}
+        self.chunks_added = self.chunks_removed = 0
+        self._shares_catalog = False
         self.profiles = stage_profiles(self.strategy)
         self.info = embedder_info(self.strategy)
         # ids of the live versions that the parent holds as they are
@@ -191,33 +213,41 @@ class _Build:
                 reader = CatalogReader(self.parent_directory / CATALOG)
                 opened.callback(reader.close)
             self.delta = deltas.compare(self.live.pairs, reader, self.kept)
+            self._must_rewrite = reader is not None and self._lingers(reader)
         self._require_space()
+        self.changes = IndexChanges((set(), set()), (set(), set()))
         # engines, SQLite and the disk work outside the interpreter lock
-        with ThreadPoolExecutor(max_workers=2) as pool:
+        with ExitStack() as opened:
+            pool = opened.enter_context(ThreadPoolExecutor(max_workers=2))
             with self._step("link"):
                 copied = self._take_over(pool)
-            with self._step("read"):
-                rows = self._read_rows()
-                vectors, failed = self._vectors(rows)
-                new = {
-                    entry.chunk.chunk_id: entry
-                    for version in rows.values()
-                    for entry in version.entries(failed)
-                }
-            self.changes = IndexChanges(
-                deltas.lexical_change(self.delta.old, new), deltas.dense_change(self.delta.old, new)
-            )
-            words = pool.submit(self._write_lexical, rows)
             with self._step("copy"):
                 if copied is not None:
                     copied.result()
-            with self._step("catalog"):
-                self._write_catalog(rows, failed)
+            words = Feed(pool, self._write_lexical)
+            opened.callback(words.end)
+            vectors = dense_files.Spool(
+                self.directory / ".vectors", self.info.dim if self.info else 0
+            )
+            opened.callback(vectors.close)
+            with self._step("catalog"), self._open_catalog() as catalog:
+                documents = (
+                    with_file_metadata(document, version) for document, version in self.live.pairs
+                )
+                self._changed_documents = set(
+                    catalog.replace_documents(documents, self.delta.dropped)
+                )
+                catalog.drop_versions(self.delta.dropped)
+                for versions in self._batches():
+                    self._add(versions, catalog, words, vectors)
+            self.seconds["catalog"] = round(self.seconds["catalog"] - self.seconds["read"], 3)
             # flushed and hashed while the rest is written; nothing changes it any more
-            hashing = pool.submit(hash_files, self.directory, [CATALOG])
+            written = CHANGES if self._shares_catalog else CATALOG
+            hashing = pool.submit(hash_files, self.directory, [written])
+            words.end()
             with self._step("dense"):
-                self._write_dense(vectors, new)
-            self._summarise(new)
+                self._write_dense(vectors)
+            self._summarise()
             words.result()
             self.hashes = hashing.result()
 
@@ -248,6 +278,18 @@ class _Build:
                 self.hashes = {**carried, **self.hashes, **hashing.result()}
         return checks
 
+    def _lingers(self, parent: CatalogReader) -> bool:
+        """True when the parent's base holds what must not linger beside what counts: documents that
+        leave, and versions that were purged.
+        """
+        live, dropped = {d.doc_id for d, _ in self.live.pairs}, set(self.delta.dropped)
+        return any(
+            version.doc_id not in live and version.version_id not in self.kept
+            if version.version_id in dropped
+            else not self.store.version_dir(version).is_dir()
+            for version in parent.based(dropped)
+        )
+
     def _require_space(self) -> None:
         kinds = ("chunks", "views", "sections")
         files = [
@@ -259,32 +301,123 @@ class _Build:
         require_space(self.store.home, needed)
 
     def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
-        """Link the parent's files, but no index that nobody asks; the copy of its catalog."""
+        """Link the parent's files, but no index that nobody asks; the copy of what is changed of
+        its catalog.
+        """
         if self.origin is None or self.parent_directory is None:
             return None
         info, rows = self.origin.embedder, int(self.origin.counts.get("dense", 0))
         asked = info is not None and dense.needs_ann(rows, info.dim, self.strategy.retrieval)
+        parent = self.parent_directory / CATALOG
+        changed = len(self.delta.old) + sum(
+            int(version.counts.get("chunks", 0)) for version in self.delta.changed
+        )
+        changes, before = changes_of(parent), count_changes(parent)
+        self._shares_catalog = not self._must_rewrite and not outgrows(
+            before + changed, int(self.origin.counts["chunks"])
+        )
+        copied = changes if self._shares_catalog else parent
         deltas.link_parent(
             self.parent_directory,
             self.directory,
             without="" if asked else f"dense/{dense.ANN_DIRECTORY}",
+            copied=() if copied is None else (copied.name,),
         )
-        return pool.submit(copy_file, self.parent_directory / CATALOG, self.directory / CATALOG)
+        if copied is None:
+            return None
+        return pool.submit(copy_file, copied, self.directory / copied.name)
+
+    def _open_catalog(self) -> CatalogWriter:
+        """The writer of what differs from the parent's base, or of a base of its own."""
+        path = self.directory / CATALOG
+        if self._shares_catalog:
+            return ChangesWriter(path)
+        changes = self.parent_directory and changes_of(self.parent_directory / CATALOG)
+        if self.origin is None or not changes:
+            return CatalogWriter(path)
+        writer = CatalogWriter(path, {"changes": changes})
+        writer.merge()
+        return writer
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """Note how long the block took."""
+        """Note how long the block took, of all its rounds."""
         started = time.perf_counter()
         yield
-        self.seconds[name] = round(time.perf_counter() - started, 3)
+        took = self.seconds.get(name, 0.0) + time.perf_counter() - started
+        self.seconds[name] = round(took, 3)
 
-    def _read_rows(self) -> dict[str, deltas.VersionRows]:
-        """The stage outputs of every changed version; `self.outputs` gets their fingerprints."""
-        found: dict[str, deltas.VersionRows] = {}
-        self.outputs: dict[str, str] = {}
-        tasks = [
-            (self.store, self.profiles, share) for share in split_into_tasks(self.delta.changed)
+    def _batches(self) -> Iterator[Sequence[Version]]:
+        """The changed versions, some thousand chunks at a time; all at once where chunks left,
+        because only all new ones tell what is to be removed.
+        """
+        waiting: list[Version] = []
+        chunks = 0
+        for version in self.delta.changed:
+            waiting.append(version)
+            chunks += int(version.counts.get("chunks", 0))
+            if chunks >= _CHUNKS_AT_ONCE and not self.delta.old:
+                yield waiting
+                waiting, chunks = [], 0
+        yield waiting
+
+    def _add(
+        self,
+        versions: Sequence[Version],
+        catalog: CatalogWriter,
+        words: Feed[LexicalRow],
+        spool: dense_files.Spool,
+    ) -> None:
+        """Write changed versions into the catalog, and hand on what the indexes get of them."""
+        with self._step("read"):
+            rows = self._read_rows(versions)
+            vectors, failed = self._vectors(rows)
+        to_words: list[LexicalRow] = []
+        to_vectors: dict[str, str] = {}  # chunk id to content hash
+        again: dict[str, deltas.Indexed] = {}
+        for version in rows.values():
+            entries = version.entries(failed)
+            catalog.add_version(
+                version.version, version.sections, entries, version.links, version.texts
+            )
+            self.chunk_counts[version.version.version_id] = len(entries)
+            now = {entry.chunk.chunk_id: deltas.Indexed.of(entry) for entry in entries}
+            before = {key: self.delta.old.get(key, _NOWHERE) for key in now}
+            again |= {key: one for key, one in now.items() if key in self.delta.old}
+            self.chunks_added += sum(held is _NOWHERE for held in before.values())
+            to_vectors |= {
+                key: one.dense
+                for key, one in now.items()
+                if one.dense and one.dense != before[key].dense
+            }
+            to_words += [
+                row
+                for row in version.lexical_rows()
+                if now[row.chunk_id].sparse != before[row.chunk_id].sparse
+            ]
+        self.chunks_removed = len(self.delta.old) - len(again)
+        removed = [
+            {
+                key
+                for key, held in self.delta.old.items()
+                if held[place] and again.get(key, _NOWHERE)[place] != held[place]
+            }
+            for place in (1, 2)
         ]
+        if self.origin is not None:
+            self.changes.lexical[0].update(removed[0])
+            self.changes.lexical[1].update(row.chunk_id for row in to_words)
+            self.changes.dense[0].update(removed[1])
+            self.changes.dense[1].update(to_vectors)
+        if self.strategy.builds_lexical and (self.origin is None or to_words or removed[0]):
+            words.put(to_words)
+        if self.info is not None:
+            spool.add([*to_vectors], [vectors[one] for one in to_vectors.values()])
+
+    def _read_rows(self, versions: Sequence[Version]) -> dict[str, deltas.VersionRows]:
+        """The stage outputs of changed versions; `self.outputs` gets their fingerprints."""
+        found: dict[str, deltas.VersionRows] = {}
+        tasks = [(self.store, self.profiles, share) for share in split_into_tasks(versions)]
         for answers in self.workers.map(_load, tasks):
             for rows, output in answers:
                 found[rows.version.version_id], self.outputs[rows.version.version_id] = rows, output
@@ -314,52 +447,25 @@ class _Build:
         )
         return self.cache.get(texts, self.info, profile), report.failed
 
-    def _write_catalog(
-        self, rows: Mapping[str, deltas.VersionRows], failed: Mapping[str, str]
-    ) -> None:
-        with CatalogWriter(self.directory / CATALOG) as catalog:
-            documents = (
-                with_file_metadata(document, version) for document, version in self.live.pairs
+    def _write_lexical(self, rows: Iterable[LexicalRow]) -> None:
+        """Bring the word index up to date."""
+        with self._step("lexical"):
+            gone = {key: self.delta.old[key].doc_id for key in self.changes.lexical[0]}
+            lexical.update(
+                self.strategy.lexical, self.directory / "lexical", removed=gone, rows=rows
             )
-            self._changed_documents = set(catalog.replace_documents(documents, self.kept))
-            catalog.drop_versions(self.delta.dropped)
-            for version in rows.values():
-                catalog.add_version(
-                    version.version,
-                    version.sections,
-                    version.entries(failed),
-                    version.links,
-                    version.texts,
-                )
 
-    def _write_lexical(self, rows: Mapping[str, deltas.VersionRows]) -> None:
-        """Bring the word index up to date, if the strategy builds one."""
-        if not self.strategy.builds_lexical:
-            return
-        removed, added = self.changes.lexical
-        if self.origin is None or removed or added:
-            with self._step("lexical"):
-                wanted = (
-                    row
-                    for version in rows.values()
-                    for row in version.lexical_rows()
-                    if row.chunk_id in added
-                )
-                gone = {chunk_id: self.delta.old[chunk_id].chunk.doc_id for chunk_id in removed}
-                lexical.update(
-                    self.strategy.lexical, self.directory / "lexical", removed=gone, rows=wanted
-                )
-
-    def _write_dense(self, vectors: Mapping[str, Vectors], new: Mapping[str, Entry]) -> None:
+    def _write_dense(self, spool: dense_files.Spool) -> None:
         """Bring the vectors up to date, if the strategy builds any."""
-        removed, added = self.changes.dense
-        if self.info is not None and (self.origin is None or removed or added):
+        removed = self.changes.dense[0]
+        if self.info is not None and (self.origin is None or removed or spool.ids):
             dense.update(
                 self.strategy.dense,
                 self.directory / "dense",
                 dim=self.info.dim,
                 removed=removed,
-                added={chunk_id: vectors[new[chunk_id].content_hash] for chunk_id in added},
+                ids=spool.ids,
+                vectors=spool.rows(),
                 retrieval=self.strategy.retrieval,
             )
 
@@ -367,7 +473,7 @@ class _Build:
         """What the approximate index finds of the nearest vectors, None without one; as measured
         for the parent while it is the parent's.
         """
-        directory, name = self.directory / "dense", dense.BASE
+        directory, name = self.directory / "dense", dense_files.BASE
         if not dense.has_ann(directory):
             return None
         if (
@@ -379,18 +485,17 @@ class _Build:
             return float(known)
         return dense.measure_recall(self.strategy.dense, directory)
 
-    def _summarise(self, new: Mapping[str, Entry]) -> None:
-        catalog = CatalogReader(self.directory / CATALOG)
-        try:
+    def _summarise(self) -> None:
+        with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
-            self.chunk_counts = catalog.chunk_counts()
-        finally:
-            catalog.close()
         outputs, given, editions = (
             (self.origin.outputs, self.origin.given, self.origin.editions)
             if self.origin is not None
             else ({}, {}, {})
         )
+        if self.origin is not None:
+            same_chunks = {*self.kept, *(v.version_id for v in self.delta.unchanged)}
+            self.chunk_counts |= {name: self.origin.versions[name] for name in same_chunks}
         self.outputs |= {version_id: outputs[version_id] for version_id in self.kept}
         for version in self.delta.unchanged:
             name = version.version_id
@@ -420,7 +525,6 @@ class _Build:
         self.counts: Json = dict(counts)
         if (recall := self._ann_recall()) is not None:
             self.counts["ann_recall"] = recall
-        old = self.delta.old
         self.summary: Json = {
             "full_build": self.origin is None,
             "versions_added": len(self.delta.changed),
@@ -428,9 +532,9 @@ class _Build:
             "versions_unchanged": len(
                 {*self.kept, *(version.version_id for version in self.delta.unchanged)}
             ),
-            "chunks_added": sum(chunk_id not in old for chunk_id in new),
-            "chunks_removed": sum(chunk_id not in new for chunk_id in old),
-            "chunks_kept": counts["chunks"] - sum(chunk_id not in old for chunk_id in new),
+            "chunks_added": self.chunks_added,
+            "chunks_removed": self.chunks_removed,
+            "chunks_kept": counts["chunks"] - self.chunks_added,
         }
 
 
@@ -439,6 +543,8 @@ def _load(
 ) -> list[tuple[deltas.VersionRows, str]]:
     """(stage outputs, their fingerprint) of some versions; a task for `Workers`."""
     store, profiles, versions = task
+    for version in versions:
+        bring_version(store, version, profiles)
     return [
         (
             deltas.load_version(store, version, profiles),
@@ -469,7 +575,8 @@ def estimate_bytes(
     vectors = int(_VECTORS * 4 * embedder.dim * chunks) if embedder else 0
     copied = 0
     if parent is not None:
-        copied = (parent / CATALOG).stat().st_size + directory_bytes([parent / "lexical"])
+        copied = sum(file.stat().st_size for file in parent.glob("catalog*.sqlite"))
+        copied += directory_bytes([parent / "lexical"])
     return rows + vectors + copied + RESERVE
 
 

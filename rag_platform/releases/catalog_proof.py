@@ -7,7 +7,6 @@ raw bytes by `documents.provenance`.
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -15,17 +14,23 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import NotFoundError, RagError
+from rag_platform.indexes.catalog_changes import (
+    BASE_AND_CHANGES,
+    WHOLE,
+    changes_of,
+    show_changed,
+)
 from rag_platform.indexes.catalog_tables import column_names, row_of_document, rows_of_version
 from rag_platform.indexes.delta import load_version
 from rag_platform.intake.receiving import version_id as version_name
 from rag_platform.ir import VerifyFailure, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.store import Store
 
 
@@ -113,7 +118,8 @@ _LASTING = {
     ),
 }
 _PASSING = {
-    "documents": ("live_version", "pinned", "status", "updated_at", "wanted_version"),
+    # `origin`: releases of older programs say where the file lay
+    "documents": ("live_version", "origin", "pinned", "status", "updated_at", "wanted_version"),
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
@@ -122,27 +128,6 @@ Row = dict[str, Any]
 
 
 # --- fingerprints for the manifest --------------------------------------------------------------
-
-
-def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
-    """16 hex digits over every stored output that the rows of a version are made of."""
-    folder = store.facts_dir(version, profiles["facts"])
-    paths = [
-        folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
-    ]
-    paths += [store.version_path(version, "edits", profiles["sections"])]
-    paths += [
-        store.version_path(version, kind, profiles[kind])
-        for kind in ("media", "media_texts", "sections", "chunks", "views")
-    ]
-    if version.edition:
-        paths += [
-            store.version_path(version, kind, profiles[kind], version.edition)
-            for kind in ("chunks", "views")
-        ]
-    return fingerprint(
-        [hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "" for path in paths]
-    )
 
 
 def given_fingerprint(document: Sequence[Any], version: Sequence[Any]) -> str:
@@ -154,12 +139,16 @@ def given_fingerprints(path: Path, version_ids: Iterable[str]) -> dict[str, str]
     """version_id to the fingerprint of what a finished catalog holds of it and its document."""
     documents, versions = (column_names(table) for table in ("documents", "versions"))
     names, count = f"{_quote(documents, 'd')}, {_quote(versions, 'v')}", len(documents)
-    sql = (
-        f"SELECT v.version_id, {names} FROM versions v JOIN documents d ON d.doc_id = v.doc_id"
-        " WHERE v.version_id = ?"
-    )
+    parts = BASE_AND_CHANGES if changes_of(path) else WHOLE
+    statements = [
+        f"SELECT v.version_id, {names} FROM {part['versions']} v JOIN {part['documents']} d ON"
+        f" d.doc_id = v.doc_id WHERE v.version_id = ? AND {part.held('v.doc_id')}"
+        for part in parts
+    ]
     with closing(_open(path)) as db:
-        rows = (db.execute(sql, (name,)).fetchone() for name in version_ids)
+        rows = (
+            row for name in version_ids for sql in statements for row in db.execute(sql, (name,))
+        )
         return {row[0]: given_fingerprint(row[1 : count + 1], row[count + 1 :]) for row in rows}
 
 
@@ -168,7 +157,10 @@ def _quote(names: Iterable[str], alias: str = "") -> str:
 
 
 def _open(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True)
+    db = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
+    if changes := changes_of(path):
+        show_changed(db, changes)
+    return db
 
 
 # --- the proof ----------------------------------------------------------------------------------

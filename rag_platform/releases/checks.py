@@ -14,9 +14,10 @@ import numpy as np
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.drift import MOVED
 from rag_platform.documents.provenance import count_edited, verify_version
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.indexes.dense_files import Ids
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
@@ -186,10 +187,10 @@ class Candidate:
         wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
         held = f"{counts['chunks']} chunks of {counts['documents']} documents"
         if self.strategy.builds_dense:
-            indexed = len(dense.read_parts(self.directory / "dense").ids)
+            indexed = len(dense_files.read_parts(self.directory / "dense").ids)
             if not dense.has_ann(self.directory / "dense"):
                 held += "; no approximate index, for no question would ask it"
-            elif f"dense/{dense.BASE_IDS}" in self.carried:
+            elif f"dense/{dense_files.BASE}" in self.carried:
                 held += (
                     f"; the approximate index over {indexed} of them as in release {self.parent}"
                 )
@@ -217,10 +218,10 @@ class Candidate:
         return CheckResult("embeddings_complete", not counts["failed_embed"], details, figures)
 
     def _vectors_valid(self) -> CheckResult:
-        parts = dense.read_parts(self.directory / "dense")
+        parts = dense_files.read_parts(self.directory / "dense")
         bad = _bad_rows(parts.fresh_ids, parts.fresh)
         details = f"{parts.count()} vectors of length 1"
-        if f"dense/{dense.BASE}" in self.carried:
+        if f"dense/{dense_files.BASE}" in self.carried:
             details = (
                 f"{len(parts.fresh_ids)} vectors of length 1, {len(parts.ids)} in the file that was"
                 f" proved with release {self.parent}"
@@ -344,12 +345,13 @@ def index_differences(
             len(found) if changes is None else counts["lexical"],
         )
     if strategy.builds_dense:
-        parts = dense.read_parts(directory / "dense")
-        ids = [chunk_id for chunk_id in parts.ids if chunk_id not in parts.gone] + parts.fresh_ids
-        found = set(ids) if changes is None else changes.asked[1].intersection(ids)
-        wrong += _difference(
-            "vectors", in_dense, found, len(ids), len(found) if changes is None else counts["dense"]
-        )
+        parts = dense_files.read_parts(directory / "dense")
+        if changes is None:
+            found = {*parts.ids}.difference(parts.gone).union(parts.fresh_ids)
+        else:
+            found = parts.holding(changes.asked[1])
+        named = len(found) if changes is None else counts["dense"]
+        wrong += _difference("vectors", in_dense, found, parts.count(), named)
     return wrong
 
 
@@ -398,7 +400,7 @@ def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _bad_rows(ids: Sequence[str], matrix: Vectors) -> list[str]:
+def _bad_rows(ids: Ids, matrix: Vectors) -> list[str]:
     """Ids of the rows whose length is not 1."""
     bad: list[str] = []
     for start in range(0, len(ids), _ROWS_AT_ONCE):

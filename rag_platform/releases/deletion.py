@@ -18,7 +18,7 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, RagError, ReleaseError
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -29,6 +29,7 @@ from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.bucket_collection import count_in_bucket
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import (
     Belongings,
@@ -37,6 +38,7 @@ from rag_platform.releases.stored_artifacts import (
     read_record,
     write_record,
 )
+from rag_platform.releases.version_history import list_holding
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.store import Store, read_json
 from rag_platform.text.plurals import pluralise
@@ -167,15 +169,15 @@ def plan_delete(
     version_id = versions[0].version_id if version is not None else None
     _find_tombstone(document, version_id, mode, ledger)
     stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
-    manifests = releases.list_releases(store, namespace)
+    manifests = releases.list_heads(store, namespace)
     held = _belongings(
         namespace, versions, stones, manifests, settings=settings, store=store, ledger=ledger
     )
-    wanted = set(version_ids)
+    inside = list_holding(namespace, version_ids, store)
     holding = [
         manifest
         for manifest in manifests
-        if wanted & manifest.versions.keys() or lingering(store, manifest, held.chunk_ids)
+        if inside.get(manifest.release_id) or lingering(store, manifest, held.chunk_ids)
     ]
     kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
@@ -187,9 +189,7 @@ def plan_delete(
             releases=sorted(pinned),
         )
     others = {manifest.release_id for manifest in holding}
-    staying = tuple(
-        m.release_id for m in releases.list_heads(store, namespace) if m.release_id not in others
-    )
+    staying = tuple(m.release_id for m in manifests if m.release_id not in others)
     affected = {
         "versions": len(versions),
         "releases": len(holding),
@@ -301,14 +301,21 @@ def _find_tombstone(
 
 
 def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
-    """Those of the chunks of which a file of the release holds a vector, live or not; releases
-    share the files that they do not change.
+    """Those of the chunks of which a file of the release holds a row or a vector, live or not;
+    releases share the files that they do not change.
     """
+    if not chunk_ids:
+        return set()
+    with _open_catalog(store, manifest) as catalog:
+        rows = catalog.stored_ids(chunk_ids)
+    return rows | _lingering_vectors(store, manifest, chunk_ids)
+
+
+def _lingering_vectors(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
     if manifest.embedder is None or not chunk_ids:
         return set()
-    return dense.stored_ids(
-        store.release_dir(manifest.namespace, manifest.release_id) / "dense"
-    ).intersection(chunk_ids)
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    return dense_files.stored_ids(directory / "dense", chunk_ids)
 
 
 def record_deletion(
@@ -383,10 +390,9 @@ def strategies_of(
 
 def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
     """What a release holds of versions; its chunks may be older than the stage files."""
-    inside = [version_id for version_id in version_ids if version_id in manifest.versions]
     with _open_catalog(store, manifest) as catalog:
-        entries = [entry for v in inside for entry in catalog.entries_of_version(v)]
-        texts = [text for v in inside for text in catalog.media_texts(v)]
+        entries = [entry for v in version_ids for entry in catalog.entries_of_version(v)]
+        texts = [text for v in version_ids for text in catalog.media_texts(v)]
     return Belongings(
         chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
         content_hashes=frozenset(entry.content_hash for entry in entries) - {""},
@@ -562,6 +568,11 @@ def prove(
     else:
         keys, (events, blind) = partitions.keys(), partitions.count_records(ids, names)
     others, packed = _other_files(store, names)
+    in_bucket: dict[str, int] = {}
+    if store.remote is not None:
+        alone = own.file_sha256s - work.others("file_sha256s")
+        in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
+        work.open += unseen
     work.open += [*blind, *packed]
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),
@@ -581,6 +592,7 @@ def prove(
         "ledger_backups": len(store.ledger_backups()) if document.status == "deleted" else 0,
         "evaluations": count_results(store.home, names),
         "other_files": others,
+        **in_bucket,
     }
     return Proof(
         doc_id,
@@ -700,7 +712,8 @@ class _Count:
         )
         for manifest in manifests:
             counts["releases"] += bool(manifest.versions.keys() & set(ids))
-            counts["catalog"] += len(of_release(self.store, manifest, ids).chunk_ids)
+            with _open_catalog(self.store, manifest) as catalog:
+                counts["catalog"] += len(catalog.stored_ids(chunks, ids))
             directory = self.store.release_dir(manifest.namespace, manifest.release_id)
             strategy = Strategy.model_validate(manifest.strategy_config)
             try:
@@ -709,7 +722,7 @@ class _Count:
                         chunks & lexical.open_reader(strategy.lexical, directory / "lexical").ids()
                     )
                 if strategy.builds_dense:
-                    counts["vectors"] += len(lingering(self.store, manifest, chunks))
+                    counts["vectors"] += len(_lingering_vectors(self.store, manifest, chunks))
                     if dense.has_ann(directory / "dense"):
                         with closing(dense.open_ann(strategy.dense, directory / "dense")) as ann:
                             counts["ann"] += len(chunks & ann.ids())

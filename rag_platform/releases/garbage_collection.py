@@ -28,10 +28,11 @@ from rag_platform.observability.trace_store import erasing
 from rag_platform.observability.trace_store.compaction import compact, drop_old
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases import retention
+from rag_platform.releases import retention, transfer
+from rag_platform.releases.bucket_collection import collect_bucket, collect_versions
 from rag_platform.releases.deletion import Partitions, lingering, record_deletion
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.publishing import retain
+from rag_platform.releases.publishing import record_dropped, retain
 from rag_platform.releases.retention import is_condemned
 from rag_platform.releases.stored_artifacts import (
     Record,
@@ -128,6 +129,7 @@ def collect(
     work = _Collection(settings, store, ledger, partitions, scope, force, plan)
     steps: Sequence[tuple[str, Callable[[], None]]] = (
         ("releases", work.releases),
+        ("blobs", work.blobs),
         ("versions", work.versions),
         ("facts", work.facts),
         ("raw", work.raw),
@@ -200,6 +202,8 @@ class _Collection:
     def releases(self) -> None:
         """Drop releases that retention does not keep, or that hold what was deleted hard."""
         for namespace in self.namespaces:
+            if not self.plan:  # what the object store publishes is looked at as well
+                transfer.pull(namespace, store=self.store, ledger=self.ledger)
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
             surplus = releases.surplus(self.store, namespace, self.settings.releases.keep, pinned)
@@ -279,7 +283,37 @@ class _Collection:
         for path in surplus:
             releases.drop(path)
         # the ledger says which are gone
+        record_dropped(namespace, [path.name for path in surplus], self.ledger)
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
+
+    def blobs(self) -> None:
+        """Remove from the object store what no release that is kept there needs."""
+        deleted = {due.record.namespace for due in self.due}
+        meant = deleted if self.scope else {*self.namespaces}
+        for namespace in sorted(meant) if self.store.remote else ():
+            found = collect_bucket(
+                namespace,
+                self.manifests[namespace],
+                store=self.store,
+                ledger=self.ledger,
+                keep=self.settings.releases.keep,
+                hard=namespace in deleted,
+                plan=self.plan,
+            )
+            self.result.add("blobs", found.count, found.bytes)
+            self.result.left += found.left
+            record_dropped(namespace, found.dropped, self.ledger)
+        if self.store.remote:
+            known = [v for name in self.namespaces for v in self.ledger.versions(name)]
+            found = collect_versions(
+                list(self.kept.versions.values()),
+                self.kept.belongings.file_sha256s,
+                store=self.store,
+                mine=[v for v in known if self._is_meant(v.version_id)] if self.scope else None,
+                hard=bool(self.due),
+                plan=self.plan,
+            )
+            self.result.add("blobs", found.count, found.bytes)
 
     def versions(self) -> None:
         """Purge versions that are not kept, and outputs of kept ones under unused profiles."""

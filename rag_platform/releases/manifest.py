@@ -1,11 +1,17 @@
-"""What a release says about itself: written last, so a directory without one is unfinished."""
+"""What a release says about itself: written last, so a directory without one is unfinished.
+
+What it says of every version stands in a file of its own, which lists of releases need not read;
+releases built before have it in the manifest.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import orjson
 
@@ -16,8 +22,11 @@ from rag_platform.registry import build
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import atomic_path, read_json
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2  # 2 has the versions in a file of their own
+READABLE = (1, 2)
 FILENAME = "manifest.json"
+VERSIONS = "versions.json"
+OF_VERSIONS = ("versions", "editions", "outputs", "given", "rows")  # fields of Manifest
 QUALITY_GATE = "quality_gate"  # the check that questions make; it alone can be overridden
 
 
@@ -88,25 +97,65 @@ def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a release directory atomically."""
+    """Write the manifest of a release directory atomically; `write_versions` wrote what it says of
+    versions where its `files` name that.
+    """
+    apart = OF_VERSIONS if VERSIONS in manifest.files else ()
+    told = {
+        field.name: getattr(manifest, field.name)
+        for field in dataclasses.fields(manifest)
+        if field.name not in apart
+    }
     with atomic_path(directory / FILENAME) as temporary:
         options = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE
-        temporary.write_bytes(orjson.dumps(manifest, option=options))
+        temporary.write_bytes(orjson.dumps(told, option=options))
 
 
-def read_manifest(directory: Path) -> Manifest:
-    """The manifest of a release directory. Raises NotFoundError, SchemaVersionError."""
-    try:
-        data = read_json(directory / FILENAME)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotFoundError(
-            f"no release {directory.name!r}; see `rag releases list`", code="unknown_release"
-        ) from None
-    if data.get("schema_version") != SCHEMA_VERSION:
-        raise SchemaVersionError(
-            f"release {directory.name} has schema {data.get('schema_version')}, this program reads"
-            f" {SCHEMA_VERSION}; upgrade rag-platform, or rebuild the release with `rag rebuild`"
+def write_versions(directory: Path, **of_versions: Mapping[str, str | int]) -> str:
+    """Write what a manifest says of versions, by the names of its fields; the file's sha256."""
+    ids = sorted(of_versions["versions"])
+    lines = [
+        {"schema_version": SCHEMA_VERSION, "fields": OF_VERSIONS},
+        ids,
+        *([of_versions[name].get(version_id) for version_id in ids] for name in OF_VERSIONS),
+    ]
+    data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
+    with atomic_path(directory / VERSIONS) as temporary:
+        temporary.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def _read_versions(directory: Path, fields: Collection[str]) -> dict[str, dict[str, Any]]:
+    """One line for each field, so that a reader of one pays for no other."""
+    head, ids, *values = (directory / VERSIONS).read_bytes().splitlines()
+    held: list[str] = orjson.loads(ids) if fields else []
+    return {
+        name: (
+            {
+                version_id: value
+                for version_id, value in zip(held, orjson.loads(line), strict=True)
+                if value is not None
+            }
+            if name in fields
+            else {}
         )
+        for name, line in zip(orjson.loads(head)["fields"], values, strict=True)
+    }
+
+
+def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Manifest:
+    """The manifest of a release directory, with those `fields` of what it says of versions. Raises
+    NotFoundError, SchemaVersionError.
+    """
+    data = _read(directory)
+    try:
+        apart = _read_versions(directory, fields) if VERSIONS in data["files"] else {}
+    except FileNotFoundError:
+        raise NotFoundError(
+            f"release {directory.name} has lost {VERSIONS}; build another with `rag rebuild`",
+            code="unknown_release",
+        ) from None
+    data = {**apart, **data, **{name: {} for name in OF_VERSIONS if name not in fields}}
     embedder = data.pop("embedder")
     checks = data.pop("checks")
     return Manifest(
@@ -114,6 +163,27 @@ def read_manifest(directory: Path) -> Manifest:
         embedder=None if embedder is None else _embedder(embedder),
         checks=tuple(from_json(CheckResult, check) for check in checks),
     )
+
+
+def read_head(directory: Path) -> Manifest:
+    """The manifest without what it says of versions. Raises as `read_manifest`."""
+    return read_manifest(directory, ())
+
+
+def _read(directory: Path) -> Json:
+    try:
+        data: Json = read_json(directory / FILENAME)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotFoundError(
+            f"no release {directory.name!r}; see `rag releases list`", code="unknown_release"
+        ) from None
+    if data.get("schema_version") not in READABLE:
+        raise SchemaVersionError(
+            f"release {directory.name} has schema {data.get('schema_version')}, this program reads"
+            f" {', '.join(map(str, READABLE))}; upgrade rag-platform, or rebuild the release with"
+            " `rag rebuild`"
+        )
+    return data
 
 
 def _embedder(data: Json) -> EmbedderInfo:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -28,14 +28,17 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release
 from rag_platform.observability import tracing
 from rag_platform.releases import release_store as releases
+from rag_platform.releases import transfer
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import (
     QUALITY_GATE,
     CheckResult,
     Manifest,
+    read_head,
     read_manifest,
     write_manifest,
 )
+from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 
@@ -278,7 +281,7 @@ def publish_candidate(
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
         recorded, published = ledger.published(namespace), releases.current(store, namespace)
-        manifest = read_manifest(store.release_dir(namespace, release_id))
+        manifest = read_head(store.release_dir(namespace, release_id))
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
                 f"release {release_id} was built on {manifest.parent or 'nothing'}, but {published}"
@@ -293,8 +296,7 @@ def publish_candidate(
                 f" {GATES_FILE}; `rag rebuild --full` builds one that is",
                 code="not_judged",
             )
-        with ledger.publication(namespace, release_id, instead_of=recorded):
-            releases.publish(store, namespace, release_id, override=bool(override))
+        _publish(manifest, recorded, store, ledger, override=bool(override))
         row = _row(namespace, release_id, ledger)
         if override:
             ledger.update_release(
@@ -311,6 +313,46 @@ def publish_candidate(
         )
         retain(namespace, settings=settings, store=store, ledger=ledger)
     return row
+
+
+def _publish(
+    manifest: Manifest,
+    recorded: frozenset[str],
+    store: Store,
+    ledger: Ledger,
+    *,
+    override: bool = False,
+) -> None:
+    """Move the pointers to a release, those of the object store and of this machine, if the ledger
+    and the object store still say what they said.
+    """
+    namespace, release_id = manifest.namespace, manifest.release_id
+    if store.remote is None:
+        with ledger.publication(namespace, release_id, instead_of=recorded):
+            releases.publish(store, namespace, release_id, override=override)
+        return
+    releases.require_publishable(store, namespace, release_id, override=override)
+    before = transfer.push(store, manifest)  # it may take minutes, a transaction may not
+    with (
+        store.pointing(namespace),
+        ledger.publication(namespace, release_id, instead_of=recorded),
+    ):
+        transfer.swap(store, manifest, before)
+        releases.publish(store, namespace, release_id, override=override)
+
+
+def push_current(namespace: str, *, store: Store, ledger: Ledger) -> str:
+    """The release_id of the published release, once the object store publishes it too: of a library
+    that had none before, or whose last push was interrupted.
+    """
+    with store.writer(namespace, "push", wait=_LOCK_SECONDS):
+        settle(namespace, store, ledger)
+        release_id = releases.require_current(store, namespace)
+        manifest = releases.require_publishable(store, namespace, release_id, override=True)
+        before = transfer.push(store, manifest)
+        if before.release_id != release_id:
+            transfer.swap(store, manifest, before)
+    return release_id
 
 
 def record_check(
@@ -343,9 +385,10 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         settle(namespace, store, ledger)
         recorded, before = ledger.published(namespace), releases.current(store, namespace)
         to = to or releases.before_current(store, namespace)
-        read_manifest(store.release_dir(namespace, to))  # what is not there is named as such
-        with ledger.publication(namespace, to, instead_of=recorded):
-            releases.publish(store, namespace, to)
+        if to in transfer.list_pushed(store, namespace):
+            transfer.bring(store, namespace, to)
+        # what is not there is named as such
+        _publish(read_head(store.release_dir(namespace, to)), recorded, store, ledger)
         row = _row(namespace, to, ledger)
         tracing.event(
             "release.rolled_back",
@@ -360,7 +403,7 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
     """
     with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
         published = releases.current(store, namespace)
-        kept = {manifest.release_id for manifest in releases.list_releases(store, namespace)}
+        kept = {manifest.release_id for manifest in releases.list_heads(store, namespace)}
         newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
         newest = next((row for row in newer if row.published_at and row.release_id in kept), None)
         if newest is None:
@@ -412,7 +455,7 @@ def pin_release(
     NotFoundError when it is not on disk.
     """
     with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
-        read_manifest(store.release_dir(namespace, release_id))
+        read_head(store.release_dir(namespace, release_id))
         ledger.update_release(namespace, release_id, pinned=pinned)
     return _row(namespace, release_id, ledger)
 
@@ -429,15 +472,28 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     removed = releases.clean(
         releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found)
     )
+    transfer.forget(store, namespace, removed)
     kept = there.difference(removed)
-    for row in rows:
-        if row.release_id not in kept and row.state in ("candidate", "rejected", "retired"):
-            ledger.update_release(namespace, row.release_id, state="dropped")
+    # what is not here may lie on another machine, where there is an object store
+    gone = removed if store.remote else [r.release_id for r in rows if r.release_id not in kept]
+    record_dropped(namespace, gone, ledger)
     return removed
 
 
+def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger) -> None:
+    """Say in the ledger that no machine has these releases any more."""
+    for row in ledger.releases(namespace):
+        if row.release_id in release_ids and row.state in ("candidate", "rejected", "retired"):
+            ledger.update_release(namespace, row.release_id, state="dropped")
+
+
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Make the ledger agree with the pointer after a crash. The write lock must be held."""
+    """Make this machine and the ledger agree with the pointer, after a crash or what another
+    machine published. The write lock must be held.
+    """
+    if store.remote is not None and namespace:
+        open_for_writing(store)
+        transfer.pull(namespace, store=store, ledger=ledger)
     published, recorded = releases.current(store, namespace), ledger.published(namespace)
     known = {row.release_id for row in ledger.releases(namespace)}
     if published in known and recorded != {published}:

@@ -1,7 +1,8 @@
 """Releases: immutable directories of one namespace, and the one pointer that says which of them is
 read.
 
-    releases/<namespace>/<release_id>/   manifest.json  catalog.sqlite  lexical/  dense/
+    releases/<namespace>/<release_id>/   manifest.json  versions.json  catalog.sqlite  lexical/
+                                         dense/
     releases/<namespace>/CURRENT         the published release_id
 
 A candidate grows in `.building-<release_id>` and is renamed when its manifest is written;
@@ -39,9 +40,11 @@ from rag_platform.indexes.dense import DenseVectors
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import LexicalReader
 from rag_platform.releases.manifest import (
+    OF_VERSIONS,
     QUALITY_GATE,
     Manifest,
     embedder_info,
+    read_head,
     read_manifest,
 )
 from rag_platform.storage.store import Store, flush_directory, write_text
@@ -134,11 +137,21 @@ def current(store: Store, namespace: str) -> str | None:
 
 
 def publish(store: Store, namespace: str, release_id: str, *, override: bool = False) -> Manifest:
-    """Publish a release; `override` passes over a failed quality gate and nothing else. Raises
-    ReleaseError for failed checks and lost files, NotFoundError.
+    """Publish a release. Raises what `require_publishable` raises."""
+    manifest = require_publishable(store, namespace, release_id, override=override)
+    write_text(store.current_path(namespace), release_id + "\n")
+    flush_directory(store.releases_dir(namespace))
+    return manifest
+
+
+def require_publishable(
+    store: Store, namespace: str, release_id: str, *, override: bool = False
+) -> Manifest:
+    """The manifest of a release that may be published; `override` passes over a failed quality gate
+    and nothing else. Raises ReleaseError for failed checks and lost files, NotFoundError.
     """
     directory = store.release_dir(namespace, release_id)
-    manifest = read_manifest(directory)
+    manifest = read_head(directory)
     failures = [
         check for check in manifest.failures if not (override and check.name == QUALITY_GATE)
     ]
@@ -154,8 +167,6 @@ def publish(store: Store, namespace: str, release_id: str, *, override: bool = F
             f"release {release_id} has lost {missing[0]}; build another with `rag rebuild`",
             code="files_missing",
         )
-    write_text(store.current_path(namespace), release_id + "\n")
-    flush_directory(store.releases_dir(namespace))
     return manifest
 
 
@@ -168,7 +179,7 @@ def missing_files(store: Store, manifest: Manifest) -> list[str]:
 def before_current(store: Store, namespace: str) -> str:
     """The release on which the published one was built. Raises ReleaseError when it is gone."""
     now_read = require_current(store, namespace)
-    parent = manifest_of(store, namespace, now_read).parent
+    parent = manifest_of(store, namespace, now_read, ()).parent
     if parent is None or not (store.release_dir(namespace, parent) / "manifest.json").is_file():
         raise ReleaseError(
             f"no release before {now_read} is kept; name one: `rag releases rollback"
@@ -180,17 +191,19 @@ def before_current(store: Store, namespace: str) -> str:
 
 def find_parent(store: Store, namespace: str, release_id: str) -> str | None:
     """The release that one was made from, where its files are still kept."""
-    parent = manifest_of(store, namespace, release_id).parent
-    kept = {manifest.release_id for manifest in list_releases(store, namespace)}
+    parent = manifest_of(store, namespace, release_id, ()).parent
+    kept = {manifest.release_id for manifest in list_heads(store, namespace)}
     return parent if parent in kept else None
 
 
-def manifest_of(store: Store, namespace: str, release_id: str) -> Manifest:
-    """The manifest of a release. Raises ReleaseError `release_lost` when it is the published one
-    and gone from disk, else NotFoundError.
+def manifest_of(
+    store: Store, namespace: str, release_id: str, fields: Collection[str] = OF_VERSIONS
+) -> Manifest:
+    """The manifest of a release, with those `fields` of what it says of versions. Raises
+    ReleaseError `release_lost` when it is the published one and gone from disk, else NotFoundError.
     """
     try:
-        return read_manifest(store.release_dir(namespace, release_id))
+        return read_manifest(store.release_dir(namespace, release_id), fields)
     except NotFoundError:
         if current(store, namespace) != release_id:
             raise
@@ -253,7 +266,7 @@ def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
 
 
 def _list_ids(store: Store, namespace: str) -> str:
-    return ", ".join(manifest.release_id for manifest in list_releases(store, namespace)) or "none"
+    return ", ".join(manifest.release_id for manifest in list_heads(store, namespace)) or "none"
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
@@ -263,7 +276,7 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
     """`list_releases` without versions, files and fingerprints; cheap to ask for again."""
-    return _read_manifests(store, namespace, _read_head)
+    return _read_manifests(store, namespace, _remembered_head)
 
 
 def _read_manifests(
@@ -278,14 +291,14 @@ def _read_manifests(
     )
 
 
-def _read_head(path: Path) -> Manifest:
+def _remembered_head(path: Path) -> Manifest:
     written = path.stat()
     return _head(path.parent, written.st_ino, written.st_mtime_ns)
 
 
 @functools.lru_cache(64)
 def _head(directory: Path, _inode: int, _modified: int) -> Manifest:
-    return replace(read_manifest(directory), versions={}, files={}, outputs={}, given={}, rows={})
+    return replace(read_head(directory), files={})
 
 
 def clean(directories: Sequence[Path]) -> list[str]:
@@ -364,7 +377,8 @@ def open_release(
     """
     release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
-    manifest = manifest_of(store, namespace, release_id)
+    # readers need no fingerprints
+    manifest = manifest_of(store, namespace, release_id, ("versions", "editions"))
     built_with = Strategy.model_validate(manifest.strategy_config)
     without_embedder: ConfigError | None = None
     try:

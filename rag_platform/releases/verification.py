@@ -20,6 +20,7 @@ from rag_platform.releases.catalog_proof import CatalogProof
 from rag_platform.releases.checks import changed_files, index_differences
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.release_store import require_current
+from rag_platform.releases.version_bundles import bring_version
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
@@ -161,6 +162,7 @@ class _Proof:
                 )
                 return
             source_uri = version.source_uri
+            bring_version(self.store, version, self.manifest.profiles)
             self.failures += self.rows.of_version(version)
             chunks = (
                 list(self.catalog.chunks([only]).values())

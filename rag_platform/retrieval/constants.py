@@ -62,6 +62,8 @@ MIN_TERMS_LEFT: Final = 2
 RANK_CONSTANT: Final = 60.0
 # first hits of the question and of each phrasing that their common order goes by; chosen by hand
 JOINED_HITS: Final = 10
+# hits that lead a common order at least, where the caller gives the phrasings; chosen by hand
+LEADING_HITS: Final = 3
 # share of the question that a namespace's first hit holds at least: in another language it may be
 # right without any of the words; chosen by hand
 MIN_NAMESPACE_SHARE: Final = 0.1

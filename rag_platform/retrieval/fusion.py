@@ -19,6 +19,7 @@ weight was chosen on); taking turns keeps about a quarter.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -174,13 +175,14 @@ def _order(
     return [Candidate(chunk_id, -negative, origin[chunk_id]) for negative, _, chunk_id in ordered]
 
 
-def join_phrasings(lists: Sequence[Sequence[Hit]]) -> list[Hit]:
+def join_phrasings(lists: Sequence[Sequence[Hit]], leading: int = 1) -> list[Hit]:
     """The hits of the question and those of its search phrasings in one order, ranks from 1, each
     with `found_by`.
 
     Score = sum over the lists of 1 / (60 + rank) among their first JOINED_HITS (Cormack et al.,
     SIGIR 2009); ties by the best rank, then chunk_id. The best of them and the first hit of each
-    phrasing come first, so that each part of a question in two parts has a place.
+    phrasing come first, so that each part of a question in two parts has a place. Where these are
+    fewer than `leading`, the phrasings take turns with what they found next.
     """
     scores: dict[str, float] = {}
     best: dict[str, tuple[int, Hit]] = {}
@@ -196,8 +198,13 @@ def join_phrasings(lists: Sequence[Sequence[Hit]]) -> list[Hit]:
     order = sorted(
         scores, key=lambda chunk_id: (-round(scores[chunk_id], 12), best[chunk_id][0], chunk_id)
     )
-    leading = {*order[:1], *(hits[0].chunk_id for hits in lists[1:] if hits)}
-    order.sort(key=lambda chunk_id: chunk_id not in leading)  # stable
+    leaders = {*order[:1], *(hits[0].chunk_id for hits in lists[1:] if hits)}
+    for hit in itertools.chain.from_iterable(itertools.zip_longest(*lists[1:])):
+        if len(leaders) >= leading:
+            break
+        if hit is not None:
+            leaders.add(hit.chunk_id)
+    order.sort(key=lambda chunk_id: chunk_id not in leaders)  # stable
     return [
         replace(
             best[chunk_id][1],

@@ -31,6 +31,7 @@ from rag_platform.releases.release_store import Unreadable
 from rag_platform.retrieval import document_mentions, fusion, ranking, retrievers, spelling
 from rag_platform.retrieval.constants import (
     JOINED_HITS,
+    LEADING_HITS,
     MAX_OVERFETCH,
     MAX_TOP_K,
     TRACED_CANDIDATES,
@@ -124,7 +125,8 @@ def _search_phrasings(
     query, plan, asked = _search(s, query, plan, mode, depth)
     hits = list(asked.hits)
     with s.attempt("rewrite", "what the search phrasings found could not be joined in (%s)"):
-        hits = fusion.join_phrasings([hits, *(other.hits for other in others)])
+        lists = [hits, *(other.hits for other in others)]
+        hits = fusion.join_phrasings(lists, LEADING_HITS if query.rewrites else 1)
         listed = [{"chunk_id": hit.chunk_id, "found_by": list(hit.found_by)} for hit in hits]
         tracing.event("retrieval.joined", {"ranked": listed[:TRACED_CANDIDATES]})
     signals = asked.signals

@@ -1,26 +1,28 @@
 """The MCP server: reads the published releases of one data root, on standard input and output.
 
-Starting it loads the protocol and nothing else; indexes and the embedder are loaded in a thread
-meanwhile, so that the first question finds them ready. stdout belongs to the protocol: the SDK
-points file descriptor 1 at stderr while it serves, logs go to stderr and `logs/`.
+Starting it loads the protocol and nothing else: the handshake is answered at once, what answers the
+rest is imported behind it, and indexes and the embedder are loaded in a thread meanwhile. stdout
+belongs to the protocol: the SDK points file descriptor 1 at stderr while it serves, logs go to
+stderr and `logs/`.
 """
 
 from __future__ import annotations
 
-import gc
-import sys
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import anyio
 import anyio.to_thread
 from mcp.server import MCPServer, NotificationOptions
-from mcp.server.apps import client_supports_apps
+from mcp.server.apps import Apps, client_supports_apps
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver import Context
+from mcp.server.mcpserver.resources import FileResource
 from mcp_types import (
     CallToolResult,
     CompleteRequestParams,
@@ -34,29 +36,15 @@ from mcp_types import (
 from mcp_types import Tool as Definition
 from pydantic import AnyUrl
 
-from rag_platform import access
-from rag_platform.api.documents import hidden_by_ledger
-from rag_platform.config.settings import Settings, require_usable
-from rag_platform.ledger.ledger import bound_strategies
-from rag_platform.observability import otlp, tracing
-from rag_platform.observability.logs import setup_logging
-from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.preload import warm
-from rag_platform.server.callers import act_for_caller, refuse_scope
-from rag_platform.server.library_tools.progress import progress_of
-from rag_platform.server.library_tools.showing import answer_view
-from rag_platform.server.prompts import add_prompts
-from rag_platform.server.publications import Listeners, Publications
-from rag_platform.server.resources import ResourceRequests, add_resources, read_picture
+from rag_platform import access, web
+from rag_platform.config.settings import Settings, tool_name
+from rag_platform.errors import innermost
+from rag_platform.observability.build import build_info
 from rag_platform.server.stdio import readable_stdio
-from rag_platform.server.tools import LibraryTool, tool_name, tools
-from rag_platform.server.worker_pool import SharedQuestions
-from rag_platform.storage.store import Store
 
-# After this time a thread that computes passes the interpreter on. The default, 5 ms and five times
-# for an answer, keeps the other processes waiting for their next question (2 cores, 8 clients: 1.5
-# times the answers of one client; with 1 ms 1.8 times).
-SWITCH_SECONDS = 0.001
+if TYPE_CHECKING:
+    from rag_platform.retrieval.library import Library
+    from rag_platform.server.contents import Contents
 
 INSTRUCTIONS = """The user's own document library. For questions about the user's documents, \
 projects, manuals or notes call {query} first and answer from its passages, citing them as [n]; \
@@ -64,47 +52,66 @@ their chunk:// links lead to the exact source. {list} shows what is there, {read
 document."""
 
 
+VIEW_URI = "ui://library/answer.html"  # of the app that shows an answer
+# From the answer to the first message to the imports behind it, which would keep the answer from
+# being written: the interpreter does one thing at a time.
+_REPLY_SECONDS = 0.01
+_HANDSHAKE = ("initialize", "notifications/initialized", "ping", "server/discover")
+
+
 class LibraryServer(MCPServer[Any]):
     """An MCP server with the library's tools, whose calls all answer with an envelope."""
 
-    def __init__(self, name: str, library_tools: list[LibraryTool], **options: Any) -> None:
-        middleware = [act_for_caller, self._answer_then_load]
-        super().__init__(name, middleware=middleware, extensions=[answer_view()], **options)
-        self._lowlevel_server.add_request_handler(
-            "tools/list", PaginatedRequestParams, self._list_tools_for
+    def __init__(self, settings: Settings, *, preloads: bool = False) -> None:
+        query, listing, read = (
+            tool_name(settings.server, name) for name in ("query", "list_documents", "get_document")
         )
-        self._to_load: list[Library] = []
-        self._library_tools = {tool.definition.name: tool for tool in library_tools}
+        super().__init__(
+            settings.server.name,
+            title="Document library",
+            instructions=INSTRUCTIONS.format(query=query, list=listing, read=read),
+            version=build_info()["app_version"],
+            lifespan=lambda _: self._serve(),
+            log_level="WARNING",
+            middleware=[self._answer],
+            extensions=[_answer_view()],
+        )
+        self._config, self._preloads = settings, preloads
+        self._contents: Contents | None = None
+        self._greeted, self._opened = anyio.Event(), anyio.Event()
         self._ready = threading.Event()
         self.bus = self._subscriptions  # of clients that listen, as the protocol has it now
-        self.listeners = Listeners()  # the others
+        self._add_handlers()
 
-    def preload_later(self, library: Library) -> None:
-        """Load what the first question needs once the first message is answered: clients wait for
-        that one, and the interpreter does one thing at a time.
+    @property
+    def contents(self) -> Contents:
+        """What requests are answered with; a request finds it open."""
+        assert self._contents is not None, "the handshake needs nothing of it"
+        return self._contents
+
+    @property
+    def library(self) -> Library:
+        """What the server reads."""
+        return self.contents.library
+
+    def open(self, library: Library | None = None) -> None:
+        """Import and build what requests are answered with, with the embedder loaded beside it
+        where the server preloads. Raises ConfigError for a strategy that cannot be used.
         """
-        self._to_load.append(library)
+        from rag_platform.server.opening import open_library, preload
 
-    async def _answer_then_load(
-        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
-    ) -> HandlerResult:
-        try:
-            return await call_next(ctx)
-        finally:
-            if self._to_load:
-                self.preload(self._to_load.pop())
+        library = library or open_library(self._config)
+        if self._preloads:
+            preload(library, self._ready)
+        from rag_platform.server.contents import Contents
 
-    def preload(self, library: Library) -> None:
-        """Load in a thread what the first question needs."""
+        self._contents = Contents(self, self._config.server, library)
 
-        def load() -> None:
-            try:
-                warm(library)
-            finally:
-                gc.enable()
-            self._ready.set()
+    def _open_in_process(self) -> None:
+        from rag_platform.server.opening import set_up_process
 
-        threading.Thread(target=load, name="rag-preload", daemon=True).start()
+        set_up_process(self._config)
+        self.open()
 
     def is_ready(self) -> bool:
         """True once the first question has to wait for nothing."""
@@ -116,24 +123,74 @@ class LibraryServer(MCPServer[Any]):
             server = self._lowlevel_server
             await server.run(read, write, server.create_initialization_options())
 
-    def answer_resources(self, library: Library) -> None:
-        """Answer what the SDK leaves out: pages of resources, and subscriptions of clients before
-        2026-07-28, which are told that the server announces changes.
+    @asynccontextmanager
+    async def _serve(self) -> AsyncIterator[None]:
+        """Open what is not open yet once the first message is answered, and announce publications
+        as long as the server runs.
         """
-        self.library = library
-        requests = ResourceRequests(library, self.listeners, self.list_resources)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._open_and_announce)
+            try:
+                yield None
+            finally:
+                tasks.cancel_scope.cancel()
+                if self._contents is not None:
+                    self._contents.close()
+
+    async def _open_and_announce(self) -> None:
+        if self._contents is None:
+            await self._greeted.wait()
+            await anyio.sleep(_REPLY_SECONDS)
+            await anyio.to_thread.run_sync(self._open_in_process, abandon_on_cancel=True)
+        self._opened.set()
+        await self.contents.announce()
+
+    async def _answer(
+        self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
+    ) -> HandlerResult:
+        """Answer a message for its caller; what is no handshake waits until the library is open."""
+        if self._contents is None:
+            try:
+                if ctx.method in _HANDSHAKE:
+                    return await call_next(ctx)
+            finally:
+                self._greeted.set()
+            await self._opened.wait()
+        return await self.contents.act_for_caller(ctx, call_next)
+
+    def _add_handlers(self) -> None:
+        """Answer what the SDK leaves out: tools by caller and client, pages of resources, and
+        subscriptions of clients before 2026-07-28, which are told that the server announces
+        changes.
+        """
+
+        def by_contents(method: str) -> Callable[[Any, Any], Awaitable[Any]]:
+            async def handle(context: ServerRequestContext[Any], params: Any) -> Any:
+                return await getattr(self.contents.requests, method)(context, params)
+
+            return handle
+
         low = self._lowlevel_server
-        low.add_request_handler("resources/list", PaginatedRequestParams, requests.list)
-        low.add_request_handler("resources/subscribe", SubscribeRequestParams, requests.subscribe)
+        low.add_request_handler("tools/list", PaginatedRequestParams, self._list_tools_for)
+        low.add_request_handler("resources/list", PaginatedRequestParams, by_contents("list"))
         low.add_request_handler(
-            "resources/unsubscribe", UnsubscribeRequestParams, requests.unsubscribe
+            "resources/subscribe", SubscribeRequestParams, by_contents("subscribe")
+        )
+        low.add_request_handler(
+            "resources/unsubscribe", UnsubscribeRequestParams, by_contents("unsubscribe")
+        )
+        low.add_request_handler(
+            "completion/complete", CompleteRequestParams, by_contents("complete")
         )
         if (listening := low.get_request_handler("subscriptions/listen")) is not None:
-            listen = partial(requests.listen, listening.handler)
+            inner = listening.handler
+
+            async def listen(context: Any, params: SubscriptionsListenRequestParams) -> Any:
+                return await self.contents.requests.listen(inner, context, params)
+
             low.add_request_handler(
                 "subscriptions/listen", SubscriptionsListenRequestParams, listen
             )
-        low.add_request_handler("completion/complete", CompleteRequestParams, requests.complete)
         low.create_initialization_options = partial(  # type: ignore[method-assign]
             low.create_initialization_options, NotificationOptions(resources_changed=True)
         )
@@ -145,12 +202,11 @@ class LibraryServer(MCPServer[Any]):
         scheme, _, name = str(uri).partition("://")
         if scheme != "asset":
             return await super().read_resource(uri, context)
-        found = await anyio.to_thread.run_sync(read_picture, self.library, name)
-        return [ReadResourceContents(content=found.content, mime_type=found.mime)]
+        return [await self.contents.requests.picture(name)]
 
     async def list_tools(self, shows_apps: bool = False) -> list[Definition]:
         """The tools that the caller may use, as clients see them."""
-        own = [tool for tool in self._library_tools.values() if access.current().may(tool.scope)]
+        own = [it for it in self.contents.tools.values() if access.current().may(it.scope)]
         listed = filter(None, (tool.listed(shows_apps) for tool in own))
         return [*listed, *await super().list_tools()]
 
@@ -163,64 +219,43 @@ class LibraryServer(MCPServer[Any]):
         self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None = None
     ) -> CallToolResult | InputRequiredResult:
         """The envelope of a call. Raises ToolError for a tool that does not exist."""
-        tool = self._library_tools.get(name)
-        if tool is None:
+        if name not in self.contents.tools:
             return await super().call_tool(name, arguments, context)
-        if (refused := refuse_scope(name, tool.scope)) is not None:
-            return refused
-        if context is None:
-            return await tool.run(arguments, None)
-        return await tool.run(arguments, str(context.request_id), progress_of(context))
+        return await self.contents.call(name, arguments, context)
+
+
+def _answer_view() -> Apps:
+    """The extension with the view of an answer and its sources: one page that loads nothing."""
+    assert web.__file__ is not None
+    apps = Apps()
+    apps.add_resource(
+        FileResource(
+            uri=VIEW_URI,
+            name="answer",
+            title="Answer with its sources",
+            description="Shows an answer, the passages that it cites, and the pages they are on.",
+            path=Path(web.__file__).resolve().parent / "templates" / "answer_app.html",
+        )
+    )
+    return apps
 
 
 def build_server(
-    settings: Settings,
-    library: Library | None = None,
-    *,
-    preload: Literal["", "at_once", "later"] = "",
+    settings: Settings, library: Library | None = None, *, preloads: bool = False
 ) -> LibraryServer:
-    """The server over a data root; with `preload`, the default namespace is opened beside it once
-    it runs, or once it has answered the first message.
+    """The server over a data root; where it `preloads`, the default namespace is opened beside it.
+    Raises ConfigError for a strategy that cannot be used.
     """
-    store = Store.of(settings)
-    require_usable(settings, bound_strategies(store))
-    library = library or Library(settings, store, hidden_by_ledger(store))
-    questions = SharedQuestions(library, settings.server.processes)
-
-    @asynccontextmanager
-    async def lifespan(server: LibraryServer) -> AsyncIterator[None]:
-        if preload == "at_once":
-            server.preload(library)
-        elif preload == "later":
-            server.preload_later(library)
-        try:
-            async with Publications(library, server).announced():
-                yield None
-        finally:
-            questions.close()
-            library.close()
-
-    query, list_documents, get_document = (
-        tool_name(settings.server, name) for name in ("query", "list_documents", "get_document")
-    )
-    server = LibraryServer(
-        settings.server.name,
-        tools(library, settings.server, questions),
-        title="Document library",
-        instructions=INSTRUCTIONS.format(query=query, list=list_documents, read=get_document),
-        version=tracing.build_info()["app_version"],
-        lifespan=lifespan,
-        log_level="WARNING",
-    )
-    add_resources(server, library)
-    server.answer_resources(library)
-    add_prompts(server, library, settings.server)
+    server = LibraryServer(settings, preloads=preloads)
+    server.open(library)
     return server
 
 
 def serve_stdio(settings: Settings) -> None:
-    """Answer on standard input and output until the client closes them."""
-    sys.setswitchinterval(SWITCH_SECONDS)
-    setup_logging(Store.of(settings).logs_dir)
-    otlp.setup(settings.observability.otlp)
-    build_server(settings, preload="later").run("stdio")
+    """Answer on standard input and output until the client closes them. Raises ConfigError once a
+    client has come for a strategy that cannot be used.
+    """
+    try:
+        LibraryServer(settings, preloads=True).run("stdio")
+    except BaseExceptionGroup as group:  # of the tasks that serve, of which one failed
+        raise innermost(group) from None

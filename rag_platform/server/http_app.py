@@ -5,7 +5,6 @@ guards (access log, Host and Origin, token and rate, body) -> MCP, OAuth metadat
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
@@ -23,10 +22,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rag_platform.access import SCOPES
 from rag_platform.config.settings import Settings
-from rag_platform.observability import otlp
-from rag_platform.observability.logs import setup_logging
-from rag_platform.server.app import SWITCH_SECONDS, LibraryServer, build_server
-from rag_platform.storage.store import Store
+from rag_platform.server.app import LibraryServer, build_server
+from rag_platform.server.opening import set_up_process
 from rag_platform.web.app import create_app, guards
 from rag_platform.web.guards import HEALTH_PATH, MCP_PATH, mcp_url
 from rag_platform.web.serving import serve_app
@@ -96,8 +93,6 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
 
 def serve_http(settings: Settings) -> None:
     """Answer over HTTP until the process is told to stop; requests that run then may end."""
-    sys.setswitchinterval(SWITCH_SECONDS)
-    setup_logging(Store.of(settings).logs_dir)
-    otlp.setup(settings.observability.otlp)
-    server = build_server(settings, preload="at_once")
+    set_up_process(settings)
+    server = build_server(settings, preloads=True)
     serve_app(build_app(server, settings), settings.server.http, MCP_PATH)

@@ -13,6 +13,7 @@ from typing import Any
 
 import anyio
 
+from rag_platform.errors import innermost
 from rag_platform.server.client_files import Launch
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what Claude Desktop and others accept
@@ -111,6 +112,5 @@ async def _talk(launch: Launch, folder: Path, found: Probe, log: Any) -> None:
 
 def _first(error: BaseException) -> str:
     """The innermost error of a group, in words."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error = innermost(error)
     return f"{type(error).__name__}: {error}".strip(": ")

@@ -8,11 +8,10 @@ from mcp.server import MCPServer
 
 from rag_platform.api.release_choice import find_release
 from rag_platform.api.release_diff import compare
-from rag_platform.config.settings import ServerSettings
+from rag_platform.config.settings import ServerSettings, tool_name
 from rag_platform.errors import RagError
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
-from rag_platform.server.library_tools.definition import tool_name
 
 CITED_ANSWER = """Answer the question below from the user's document library.
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from contextlib import suppress
 
 import anyio
 import anyio.to_thread
@@ -21,13 +19,6 @@ from rag_platform.retrieval.library import Library
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0  # between two looks at which releases are published
-
-
-class Announcer(Protocol):
-    """What knows who wants to hear of changes."""
-
-    bus: SubscriptionBus  # of clients that listen, as the protocol has it since 2026-07-28
-    listeners: Listeners  # of the others
 
 
 class Listeners:
@@ -61,21 +52,14 @@ def _connection(session: ServerSession) -> Connection:
 class Publications:
     """Looks for new releases and announces them."""
 
-    def __init__(self, library: Library, announcer: Announcer) -> None:
-        self._library, self._announcer = library, announcer
+    def __init__(self, library: Library, bus: SubscriptionBus, listeners: Listeners) -> None:
+        self._library = library
+        self._bus = bus  # of clients that listen, as the protocol has it since 2026-07-28
+        self._listeners = listeners  # the others
         self._known = self._published()
 
-    @asynccontextmanager
-    async def announced(self) -> AsyncIterator[None]:
-        """Announce every publication until the end of the block."""
-        async with anyio.create_task_group() as group:
-            group.start_soon(self._watch)
-            try:
-                yield
-            finally:
-                group.cancel_scope.cancel()
-
-    async def _watch(self) -> None:
+    async def announce(self) -> None:
+        """Announce every publication from now on."""
         while True:
             await anyio.sleep(POLL_SECONDS)
             try:
@@ -88,10 +72,10 @@ class Publications:
         if before == self._known:
             return
         uris = await anyio.to_thread.run_sync(self._changed, before, self._known)
-        await self._announcer.bus.publish(ResourcesListChanged())
+        await self._bus.publish(ResourcesListChanged())
         for uri in sorted(uris):
-            await self._announcer.bus.publish(ResourceUpdated(uri=uri))
-        await self._announcer.listeners.tell(uris)
+            await self._bus.publish(ResourceUpdated(uri=uri))
+        await self._listeners.tell(uris)
 
     def _published(self) -> dict[str, str]:
         """Namespace to release_id."""

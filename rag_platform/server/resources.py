@@ -12,6 +12,7 @@ import anyio.to_thread
 from mcp.server import MCPServer
 from mcp.server.apps import client_supports_apps
 from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.helper_types import ReadResourceContents
 from mcp.server.mcpserver.exceptions import ResourceError, ResourceNotFoundError
 from mcp.shared.exceptions import MCPError
 from mcp_types import (
@@ -197,6 +198,11 @@ class ResourceRequests:
         fixed = [] if params and params.cursor else await self._fixed()
         fixed = [it for it in fixed if shows or not it.uri.startswith("ui://")]
         return ListResourcesResult(resources=[*fixed, *page], next_cursor=cursor)
+
+    async def picture(self, asset_id: str) -> ReadResourceContents:
+        """A picture with the type of its bytes. Raises ResourceNotFoundError."""
+        found = await anyio.to_thread.run_sync(read_picture, self._library, asset_id)
+        return ReadResourceContents(content=found.content, mime_type=found.mime)
 
     async def subscribe(
         self, context: ServerRequestContext[Any], params: SubscribeRequestParams

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rag_platform.config.settings import ServerSettings
 from rag_platform.retrieval.library import Library
 from rag_platform.server.library_tools import proving, querying, reading, showing, writing
-from rag_platform.server.library_tools.definition import Call, LibraryTool, ToolSpec, tool_name
+from rag_platform.server.library_tools.definition import Call, LibraryTool, ToolSpec
 from rag_platform.server.worker_pool import SharedQuestions
 
-__all__ = ["SPECS", "LibraryTool", "tool_name", "tools"]
+__all__ = ["SPECS", "LibraryTool", "tools"]
 
 SPECS: tuple[ToolSpec, ...] = (
     *querying.TOOLS,

@@ -296,9 +296,10 @@ class LastingFile:
         # Autocommit and shared closing: close() may run in another thread than the queries did.
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:
-            # pages are read where they lie, not copied into a cache of each connection
-            db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
             self._prepare(db)
+            # pages are read where they lie, not copied into a cache of each connection; also of
+            # files that were attached
+            db.execute(f"PRAGMA mmap_size={_MAPPED_BYTES}")
         except BaseException:
             db.close()
             raise

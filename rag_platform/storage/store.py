@@ -31,6 +31,7 @@ from rag_platform.storage.records import (
 )
 
 if typing.TYPE_CHECKING:
+    from rag_platform.config.blobs import BlobSettings
     from rag_platform.config.settings import Settings
 
 RecordT = TypeVar("RecordT")
@@ -50,11 +51,13 @@ class Store:
 
     home: Path
     database: str = dataclasses.field(default="", repr=False)  # a URL that may hold a password
+    remote: BlobSettings | None = None  # the object store that machines share, if there is one
 
     @classmethod
     def of(cls, settings: Settings) -> Store:
         """The store of the settings' data root, its ledger in the database that they name."""
-        return cls(settings.home, settings.ledger.get_secret_value())
+        blobs = settings.blobs if settings.blobs.provider != "local" else None
+        return cls(settings.home, settings.ledger.get_secret_value(), blobs)
 
     # --- paths -----------------------------------------------------------------------------------
 
@@ -245,6 +248,14 @@ class Store:
             f"a draft of namespace {namespace!r} is being changed",
             wait=wait,
         ):
+            yield
+
+    @contextmanager
+    def pointing(self, namespace: str) -> Iterator[None]:
+        """Move CURRENT with no other process of this machine moving it. Raises BusyError."""
+        path = self.releases_dir(namespace) / ".pointer"
+        what = f"the published release of namespace {namespace!r} is being changed"
+        with hold_lock(path, "a publication", what, wait=10.0):
             yield
 
     @contextmanager

@@ -42,9 +42,6 @@ POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
     r" out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
 )
-ASKS_CODE = re.compile(
-    r"\b(?:code|commands?|example|import|syntax|snippet)\b|命令|代码|示例|例子|导入|语法"
-)
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 NAME_WEIGHT = 2.0
 _COUNTED = re.compile(rf"\d+[{HAN}]|[{HAN}]\d+$")  # 6度, 第3: the number stands there as well

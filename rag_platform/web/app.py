@@ -33,7 +33,7 @@ from rag_platform.errors import (
     ReleaseError,
 )
 from rag_platform.observability import faults, tracing
-from rag_platform.observability.tracing import build_info
+from rag_platform.observability.build import build_info
 from rag_platform.storage.store import Store
 from rag_platform.web.access_tokens import Verifier
 from rag_platform.web.guards import (

@@ -20,6 +20,7 @@ from starlette.templating import Jinja2Templates
 
 from rag_platform import access
 from rag_platform.contract.markdown_views import format_section
+from rag_platform.contract.place_names import format_place
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
@@ -94,13 +95,14 @@ def _templates() -> Jinja2Templates:
 
 def _context(request: Request) -> dict[str, Any]:
     """What every template may use: `_` translates, `filled` what has its values already, such as
-    the message of an error; `link` builds addresses.
+    the message of an error; `place_of` says where a passage stands, `link` builds addresses.
     """
     language = language_of(request)
     site = get_site(request)
     return {
         "_": partial(translate, language=language),
         "filled": partial(translate_filled, language=language),
+        "place_of": partial(place_of, language=language),
         "language": language,
         "languages": LANGUAGES,
         "theme": theme_of(request),
@@ -109,6 +111,13 @@ def _context(request: Request) -> dict[str, Any]:
         "namespaces": [n for n in site.library.namespaces() if access.current().may_see(n)],
         "caller": access.current(),
     }
+
+
+def place_of(passage: Mapping[str, Any], language: str) -> str:
+    """Where a citation or chunk stands, in words."""
+    return format_place(
+        passage.get("page_range"), passage.get("line_range"), passage.get("locator") or "", language
+    )
 
 
 def link(path: str, **parameters: Any) -> str:

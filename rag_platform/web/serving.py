@@ -51,12 +51,14 @@ class PatientProtocol(H11Protocol):
 
 def serve_pages(settings: Settings, on_ready: OnReady | None = None) -> None:
     """Show the pages of a data root until the process is told to stop."""
+    from rag_platform.releases.following import following
     from rag_platform.web.app import create_app
     from rag_platform.web.site import Site
 
     setup_logging(Store.of(settings).logs_dir)
     otlp.setup(settings.observability.otlp)
-    serve_app(create_app(Site(settings)), settings.server.http, on_ready=on_ready)
+    with following(settings):
+        serve_app(create_app(Site(settings)), settings.server.http, on_ready=on_ready)
 
 
 def serve_app(

@@ -34,6 +34,14 @@ def job(name: str, **stages: dict[str, object]) -> Job:
             job("embeddings", documents=stage(2, 4), embeddings=stage(20, 50)),
             "embeddings 20 so far, 2.0 a second, about 40 s left, more texts to come",
         ),
+        (  # of the embedding that follows nothing is known yet
+            job("pages", documents=stage(0, 1), pages=stage(20, 1600)),
+            "pages 20 of 1600, 2.0 a second, about 13 min of reading left",
+        ),
+        (
+            job("pages", documents=stage(0, 3), pages=stage(20, 60)),
+            "pages 20 so far, 2.0 a second, more pages to come",
+        ),
     ],
 )
 def test_a_log_gets_lines_that_say_what_is_known(

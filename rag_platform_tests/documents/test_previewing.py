@@ -92,6 +92,10 @@ def test_what_cannot_be_read_says_so(tmp_path: Path, settings: Settings, tiny: S
     with pytest.raises(DocumentError) as caught:
         preview(tmp_path / "x.bin", tiny, settings)
     assert caught.value.code == "unsupported_type"
+    (tmp_path / "x.pdf").write_bytes(b"Dear reader,")
+    with pytest.raises(DocumentError) as caught:
+        preview(tmp_path / "x.pdf", tiny, settings)
+    assert caught.value.code == "broken_file"
 
 
 # --- measures -----------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import pytest
 
 from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
+from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, count_changes
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.ir import Chunk, Document, MediaLink, Section, Version
+from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 
 
 def document(number: int, **changes: object) -> Document:
@@ -235,7 +236,7 @@ def test_counts(catalog: CatalogReader) -> None:
 
 def test_dropping_a_version_leaves_nothing_of_it(path: Path) -> None:
     with CatalogWriter(path) as writer:
-        writer.replace_documents([document(2)])
+        writer.replace_documents([document(2)], ["default.doc-1@aaa"])
         writer.drop_versions(["default.doc-1@aaa"])
     catalog = CatalogReader(path)
     assert catalog.counts()["asset"] == 0 and list(catalog.chunk_counts()) == ["default.doc-2@aaa"]
@@ -418,3 +419,139 @@ def test_a_catalog_of_the_schema_before_still_answers(tmp_path: Path) -> None:
     assert path.read_bytes() == before
     with pytest.raises(SchemaVersionError, match="schema 1"):
         CatalogWriter(path)
+
+
+# --- a base and what differs from it ------------------------------------------------------------
+
+
+def write_documents(writer: CatalogWriter, numbers: list[int], texts: dict[int, str]) -> None:
+    """One version each, named by its text, with two chunks and a picture that even ones share."""
+    for n in numbers:
+        picture = dataclasses.replace(LINK, ref_id=f"ref-{n}", asset_id=f"pic-{n % 2}")
+        writer.add_version(
+            named(n, texts[n]),
+            [Section(f"sec-{n}", "A", 1, 0, 0, 9, title="A")],
+            [
+                Entry(
+                    chunk(
+                        n,
+                        place,
+                        chunk_text=f"{texts[n]} {place}",
+                        version_id=f"v{n}@{texts[n]}",
+                        asset_ids=(f"pic-{n % 2}",),
+                    ),
+                    "h",
+                    "s" if place else "",
+                    "ready" if n != 3 else "failed_embed",
+                )
+                for place in range(2)
+            ],
+            [picture],
+            [MediaText(f"pic-{n % 2}", caption=f"caption {texts[n]}")],
+        )
+
+
+def named(n: int, text: str) -> Version:
+    return dataclasses.replace(version(n), version_id=f"v{n}@{text}")
+
+
+def shown(n: int, text: str, tags: tuple[str, ...]) -> Document:
+    return dataclasses.replace(document(n, tags=tags), live_version=f"v{n}@{text}")
+
+
+def read_everything(path: Path) -> dict[str, object]:
+    """What every method of a reader tells."""
+    catalog = CatalogReader(path)
+    ids = catalog.chunk_ids()
+    versions = sorted(catalog.versions())
+    found = {
+        "chunks": catalog.chunks(ids),
+        "rows": catalog.rows(ids),
+        "entries": {v: catalog.entries_of_version(v) for v in versions},
+        "pages": {v: catalog.chunk_page(v, "", 1, 1) for v in versions},
+        "sections": {v: catalog.section_counts(v) for v in versions},
+        "neighbours": {i: catalog.neighbours(i) for i in ids},
+        "tagged": catalog.select_ids("EXISTS (SELECT 1 FROM json_each(d.tags) WHERE value = 'x')"),
+        "captions": catalog.select_ids(f"{FILTERABLE['image_caption'].sql} = 'caption b'"),
+        "all": catalog.select_ids("c.chunk_index >= ?", [0]),
+        "indexed": catalog.indexed_ids(),
+        "documents": catalog.documents(),
+        "page": catalog.documents(tag="x", after="doc-1", limit=2),
+        "names": catalog.names(),
+        "live": catalog.live_versions(),
+        "languages": catalog.languages(),
+        "versions": catalog.versions(),
+        "ids": catalog.version_ids(),
+        "failed": catalog.versions_with("failed_embed"),
+        "own": {n: (catalog.sections(f"doc-{n}"), catalog.media(f"doc-{n}")) for n in range(7)},
+        "shown": catalog.asset_documents(["pic-0", "pic-1"]),
+        "texts": {v: catalog.media_texts(v) for v in versions},
+        "counts": catalog.counts(),
+        "since": [catalog.count_images(since) for since in ("", "2000", "2999")],
+        "new": sorted(catalog.versions_since("2000")),
+        "chunk_counts": catalog.chunk_counts(),
+    }
+    catalog.close()
+    return found
+
+
+def test_changes_beside_a_base_read_like_one_catalog(tmp_path: Path) -> None:
+    """Edited, tagged, removed, new, put back and edited again: as if it had been written so."""
+    grown, base = tmp_path / "grown", tmp_path / "grown" / "catalog.sqlite"
+    grown.mkdir()
+    texts = dict.fromkeys(range(1, 6), "a")
+    tags: dict[int, tuple[str, ...]] = dict.fromkeys(range(1, 6), ("x",))
+
+    def documents(numbers: list[int]) -> list[Document]:
+        return [shown(n, texts[n], tags[n]) for n in numbers]
+
+    with CatalogWriter(base) as writer:
+        writer.replace_documents(documents([1, 2, 3, 4, 5]))
+        write_documents(writer, [1, 2, 3, 4, 5], texts)
+    before = base.read_bytes()
+    # (removed, edited to a text, tagged)
+    steps: list[tuple[list[int], dict[int, str], dict[int, tuple[str, ...]]]] = [
+        ([], {1: "b"}, {4: ("y",)}),
+        ([2], {1: "c", 6: "a"}, {}),
+        ([6], {1: "a", 4: "b"}, {3: ()}),
+        ([], {2: "b"}, {}),
+        ([], {5: "a"}, {}),  # the same version once more
+    ]
+    for number, (removed, edited, tagged) in enumerate(steps):
+        dropped = [f"v{n}@{texts.pop(n)}" for n in removed]
+        dropped += [f"v{n}@{texts[n]}" for n in edited if n in texts]
+        texts |= edited
+        tags |= {**dict.fromkeys(edited, ("x",)), **tagged}
+        with ChangesWriter(base) as writer:
+            changed = writer.replace_documents(documents(sorted({*edited, *tagged, 5})), dropped)
+            writer.drop_versions(dropped)
+            write_documents(writer, list(edited), texts)
+        assert changed == sorted(f"doc-{n}" for n in {*removed, *edited, *tagged} - {5})
+        whole = tmp_path / f"whole{number}" / "catalog.sqlite"
+        whole.parent.mkdir()
+        with CatalogWriter(whole) as writer:
+            writer.replace_documents(documents(sorted(texts)))
+            write_documents(writer, sorted(texts), texts)
+        wanted = read_everything(whole)
+        assert read_everything(base) == wanted
+        joined = tmp_path / f"joined{number}" / "catalog.sqlite"
+        joined.parent.mkdir()
+        joined.write_bytes(before)
+        with CatalogWriter(joined, {"changes": base.with_name(CHANGES)}) as writer:
+            writer.merge()
+        assert read_everything(joined) == wanted
+    assert base.read_bytes() == before
+    assert count_changes(base) == 2 * 5 + 2 * 5  # all came again
+
+
+def test_a_chunk_of_the_base_cannot_come_again_in_the_changes(path: Path) -> None:
+    with (
+        pytest.raises(IntegrityError, match="chk-1-0 in the base"),
+        ChangesWriter(path) as writer,
+    ):
+        writer.add_version(
+            dataclasses.replace(version(1), version_id="other"),
+            [],
+            [Entry(dataclasses.replace(chunk(1, 0), version_id="other"), "h", "s", "ready")],
+            [],
+        )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,14 +13,28 @@ from hypothesis import strategies as st
 
 from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
-from rag_platform.indexes import dense
+from rag_platform.indexes import bases, dense, dense_files
 from rag_platform.indexes.delta import link_parent
-from rag_platform.indexes.dense import DenseVectors, read_matrix, write_matrix
+from rag_platform.indexes.dense import DenseVectors, write_matrix
+from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.retrieval.retrievers import prefers_approximate
 
 CHROMA = ProviderConfig(provider="chroma")
 ALWAYS = RetrievalConfig(exact_scan_rows=0)  # the approximate index is asked at every size
 AXES = np.eye(4, dtype=np.float32)
+
+
+def stack(vectors: Mapping[str, np.ndarray], dim: int) -> np.ndarray:
+    rows = [vectors[name] for name in sorted(vectors)]
+    return np.array(rows, dtype=np.float32).reshape(len(rows), dim)
+
+
+def update(
+    config: ProviderConfig, directory: Path, *, dim: int, added: Mapping, **rest: Any
+) -> None:
+    """`dense.update` with rows in another order than that of their ids."""
+    ids = sorted(added)[::-1]
+    dense.update(config, directory, dim=dim, ids=ids, vectors=stack(added, dim)[::-1], **rest)
 
 
 def ids_of(found: tuple[list, str]) -> tuple[list[str], str]:
@@ -88,7 +104,7 @@ def test_a_broken_approximate_index_falls_back_visibly(
 def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> None:
     rows = np.random.default_rng(1).normal(size=(500, 8)).astype(np.float32)
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    dense.update(
+    update(
         CHROMA,
         tmp_path,
         dim=8,
@@ -96,7 +112,7 @@ def test_approximate_index_proposes_and_the_matrix_scores(tmp_path: Path) -> Non
         added={f"c{n:03}": row for n, row in enumerate(rows)},
         retrieval=ALWAYS,
     )
-    dense.update(
+    update(
         CHROMA, tmp_path, dim=8, removed=["c000", "c001"], added={"c001": rows[0]}, retrieval=ALWAYS
     )
     reader = DenseVectors(tmp_path, CHROMA)
@@ -129,7 +145,7 @@ def test_matrix_refuses_two_vectors_for_a_chunk_and_another_dimension(tmp_path: 
 
 def test_ids_and_matrix_that_do_not_belong_together_are_an_error(tmp_path: Path) -> None:
     write_matrix(tmp_path, dim=4, removed=(), ids=["a", "b"], vectors=AXES[:2])
-    (tmp_path / "ids.txt").write_text("a\n", encoding="utf-8")
+    np.save(tmp_path / "ids.npy", np.array([b"a"]))
     with pytest.raises(IntegrityError, match="1 ids for a matrix"):
         read_matrix(tmp_path)
 
@@ -156,7 +172,7 @@ def test_matrix_does_not_depend_on_its_history(
     )
     write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=whole)
     if steps:
-        for name in ("vectors.npy", "ids.txt"):
+        for name in ("vectors.npy", "ids.npy"):
             assert (folder / "grown" / name).read_bytes() == (folder / "built" / name).read_bytes()
 
 
@@ -181,12 +197,12 @@ def everything(directory: Path) -> dict[str, bytes]:
 def test_a_small_change_leaves_the_base_alone_until_it_grows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dense, "FRESH_ROWS", 4)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 4)
     vectors = circle(40)
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     before = everything(tmp_path)
     added = {"n1": vectors["c010"], "c002": vectors["c020"]}
-    dense.update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=["c001", "c002"], added=added, retrieval=ALWAYS)
     assert {name: data for name, data in everything(tmp_path).items() if name in before} == before
     assert (tmp_path / "gone.txt").read_text().split() == ["c001", "c002"]
     assert (tmp_path / "fresh.txt").read_text().split() == ["c002", "n1"]
@@ -202,7 +218,7 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(
     assert ids_of(reader.search(vectors["c001"], 2, approximate=True)) == (["c000", "c003"], "ann")
     reader.close()
     # a new base, and a new approximate index over it
-    dense.update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=["c003"], added={}, retrieval=ALWAYS)
     assert not list(tmp_path.glob("fresh*")) and not (tmp_path / "gone.txt").exists()
     ids, matrix = read_matrix(tmp_path)
     assert ids == sorted({*vectors, "n1"} - {"c001", "c003"}) and np.array_equal(
@@ -221,15 +237,15 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
     tmp_path: Path,
 ) -> None:
     vectors = circle(400)
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     gone = [f"c{n:03}" for n in range(60)]
-    dense.update(CHROMA, tmp_path, dim=2, removed=gone, added={}, retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=gone, added={}, retrieval=ALWAYS)
     reader = DenseVectors(tmp_path, CHROMA)
     assert ids_of(reader.search(vectors["c030"], 3, approximate=True)) == (
         ["c060", "c061", "c399"],
         "ann",
     )
-    assert dense.stored_ids(tmp_path) == set(vectors)
+    assert dense_files.stored_ids(tmp_path, [*vectors, "x"]) == set(vectors)
     reader.close()
 
 
@@ -237,9 +253,9 @@ def test_the_approximate_index_is_asked_for_more_where_it_proposes_what_is_gone(
 def test_what_is_linked_elsewhere_is_never_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dense, "FRESH_ROWS", 2)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 2)
     vectors = circle(30)
-    dense.update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors, retrieval=ALWAYS)
+    update(CHROMA, tmp_path / "old", dim=2, removed=(), added=vectors, retrieval=ALWAYS)
     link_parent(tmp_path / "old", tmp_path / "new", without="")
     linked = {
         name
@@ -248,7 +264,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
     }
     assert {Path(name).name for name in linked} == {
         "vectors.npy",
-        "ids.txt",
+        "ids.npy",
         "data_level0.bin",
         "header.bin",
         "length.bin",
@@ -262,7 +278,7 @@ def test_what_is_linked_elsewhere_is_never_changed(
     assert reader.search(vectors["c007"], 1, approximate=True)[0][0].chunk_id == "c007"
     reader.close()
     assert everything(tmp_path / "old") == before
-    dense.update(
+    update(
         CHROMA,
         tmp_path / "new",
         dim=2,
@@ -295,18 +311,16 @@ def test_answers_do_not_depend_on_the_history(
     monkeypatch: pytest.MonkeyPatch,
     steps: list[tuple[set[int], dict[int, int]]],
 ) -> None:
-    monkeypatch.setattr(dense, "FRESH_ROWS", 5)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 5)
     folder, directions = tmp_path_factory.mktemp("vectors"), list(circle(60).values())
     held: dict[str, np.ndarray] = {}
     for remove, add in [(set[int](), {n: n for n in range(20)}), *steps]:
         added = {f"c{n}": directions[angle] for n, angle in add.items()}
         removed = {name for name in held if name in added or int(name[1:]) in remove}
-        dense.update(
-            CHROMA, folder / "grown", dim=2, removed=removed, added=added, retrieval=ALWAYS
-        )
+        update(CHROMA, folder / "grown", dim=2, removed=removed, added=added, retrieval=ALWAYS)
         held = {name: row for name, row in held.items() if name not in removed} | added
     names = sorted(held)
-    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=dense.stack_rows(held, 2))
+    write_matrix(folder / "built", dim=2, removed=(), ids=names, vectors=stack(held, 2))
     grown, built = DenseVectors(folder / "grown", CHROMA), DenseVectors(folder / "built", CHROMA)
     assert grown.ids() == built.ids() == names and grown.count() == len(names)
     assert [np.array(part).tolist() for part in read_matrix(folder / "grown")] == [
@@ -326,8 +340,8 @@ def test_answers_do_not_depend_on_the_history(
 def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float
 ) -> None:
-    monkeypatch.setattr(dense, "_NARROWED", 500)
-    monkeypatch.setattr(dense, "FRESH_ROWS", 200)
+    monkeypatch.setattr(dense_files, "NARROWED", 500)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 200)
     rng = np.random.default_rng(5)
     centres = rng.normal(size=(20, 320)).astype(np.float32)
     rows = centres[rng.integers(20, size=3000)] + spread * rng.normal(size=(3000, 320)).astype(
@@ -336,7 +350,7 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     rows[2000:2100] = rows[7]  # as good as each other
     named = {f"c{number:04}": row for number, row in enumerate(rows)}
-    dense.update(
+    update(
         CHROMA,
         tmp_path,
         dim=320,
@@ -344,7 +358,7 @@ def test_a_narrowed_scan_finds_what_a_scan_of_everything_finds(
         added=dict(list(named.items())[:2900]),
         retrieval=RetrievalConfig(),
     )
-    dense.update(
+    update(
         CHROMA,
         tmp_path,
         dim=320,
@@ -389,13 +403,13 @@ def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
 @pytest.mark.parametrize(
     ("rows", "dim", "config", "needed"),
     [
-        (100_000, 384, {}, False),  # 2.9 ms
-        (347_000, 384, {}, False),
-        (348_000, 384, {}, True),  # 10.02 ms
-        (49_999, 3_072, {}, False),
-        (50_000, 3_072, {}, True),
+        (1_000_000, 384, {}, False),  # 28.8 ms
+        (1_388_000, 384, {}, False),
+        (1_389_000, 384, {}, True),  # 40.003 ms
+        (49_999, 12_288, {}, False),
+        (50_000, 12_288, {}, True),
         (10, 2, {"exact_scan_rows": 9}, True),
-        (1_000_000, 384, {"exact_scan_rows": 1_000_000}, False),
+        (2_000_000, 384, {"exact_scan_rows": 2_000_000}, False),
     ],
 )
 def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
@@ -410,13 +424,13 @@ def test_an_approximate_index_is_needed_where_a_question_may_ask_it(
 def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dense, "FRESH_ROWS", 4)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 4)
     vectors, retrieval = circle(60), RetrievalConfig(exact_scan_rows=50)
     named = list(vectors.items())
     parts = {"dim": 2, "retrieval": retrieval}
-    dense.update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts)
+    update(CHROMA, tmp_path, removed=(), added=dict(named[:40]), **parts)
     assert not dense.has_ann(tmp_path)
-    dense.update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts)
+    update(CHROMA, tmp_path, removed=(), added=dict(named[40:]), **parts)
     reader = DenseVectors(tmp_path, CHROMA)
     assert reader.has_ann and ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (
         ["c055"],
@@ -424,7 +438,7 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
     )
     assert ids_of(reader.search(vectors["c005"], 1, approximate=True)) == (["c005"], "ann")
     reader.close()
-    dense.update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, **parts)
+    update(CHROMA, tmp_path, removed=[name for name, _ in named[:20]], added={}, **parts)
     reader = DenseVectors(tmp_path, CHROMA)
     assert not reader.has_ann and reader.count() == 40
     assert ids_of(reader.search(vectors["c055"], 1, approximate=True)) == (["c055"], "exact")
@@ -434,8 +448,66 @@ def test_an_approximate_index_comes_with_the_base_that_needs_one_and_goes_with_i
 def test_recall_of_the_approximate_index_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dense.update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400), retrieval=ALWAYS)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=circle(400), retrieval=ALWAYS)
     assert dense.measure_recall(CHROMA, tmp_path) == 1.0
     # an index that finds next to nothing
     monkeypatch.setattr(DenseVectors, "_propose", lambda self, query, wanted: [0, 1])
     assert dense.measure_recall(CHROMA, tmp_path) == pytest.approx(0.006, abs=0.006)
+
+
+def test_a_base_of_an_older_program_answers_alike_and_is_rounded_by_the_next_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ids are lines of text, and nothing beside it is rounded."""
+    monkeypatch.setattr(dense_files, "NARROWED", 30)
+    vectors = circle(90)
+    for name in ("old", "new"):
+        update(
+            CHROMA,
+            tmp_path / name,
+            dim=2,
+            removed=(),
+            added=vectors,
+            retrieval=RetrievalConfig(),
+        )
+    (tmp_path / "old" / "ids.txt").write_text("".join(f"{name}\n" for name in vectors))
+    for name in ("ids.npy", "rounded.npy", "scales.npy"):
+        (tmp_path / "old" / name).unlink()
+    before = everything(tmp_path / "old")
+
+    def answers(name: str) -> list:
+        reader = DenseVectors(tmp_path / name, CHROMA)
+        reader.prepare()
+        assert reader._rounded is not None
+        some = ["c010", "c011", "nobody", "a much longer name than any other"]
+        return [
+            reader.ids(),
+            reader.keep_embedded(some),
+            *(reader.search(vectors[query], 7) for query in ("c003", "c044")),
+            reader.search(vectors["c003"], 7, chunk_ids=some),
+        ]
+
+    assert answers("old") == answers("new")
+    for name in ("old", "new"):
+        update(
+            CHROMA,
+            tmp_path / name,
+            dim=2,
+            removed=["c003"],
+            added={"a-longer-name": vectors["c005"]},
+            retrieval=RetrievalConfig(),
+        )
+    assert answers("old") == answers("new") and "c003" not in answers("new")[0]
+    after = everything(tmp_path / "old")
+    assert {name: after[name] for name in before} == before
+    assert after["rounded.npy"] == everything(tmp_path / "new")["rounded.npy"]
+
+
+def test_rounded_rows_that_do_not_belong_to_the_base_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense_files, "NARROWED", 30)
+    update(CHROMA, tmp_path, dim=2, removed=(), added=circle(40), retrieval=RetrievalConfig())
+    np.save(tmp_path / "rounded.npy", np.zeros((39, 2), dtype=np.int8))
+    with pytest.raises(IntegrityError, match=r"rounded vectors \(39, 2\)"):
+        DenseVectors(tmp_path, CHROMA)

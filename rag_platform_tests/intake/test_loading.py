@@ -19,7 +19,7 @@ from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import Limits, Strategy, load_settings, load_strategy
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import isolation as child_pool
-from rag_platform.intake.loading import choose, load, loader_of_name, options_with_limits, sniff
+from rag_platform.intake.loading import choose, load, options_with_limits, sniff
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -94,11 +94,6 @@ def test_the_first_loader_that_claims_a_file_reads_it(strategy):
         ("old.doc", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "soffice"),
         ("deck.ppt", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "save it as PDF"),
         ("photo.png", b"\x89PNG\r\n\x1a\n", "image/png"),
-        (
-            "page.pdf",
-            b"<html><body>404</body></html>",
-            "its name says PDF; give it its true suffix",
-        ),
     ],
 )
 def test_what_no_loader_reads_is_refused_with_the_remedy(strategy, filename, head, said):
@@ -152,16 +147,14 @@ def test_a_format_that_only_other_strategies_read_names_its_loader(strategy):
 
 
 def test_a_name_asks_for_a_loader_that_the_strategy_has(strategy):
-    assert [loader_of_name(name, strategy) for name in ("a.PDF", "a.docm", "a.tsv", "a.xyz")] == [
-        "pdf",
-        "docx",
-        "csv",
-        "",
-    ]
+    page = b"<html><body>404</body></html>"
+    names = ("a.PDF", "a.docm", "a.xlsx")
+    assert [choose(name, page, strategy) for name in names] == ["pdf", "docx", "xlsx"]
     only = strategy.model_copy(
         update={"loading": LoadingConfig(loaders=(ProviderConfig(provider="text"),))}
     )
-    assert loader_of_name("a.pdf", only) == ""
+    with pytest.raises(DocumentError, match="its name says PDF; give it its true suffix"):
+        choose("a.pdf", page, only)
 
 
 def test_limits_are_options_of_the_loaders_that_know_them():
@@ -180,9 +173,10 @@ def test_limits_are_options_of_the_loaders_that_know_them():
     assert options_with_limits(ProviderConfig(provider="text"), limits) == {}
 
 
-def test_an_empty_pdf_is_called_empty(strategy):
+def test_an_empty_pdf_is_called_empty(strategy, tmp_path):
+    (tmp_path / "x.pdf").touch()
     with pytest.raises(DocumentError) as caught:
-        choose("x.pdf", b"", strategy)
+        load(tmp_path / "x.pdf", "x.pdf", choose("x.pdf", b"", strategy), strategy, Limits())
     assert caught.value.code == "empty_file"
 
 

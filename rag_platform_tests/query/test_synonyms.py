@@ -107,4 +107,14 @@ def test_an_absent_file_is_named_and_an_empty_one_is_none(folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"query\.synonyms_path"):
         prepare("x", Limits(), config=QueryConfig(synonyms_path="absent.yaml"))
     (folder / "empty.yaml").write_text("# nothing yet\n", encoding="utf-8")
-    assert load_vocabulary(QueryConfig(synonyms_path="empty.yaml")).names == {}
+    without = load_vocabulary(QueryConfig()).names
+    assert load_vocabulary(QueryConfig(synonyms_path="empty.yaml")).names == without
+
+
+def test_a_ratio_brings_what_it_is_computed_of_and_nothing_brings_a_ratio() -> None:
+    known = load_vocabulary(CONFIG)
+    assert known.expansions("Has the Quick Ratio improved? 毛利", 0.4, 2) == (
+        ("total current assets", 0.4),
+        ("total current liabilities", 0.4),
+    )
+    assert known.expansions("net sales and inventories", 0.4, 12) == ()

@@ -369,7 +369,8 @@ def test_one_version_deleted_hard(bench: Bench) -> None:
     bench.ingest()
     middle, new = new, bench.versions("gate.md")[-1].version_id
     record = bench.delete("gate.md", old)
-    assert bench.prove("gate.md", old).remaining["catalog"] == 2  # the release before
+    # its two rows, in the release before and in the base that the release after it shares
+    assert bench.prove("gate.md", old).remaining["catalog"] == 4
     bench.collect(record)
     assert bench.prove("gate.md", old).total == 0
     assert (
@@ -398,6 +399,26 @@ def test_a_soft_deletion_goes_when_retention_ends(bench: Bench) -> None:
     # title and figures stay as history, as for any purged version; vectors leave with the base that
     # releases share
     assert left.keys() == {"ledger", "vectors"}
+
+
+def test_a_purged_version_leaves_the_base_with_the_next_release(bench: Bench) -> None:
+    bench.write(gate=GATE, dock=DOCK)
+    bench.ingest()
+    bench.write(gate=GATE.replace("05:30", "06:45"))
+    bench.ingest()
+    old = bench.versions("gate.md")[0].version_id
+    for text in ("13 trucks", "14 trucks"):
+        bench.write(dock=DOCK.replace("12 trucks", text))
+        bench.ingest()
+    bench.collect()
+    assert bench.ledger.version(old).status == "purged"
+    # its two rows, in the base that both releases which are kept share
+    assert bench.prove("gate.md", old).remaining["catalog"] == 4
+    for text in ("15 trucks", "16 trucks"):
+        bench.write(dock=DOCK.replace("12 trucks", text))
+        bench.ingest()
+    bench.collect()
+    assert bench.prove("gate.md", old).remaining["catalog"] == 0
 
 
 def test_what_crashes_left_goes(bench: Bench) -> None:

@@ -33,7 +33,7 @@ from rag_platform.errors import (
     SchemaVersionError,
     StorageError,
 )
-from rag_platform.indexes import dense
+from rag_platform.indexes import bases, dense
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
@@ -184,7 +184,7 @@ def test_full_build_holds_everything_and_passes_every_check(
         == manifest.counts["dense"]
     )
     assert set(manifest.versions) == {version.version_id for _, version in live}
-    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.txt", "lexical/meta.json"} <= set(
+    assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.npy", "lexical/meta.json"} <= set(
         manifest.files
     )
     opened = release_store.open_release(store, "default")
@@ -308,7 +308,7 @@ def test_a_delta_shares_what_it_does_not_change_and_says_so(
     first, second = store.release_dir("default", "r1"), store.release_dir("default", "r2")
     for name in (
         "dense/vectors.npy",
-        "dense/ids.txt",
+        "dense/ids.npy",
         *(name for name in manifest.files if "/ann/" in name),
     ):
         assert (first / name).samefile(second / name), name
@@ -339,7 +339,7 @@ def test_a_chain_of_deltas_gives_what_full_builds_give(
     grow: Callable[..., Manifest],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dense, "FRESH_ROWS", 6)
+    monkeypatch.setattr(bases, "FRESH_ROWS", 6)
     small = tiny.model_copy(
         update={
             "lexical": ProviderConfig(

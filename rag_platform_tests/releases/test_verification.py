@@ -47,16 +47,14 @@ def published(shelf: Shelf, tmp_path: Path) -> Path:
     return shelf.store.release_dir("default", shelf.ingest(docs))
 
 
-def forge(directory: Path, *statements: str) -> None:
+def forge(directory: Path, *statements: str, name: str = "catalog.sqlite") -> None:
     """Change the catalog, and the hash that the manifest has of it."""
-    with closing(sqlite3.connect(directory / "catalog.sqlite")) as db, db:
+    with closing(sqlite3.connect(directory / name)) as db, db:
         for statement in statements:
             db.execute(statement)
     change_manifest(
         directory,
-        lambda manifest: manifest["files"].update(
-            {"catalog.sqlite": sha256_file(directory / "catalog.sqlite")}
-        ),
+        lambda manifest: manifest["files"].update({name: sha256_file(directory / name)}),
     )
 
 
@@ -128,6 +126,34 @@ def test_a_forged_catalog_is_found(
     published: Path, shelf: Shelf, statement: str, code: str
 ) -> None:
     forge(published, statement)
+    assert code in codes(shelf)
+
+
+@pytest.mark.parametrize(
+    ("statement", "code"),
+    [
+        ("UPDATE chunks SET line_start = line_start + 7", "column"),
+        ("UPDATE documents SET title = 'Other'", "given"),
+        ("DELETE FROM chunks", "row_missing"),
+        # shows the version before as well
+        ("DELETE FROM gone", "rows"),
+        ("INSERT INTO gone SELECT 'roads-md', 'another'", "rows"),
+    ],
+)
+def test_forged_changes_beside_a_base_are_found(
+    published: Path, shelf: Shelf, tmp_path: Path, statement: str, code: str
+) -> None:
+    """An edited document stands beside the base that both releases share."""
+    (tmp_path / "docs" / "gates.md").write_text(GATES.replace("twelve", "ten"), encoding="utf-8")
+    directory = shelf.store.release_dir("default", shelf.ingest(tmp_path / "docs"))
+    assert (directory / "catalog.sqlite").samefile(published / "catalog.sqlite")
+    assert codes(shelf) == []
+    roads = next(
+        document.doc_id
+        for document in shelf.ledger.documents("default")
+        if document.filename == "roads.md"
+    )
+    forge(directory, statement.replace("roads-md", roads), name="catalog-changes.sqlite")
     assert code in codes(shelf)
 
 

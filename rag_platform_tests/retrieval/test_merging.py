@@ -56,6 +56,17 @@ def test_each_part_of_a_question_in_two_parts_has_a_place() -> None:
     assert {"one", "two"} <= {h.chunk_id for h in joined[:3]}
 
 
+def test_phrasings_take_turns_until_three_hits_lead() -> None:
+    asked = [hit("b", "both"), hit("x", "x"), hit("y", "y")]
+    first, second = [hit("b", "both"), hit("one", "one")], [hit("b", "both"), hit("two", "two")]
+    joined = fusion.join_phrasings([asked, first, second], 3)
+    # x, one and two have 1/62 each, y has 1/63; without turns x would come third or before
+    assert [h.chunk_id for h in joined] == ["b", "one", "two", "x", "y"]
+    joined = fusion.join_phrasings([asked, [hit("b", "both"), *asked[1:], hit("one", "one")]], 3)
+    assert [h.chunk_id for h in joined] == ["b", "x", "y", "one"]
+    assert [h.chunk_id for h in fusion.join_phrasings([asked, []], 3)] == ["b", "x", "y"]
+
+
 def test_hits_far_down_a_list_say_nothing_of_the_order() -> None:
     far = [hit(f"f{n:02}", "far") for n in range(12)]
     joined = fusion.join_phrasings([far, [hit("g", "near")]])

@@ -64,7 +64,9 @@ def show_job(
                     "name": name,
                     "done": int(stage["done"]),
                     "total": int(stage["total"]),
+                    "growing": jobs.is_growing(name, stages),
                     "rate_per_s": jobs.rate(stage),
+                    "seconds_left": jobs.seconds_left_of(name, stages),
                 }
                 for name, stage in stages.items()
             ],

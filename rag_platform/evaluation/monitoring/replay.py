@@ -13,6 +13,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.gates import describe_changes
 from rag_platform.ir import Json, QueryRequest
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.text.plurals import pluralise
 
 _FIELDS = {field.name for field in dataclasses.fields(QueryRequest)}
 
@@ -116,10 +117,12 @@ def _explain(
     with library.lease(namespace, asked) as lease:
         hidden = library.hidden_chunks(lease) & set(before)
         if hidden:
-            reasons.append(f"{len(hidden)} hits were deleted since")
+            verb = "was" if len(hidden) == 1 else "were"
+            reasons.append(f"{pluralise(len(hidden), 'hit')} {verb} deleted since")
         missing = set(before) - lease.release.catalog.chunks(before).keys()
         if missing:
-            reasons.append(f"{len(missing)} hits are not in release {asked}")
+            verb = "is" if len(missing) == 1 else "are"
+            reasons.append(f"{pluralise(len(missing), 'hit')} {verb} not in release {asked}")
         new = [chunk_id for chunk_id in after if chunk_id not in before]
         if strategy:
             reasons.append(f"asked as strategy {strategy}")

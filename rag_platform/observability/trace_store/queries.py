@@ -85,7 +85,7 @@ def list_related(logs_dir: Path, envelope: Json, visible: frozenset[str] | None)
     links, own = envelope.get("links") or {}, envelope["trace_id"]
     parent, job = links.get("parent_trace_id"), links.get("job_id")
     condition, values = conditions(TraceFilter(visible=visible))
-    with open_tables(logs_dir) as tables:
+    with open_tables(logs_dir, names=["traces"]) as tables:
         rows = tables.select(
             f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition}"
             " AND (trace_id = ? OR parent_trace_id = ? OR job_id = ?) AND trace_id <> ?"

@@ -7,7 +7,7 @@ the end of the trace's id as a number, by which tables are joined in half the ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -130,9 +130,13 @@ class Rows:
         ended = {values["trace_id"] for values in self.values["traces"]}
         return {key: value for key, value in self.started.items() if key not in ended}
 
-    def tables(self) -> dict[str, Any]:
-        """The rows as Arrow tables."""
-        return {name: make_table(name, values) for name, values in self.values.items()}
+    def tables(self, names: Collection[str] = ()) -> dict[str, Any]:
+        """The rows as Arrow tables, those of the names or all."""
+        return {
+            name: make_table(name, values)
+            for name, values in self.values.items()
+            if not names or name in names
+        }
 
 
 def make_table(name: str, values: Iterable[Values]) -> Any:

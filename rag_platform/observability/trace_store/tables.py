@@ -9,8 +9,9 @@ There are `traces`, `spans`, `events`, `model_calls`, and `open_traces`: those w
 from __future__ import annotations
 
 import functools
+import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -46,8 +47,11 @@ class Tables:
 
 
 @contextmanager
-def open_tables(logs_dir: Path, since: datetime | None = None) -> Iterator[Tables]:
-    """The traces that belong to a folder of logs; with `since` what is wholly older may be missing.
+def open_tables(
+    logs_dir: Path, since: datetime | None = None, names: Collection[str] = ()
+) -> Iterator[Tables]:
+    """The traces that belong to a folder of logs; with `since` what is wholly older may be missing,
+    with `names` there are no other tables.
 
     Compacts first where the logs are far ahead and can be written. Raises SchemaVersionError.
     """
@@ -55,7 +59,7 @@ def open_tables(logs_dir: Path, since: datetime | None = None) -> Iterator[Table
 
     def connect(manifest: Manifest) -> Tables:
         rows, warnings = _read_tail(logs_dir, manifest)
-        return Tables(_connect(traces_dir(logs_dir), manifest, rows, since), warnings)
+        return Tables(_connect(traces_dir(logs_dir), manifest, rows, since, names), warnings)
 
     tables = _read_parts(logs_dir, connect)
     try:
@@ -70,7 +74,7 @@ def find_lines(
     condition: str,
     values: Sequence[Any] = (),
     tables: Sequence[str] = LINE_TABLES,
-) -> Iterator[tuple[bytes, int | None]]:
+) -> Iterator[tuple[bytes | str, int | None]]:
     """(line, process that wrote it, None where it is compacted) of the compacted lines for which an
     SQL condition holds in one of the tables, and of those of the logs that have the `needle`.
     """
@@ -80,7 +84,7 @@ def find_lines(
         return manifest, _compacted_lines(traces_dir(logs_dir), manifest, tables, where)
 
     manifest, lines = _read_parts(logs_dir, read)
-    yield from ((line.encode(), None) for line in lines)
+    yield from zip(lines, itertools.repeat(None))
     for file in compaction.log_files(logs_dir):
         for line, _ in compaction.whole_lines(file, manifest.marks):
             if needle in line:
@@ -101,10 +105,20 @@ def _compacted_lines(
     if not manifest.parts:
         return []
     condition, values = where
-    query = " UNION ALL ".join(f"SELECT line FROM {name} WHERE {condition}" for name in tables)
-    with closing(_connect(folder, manifest, Rows(), None)) as connection:
+    _require_present(folder, manifest.parts)
+    query = " UNION ALL ".join(
+        f"SELECT line FROM {_read_files(folder, manifest.parts, name)} WHERE {condition}"
+        for name in tables
+    )
+    with closing(_database(os.getpid()).cursor()) as connection:
         found = connection.execute(query, [*values] * len(tables)).fetchall()
     return [line for (line,) in found]
+
+
+def _read_files(folder: Path, parts: Sequence[Part], name: str) -> str:
+    """The SQL that reads a table of the parts."""
+    files = ", ".join(quote(folder / part.name / f"{name}.parquet") for part in parts)
+    return f"read_parquet([{files}], union_by_name = true)"
 
 
 def _catch_up(logs_dir: Path) -> None:
@@ -145,17 +159,24 @@ def _database(pid: int) -> Any:
     return duckdb.connect(":memory:", config={"threads": _THREADS, **offline})
 
 
-def _connect(folder: Path, manifest: Manifest, rows: Rows, since: datetime | None) -> Any:
+def _connect(
+    folder: Path,
+    manifest: Manifest,
+    rows: Rows,
+    since: datetime | None,
+    names: Collection[str],
+) -> Any:
     parts = [p for p in manifest.parts if since is None or p.last >= naive(since).isoformat()]
     _require_present(folder, parts)
     connection = _database(os.getpid()).cursor()
-    for name, table in rows.tables().items():
+    for name, table in rows.tables(names).items():
         connection.register(f"new_{name}", table)
         sources = [f"SELECT * FROM new_{name}"]
         if parts:
-            files = ", ".join(quote(folder / part.name / f"{name}.parquet") for part in parts)
-            sources.append(f"SELECT * FROM read_parquet([{files}], union_by_name = true)")
+            sources.append(f"SELECT * FROM {_read_files(folder, parts, name)}")
         connection.execute(f"CREATE TEMP VIEW {name} AS {' UNION ALL BY NAME '.join(sources)}")
+    if names:
+        return connection
     begun = [
         {"trace_id": trace_id, **value}
         for trace_id, value in {**rows.open_traces(), **manifest.open}.items()

@@ -32,7 +32,7 @@ from pydantic.json_schema import SkipJsonSchema
 from rag_platform import access
 from rag_platform.api import writing
 from rag_platform.api.envelopes import envelope, failure, without_paths
-from rag_platform.config.settings import ServerSettings, Settings
+from rag_platform.config.settings import ServerSettings, Settings, tool_name
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.messages import LANGUAGES, translate_filled
@@ -40,13 +40,13 @@ from rag_platform.observability import tracing
 from rag_platform.processes import limits
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
+from rag_platform.server.app import VIEW_URI
 from rag_platform.server.worker_pool import SharedQuestions
 from rag_platform.text.encoding import encodable_json
 
 _MESSAGE_CHARS = 1500  # of an error: what was wrong and what to do, not the value as a whole
 Absent = SkipJsonSchema[None]
 Scope = Literal["read", "write", "admin"]
-VIEW_URI = "ui://library/answer.html"  # of the app that shows an answer
 OnProgress = Callable[[float, float, str], None]  # done, total, message
 # several texts, of which a client may send a single one as it is
 Texts = Annotated[
@@ -291,11 +291,6 @@ def tidy(schema: Any) -> Any:
         if not (key == "title" and isinstance(value, str))
         and not (key == "default" and value is None)
     }
-
-
-def tool_name(settings: ServerSettings, name: str) -> str:
-    """The public name of a tool: with an underscore, since many clients refuse dots, or a dot."""
-    return f"library_{name}" if settings.underscore_tool_names else f"library.{name}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import base64
-from pathlib import Path
 from typing import Annotated
 
-from mcp.server.apps import Apps
-from mcp.server.mcpserver.resources import FileResource
 from mcp_types import ImageContent
 from pydantic import Field
 
-from rag_platform import web
 from rag_platform.api import pictures
 from rag_platform.contract.source_shapes import PlacePage
 from rag_platform.server.library_tools.definition import (
-    VIEW_URI,
     Absent,
     Answer,
     Arguments,
@@ -24,22 +19,6 @@ from rag_platform.server.library_tools.definition import (
 )
 
 SHOW_SOURCE = "The page of a passage as a picture, with the rectangles of the words cited from it."
-
-
-def answer_view() -> Apps:
-    """The extension with the view of an answer and its sources: one page that loads nothing."""
-    assert web.__file__ is not None
-    apps = Apps()
-    apps.add_resource(
-        FileResource(
-            uri=VIEW_URI,
-            name="answer",
-            title="Answer with its sources",
-            description="Shows an answer, the passages that it cites, and the pages they are on.",
-            path=Path(web.__file__).resolve().parent / "templates" / "answer_app.html",
-        )
-    )
-    return apps
 
 
 class ShowSourceArguments(Arguments):

@@ -1,6 +1,6 @@
 """One library, two Celery workers: an ingest that they share, and workers killed at random moments.
 
-    python bench/workers.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
+    python bench/cluster.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
 
 Starts PostgreSQL (ledger and Dagster's storage), Redis, Dagster's daemon and two Celery workers,
 really, and says what it started; ends with code 2 and the reason where one of them is not to be

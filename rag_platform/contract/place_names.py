@@ -1,0 +1,81 @@
+"""Where a passage stands, as people read it: pages, lines, or the format's own places in words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from urllib.parse import unquote
+
+from rag_platform.messages import translate
+
+# steps of the locators of Word documents, workbooks, slides and notebooks; the loaders make them
+_NOUNS = {
+    "p": "paragraph",
+    "tbl": "table",
+    "tr": "row",
+    "tc": "cell",
+    "txbx": "text frame",
+    "footnotes": "footnote",
+    "endnotes": "endnote",
+    "comments": "comment",
+    "header": "header",
+    "footer": "footer",
+    "rows": "row",
+    "slide": "slide",
+    "cell": "cell",
+    "output": "output",
+    "lines": "line",
+}
+_STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\d-]+)|(\d+))?")
+_JOINT = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
+_UNSAID = ("body", "shape", "head")  # where every paragraph stands, and what nobody can count
+
+
+def format_place(
+    page_range: Sequence[int] | None,
+    line_range: Sequence[int] | None,
+    locator: str = "",
+    language: str = "en",
+) -> str:
+    """The place of a span, for people: `page 3`, `pages 3-4`, `lines 10-24`, what `format_locator`
+    makes of the format's own locator, or nothing.
+    """
+    for name, bounds in (("page", page_range), ("line", line_range)):
+        if bounds is not None:
+            first, last = bounds
+            return _count(name, str(first) if first == last else f"{first}-{last}", language)
+    return format_locator(locator, language)
+
+
+def format_locator(locator: str, language: str = "en") -> str:
+    """A locator in words; one that has none in the files' formats, such as an XPath, as it is.
+
+    >>> format_locator("body/tbl[2]/tr[3-9]"), format_locator("sheet=Q1%3B;rows=4;head=1")
+    ('table 2, rows 3-9', 'sheet Q1;, row 4')
+    """
+    first, *rest = _JOINT.split(locator, maxsplit=1)
+    if rest:
+        joint = translate({", ": "; "}.get(rest[0], rest[0]), language)
+        return f"{format_locator(first, language)}{joint}{format_locator(rest[1], language)}"
+    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", locator))
+    words = [_format_step(step, language) for step in steps]
+    return locator if None in words else translate(", ", language).join(filter(None, words))
+
+
+def _format_step(step: str, language: str) -> str | None:
+    """A step in words, empty where they say nothing; None for one that is not known."""
+    if step.startswith("sheet="):
+        return translate("sheet {name}", language, name=unquote(step.removeprefix("sheet=")))
+    if step == "notes":
+        return translate("notes", language)
+    match = _STEP.fullmatch(step)
+    if match is None or match[1] not in (*_NOUNS, *_UNSAID):
+        return None
+    if match[1] in _UNSAID:
+        return ""
+    return _count(_NOUNS[match[1]], match[2] or match[3] or match[4] or "1", language)
+
+
+def _count(noun: str, place: str, language: str) -> str:
+    plural = "s" if "-" in place else ""
+    return translate(f"{noun}{plural} {{place}}", language, place=place)

@@ -1,0 +1,326 @@
+"""The vectors of a release as they lie on disk.
+
+dense/vectors.npy   the base: float32 [n, dim], unit rows in ascending order of chunk id
+dense/ids.npy       the chunk ids of its rows, bytes of one width; releases built before have
+                    ids.txt
+dense/rounded.npy   its rows in 8 bits, int8 [n, dim], and
+dense/scales.npy    float32 [3, n]: their steps, lengths of what is left out, and lengths
+                    (`indexes.bounds`); absent of a base so small that scans are not narrowed
+dense/gone.txt      ids of the base that no longer hold; absent while the release is one base, as
+                    every full build is
+dense/fresh.npy     rows that came since the base was written, in ascending order of chunk id;
+                    absent likewise
+dense/fresh.txt     the chunk ids of its rows
+
+Readers map the base, its ids and its rounded rows into memory, so processes share them. A small
+change writes the last three files and leaves the base as it is, so that releases share it on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rag_platform.errors import IntegrityError
+from rag_platform.indexes.bounds import Rounded, Rows, make_rounded, round_block
+from rag_platform.protocols import Vectors
+from rag_platform.storage.store import atomic_path, write_text
+
+BASE, ROUNDED = "vectors.npy", "rounded.npy"
+NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
+_IDS, _OLD_IDS, _SCALES = "ids.npy", "ids.txt", "scales.npy"
+_FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
+_ROWS_AT_ONCE = 16_384
+_REBUILD = "rebuild the release with `rag rebuild`"
+
+
+# --- reading ------------------------------------------------------------------------------------
+
+
+class Ids:
+    """Ascending chunk ids as bytes of one width, found by halving."""
+
+    def __init__(self, names: NDArray[np.bytes_]) -> None:
+        self.names = names
+
+    @classmethod
+    def of(cls, ids: Iterable[str]) -> Ids:
+        """Those of ascending strings."""
+        return cls(_encode(ids))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, row: int) -> str:
+        return bytes(self.names[row]).decode()
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _ROWS_AT_ONCE):
+            yield from self.take(slice(start, start + _ROWS_AT_ONCE))
+
+    def __contains__(self, chunk_id: object) -> bool:
+        return isinstance(chunk_id, str) and bool(self.find([chunk_id])[0] >= 0)
+
+    def take(self, rows: Rows | slice) -> list[str]:
+        """The ids of some rows."""
+        return [name.decode() for name in self.names[rows].tolist()]
+
+    def find(self, chunk_ids: Collection[str]) -> Rows:
+        """The row of each id, -1 for one that is not held."""
+        asked = _encode(chunk_ids)
+        if not len(self) or not len(asked):
+            return np.full(len(asked), -1, dtype=np.int64)
+        # of the same width: another one would have all names copied
+        cut = asked.astype(self.names.dtype)
+        rows = np.searchsorted(self.names, cut).astype(np.int64)
+        held = self.names[np.minimum(rows, len(self) - 1)] == asked
+        return np.where(held, rows, -1)
+
+
+def _encode(ids: Iterable[str]) -> NDArray[np.bytes_]:
+    return np.array([chunk_id.encode() for chunk_id in ids], dtype=np.bytes_)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The rows of a release as they lie on disk."""
+
+    ids: Ids
+    base: Vectors  # memory-mapped
+    gone: frozenset[str]  # ids of the base that no longer hold
+    fresh_ids: Ids
+    fresh: Vectors
+
+    def count(self) -> int:
+        """Number of rows that hold."""
+        return len(self.ids) - len(self.gone) + len(self.fresh_ids)
+
+    def gone_rows(self) -> Rows:
+        """Rows of the base that no longer hold, ascending."""
+        return np.sort(self.ids.find(self.gone))
+
+    def holding(self, chunk_ids: Collection[str]) -> set[str]:
+        """Those of the ids whose row holds."""
+        asked = list(chunk_ids)
+        based, fresh = self.ids.find(asked), self.fresh_ids.find(asked)
+        return {
+            chunk_id
+            for chunk_id, row, later in zip(asked, based, fresh, strict=True)
+            if later >= 0 or (row >= 0 and chunk_id not in self.gone)
+        }
+
+
+def empty(dim: int) -> Parts:
+    """Those of a release that holds no vectors yet."""
+    nothing = np.zeros((0, dim), dtype=np.float32)
+    return Parts(Ids.of(()), nothing, frozenset(), Ids.of(()), nothing)
+
+
+def has_base(directory: Path) -> bool:
+    """True when vectors were written into `directory`."""
+    return (directory / BASE).is_file()
+
+
+def read_parts(directory: Path) -> Parts:
+    """The rows as they lie on disk. Raises IntegrityError when ids and rows do not fit."""
+    names = directory / _IDS
+    ids = Ids(_load(names)) if names.is_file() else _read_text(directory / _OLD_IDS)
+    base = _require_rows(ids, _load(directory / BASE))
+    if not (directory / _GONE).is_file():
+        return Parts(ids, base, frozenset(), Ids.of(()), base[:0])
+    fresh_ids = _read_text(directory / _FRESH_IDS)
+    fresh = _require_rows(fresh_ids, _load(directory / _FRESH))
+    gone = frozenset((directory / _GONE).read_text(encoding="utf-8").split())
+    if fresh.shape[1] != base.shape[1] or (len(gone) and ids.find(gone).min() < 0):
+        raise IntegrityError(
+            f"fresh vectors {fresh.shape} or {len(gone)} ids do not belong to a matrix"
+            f" {base.shape}; {_REBUILD}"
+        )
+    return Parts(ids, base, gone, fresh_ids, fresh)
+
+
+def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
+    """Ids in ascending order and their float32 rows [n, dim]; a single base is memory-mapped."""
+    parts = read_parts(directory)
+    if not parts.gone and not len(parts.fresh_ids):
+        return list(parts.ids), parts.base
+    ids, of, rows = _merge([_without(parts.ids, parts.gone), _all(list(parts.fresh_ids))])
+    return list(ids), np.concatenate(
+        [*_gather([parts.base, parts.fresh], of, rows), parts.base[:0]]
+    )
+
+
+def stored_ids(directory: Path, chunk_ids: Collection[str]) -> set[str]:
+    """Those of the chunk ids of which some file holds a vector, whether it still counts or not."""
+    parts, asked = read_parts(directory), list(chunk_ids)
+    rows = np.maximum(parts.ids.find(asked), parts.fresh_ids.find(asked))
+    return {chunk_id for chunk_id, row in zip(asked, rows, strict=True) if row >= 0}
+
+
+def read_rounded(directory: Path, base: Vectors) -> Rounded | None:
+    """The rounded rows of the base, None where there are none on disk. Raises IntegrityError."""
+    if not (directory / ROUNDED).is_file():
+        return None
+    rows, scales = _load(directory / ROUNDED), _load(directory / _SCALES)
+    if rows.shape != base.shape or scales.shape != (3, len(base)):
+        raise IntegrityError(
+            f"rounded vectors {rows.shape} and scales {scales.shape} do not belong to a matrix"
+            f" {base.shape}; {_REBUILD}"
+        )
+    return make_rounded(rows, scales)
+
+
+def _load(path: Path) -> NDArray[Any]:
+    try:
+        return np.asarray(np.load(path, mmap_mode="r"))
+    except ValueError:  # an array without rows cannot be mapped
+        return np.asarray(np.load(path))
+
+
+def _read_text(path: Path) -> Ids:
+    return Ids.of(path.read_text(encoding="utf-8").split())
+
+
+def _require_rows(ids: Ids, matrix: Vectors) -> Vectors:
+    if matrix.ndim != 2 or len(matrix) != len(ids):
+        raise IntegrityError(f"{len(ids)} ids for a matrix {matrix.shape}; {_REBUILD}")
+    return matrix
+
+
+# --- writing ------------------------------------------------------------------------------------
+
+
+class Spool:
+    """Rows that come one after the other, on disk until they are written in their order."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self._file = open(path, "w+b")  # noqa: SIM115
+        path.unlink()  # nobody else finds it, and it goes with this object
+        self._dim = dim
+        self.ids: list[str] = []
+
+    def add(self, ids: Sequence[str], rows: Sequence[Vectors]) -> None:
+        """Keep the rows of some ids."""
+        if ids:
+            self.ids += ids
+            self._file.write(np.stack(rows).astype("<f4", copy=False).data)
+
+    def rows(self) -> Vectors:
+        """float32 [n, dim] in the order of `ids`."""
+        if not self.ids:
+            return np.zeros((0, self._dim), dtype=np.float32)
+        self._file.flush()
+        return np.memmap(self._file, dtype="<f4", mode="r", shape=(len(self.ids), self._dim))
+
+    def close(self) -> None:
+        """Forget the rows."""
+        self._file.close()
+
+
+def write_change(
+    directory: Path, parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
+) -> None:
+    """Write what differs from the base, which stays."""
+    left_out = parts.gone | {
+        name for name, row in zip(removed, parts.ids.find(removed), strict=True) if row >= 0
+    }
+    fresh = [_without(parts.fresh_ids, removed), _all(ids)]
+    names, of, rows = _merge(fresh)
+    _write_rows(directory / _FRESH, [parts.fresh, vectors], of, rows)
+    write_text(directory / _FRESH_IDS, "".join(f"{chunk_id}\n" for chunk_id in names))
+    write_text(directory / _GONE, "".join(f"{chunk_id}\n" for chunk_id in sorted(left_out)))
+    if not (directory / ROUNDED).is_file():
+        _write_rounded(directory, parts.base)  # of a base that an older program wrote
+
+
+def write_base(
+    directory: Path, parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
+) -> int:
+    """Make one base of all rows without the removed ones and of new rows, which come in any order;
+    its bytes do not depend on the history. Returns the number of its rows.
+    """
+    names, of, rows = _merge(
+        [
+            _without(parts.ids, {*parts.gone, *removed}),
+            _without(parts.fresh_ids, removed),
+            _all(ids),
+        ]
+    )
+    _write_rows(directory / BASE, [parts.base, parts.fresh, vectors], of, rows)
+    with atomic_path(directory / _IDS) as temporary, open(temporary, "wb") as target:
+        np.save(target, names.names)
+    for name in (_OLD_IDS, _FRESH, _FRESH_IDS, _GONE, ROUNDED, _SCALES):
+        (directory / name).unlink(missing_ok=True)
+    _write_rounded(directory, _load(directory / BASE))
+    return len(names)
+
+
+_Source = tuple[Ids, Rows]  # ids, and the rows of them that are taken
+_Places = NDArray[np.int8]  # of each row of the whole: which source has it
+
+
+def _all(ids: Sequence[str]) -> _Source:
+    return Ids.of(ids), np.arange(len(ids))
+
+
+def _without(ids: Ids, removed: Collection[str]) -> _Source:
+    found = ids.find(removed)
+    return ids, np.delete(np.arange(len(ids)), found[found >= 0])
+
+
+def _merge(sources: Sequence[_Source]) -> tuple[Ids, _Places, Rows]:
+    """The ids of all sources ascending, and of each its source and its row there. Raises
+    IntegrityError for one that comes twice.
+    """
+    names = np.concatenate([ids.names[rows] for ids, rows in sources])
+    # as wide as what is held, whatever was held before
+    width = int(np.char.str_len(names).max(initial=1))
+    order = np.argsort(names, kind="stable")
+    names = names[order].astype(f"S{width}")
+    if (twice := np.flatnonzero(names[1:] == names[:-1])).size:
+        raise IntegrityError(f"chunk {names[twice[0]].decode()} would have two vectors")
+    of = np.repeat(np.arange(len(sources), dtype=np.int8), [len(rows) for _, rows in sources])
+    return Ids(names), of[order], np.concatenate([rows for _, rows in sources])[order]
+
+
+def _gather(matrices: Sequence[Vectors], of: _Places, rows: Rows) -> Iterator[Vectors]:
+    """The rows of the whole, some thousand at a time."""
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        part = slice(start, start + _ROWS_AT_ONCE)
+        block = np.empty((len(rows[part]), matrices[0].shape[1]), dtype="<f4")
+        for number, matrix in enumerate(matrices):
+            if (mine := of[part] == number).any():
+                block[mine] = matrix[rows[part][mine]]
+        yield block
+
+
+def _write_rows(path: Path, matrices: Sequence[Vectors], of: _Places, rows: Rows) -> None:
+    with atomic_path(path) as temporary, open(temporary, "wb") as target:
+        _write_header(target, "<f4", (len(rows), matrices[0].shape[1]))
+        for block in _gather(matrices, of, rows):
+            target.write(block.data)
+
+
+def _write_header(target: BinaryIO, kind: str, shape: tuple[int, ...]) -> None:
+    header = {"descr": kind, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(target, header)
+
+
+def _write_rounded(directory: Path, base: Vectors) -> None:
+    """Write the rows of the base in 8 bits, unless they are so few that nobody asks for them."""
+    if len(base) < NARROWED:
+        return
+    scales = np.empty((3, len(base)), dtype=np.float32)
+    with atomic_path(directory / ROUNDED) as temporary, open(temporary, "wb") as target:
+        _write_header(target, "|i1", base.shape)
+        for start in range(0, len(base), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            rows, *scales[:, part] = round_block(base[part])
+            target.write(rows.data)
+    with atomic_path(directory / _SCALES) as temporary, open(temporary, "wb") as target:
+        np.save(target, scales)

@@ -1,0 +1,154 @@
+"""What no kept release needs leaves the object store, and what of a document is left there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rag_platform.ir import Version
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Release
+from rag_platform.protocols import Blob
+from rag_platform.releases import transfer
+from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.version_bundles import raw_key, version_prefix
+from rag_platform.storage.blobs import open_blobs, open_for_writing
+from rag_platform.storage.store import Store
+
+# a publication that lost its lock may still put files that no manifest names yet
+_GRACE = timedelta(hours=1)
+_AT_ONCE = 500  # objects that go between two looks at the pointer
+_VERSIONED = (
+    "the bucket keeps earlier versions of its objects, also of those that were removed: let a"
+    " lifecycle rule of the bucket expire them"
+)
+_ELSEWHERE = "what other machines keep under their data roots: `rag gc --prove` there tells"
+
+
+@dataclass(frozen=True, slots=True)
+class Garbage:
+    """What a collection removed from the bucket, or would; `left` says what it could not."""
+
+    count: int
+    bytes: int
+    left: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()  # ids of the releases that are gone
+
+
+def collect_bucket(
+    namespace: str,
+    kept: Sequence[Manifest],
+    *,
+    store: Store,
+    ledger: Ledger,
+    keep: int,
+    hard: bool,
+    plan: bool,
+) -> Garbage:
+    """Remove pushed releases that neither this machine keeps (`kept`) nor, unless something was
+    deleted `hard`, retention, and the files that none of the others has.
+
+    The write lock of the namespace must be held. It may be lost, so nothing goes any more once the
+    pointer moved, and what came lately stays, but for a hard deletion.
+    """
+    blobs = open_for_writing(store)
+    pointer = transfer.require_pointer(blobs, namespace)
+    pushed = transfer.list_pushed(store, namespace)
+    here = {manifest.release_id: manifest for manifest in kept}
+    wanted = {pointer.release_id, *here}
+    if not hard:
+        wanted |= _retained(ledger.releases(namespace), keep)
+    files = _files_of(namespace, pushed & wanted, here, store)
+    before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
+    gone = [blob for blob in _unnamed(namespace, files, store) if blob.modified <= before]
+    manifests = sorted(pushed - wanted)
+    size = sum(blob.size for blob in gone)
+    left: tuple[str, ...] = ()
+    if not plan:
+        transfer.forget(store, namespace, manifests)
+        for start in range(0, len(gone), _AT_ONCE):
+            if transfer.read_pointer(blobs, namespace, pointer.tag) is not None:
+                left = (f"another machine published {namespace} meanwhile: run `rag gc` again",)
+                break
+            blobs.delete([blob.key for blob in gone[start : start + _AT_ONCE]])
+    if hard and blobs.keeps_versions(transfer.pointer_key(namespace)):
+        left = (*left, _VERSIONED)
+    return Garbage(len(manifests) + len(gone), size, left, () if plan else tuple(manifests))
+
+
+def _retained(rows: Sequence[Release], keep: int) -> set[str]:
+    """Ids of the releases that retention keeps: the newest that were published, and pinned ones."""
+    public = [row.release_id for row in rows if row.state in ("published", "retired")]
+    return {*public[:keep], *(row.release_id for row in rows if row.pinned)}
+
+
+def _files_of(
+    namespace: str, release_ids: Collection[str], here: Mapping[str, Manifest], store: Store
+) -> set[str]:
+    """The sha256 of every file that these pushed releases have."""
+    found: set[str] = set()
+    for release_id in release_ids:
+        manifest = here.get(release_id) or transfer.read_pushed(store, namespace, release_id)
+        found.update(manifest.files.values())
+    return found
+
+
+def _unnamed(namespace: str, files: Collection[str], store: Store) -> list[Blob]:
+    """The stored files of releases that are not among these."""
+    prefix = transfer.file_key(namespace, "")
+    listed = open_blobs(store).list(prefix)
+    return [blob for blob in listed if blob.key.removeprefix(prefix) not in files]
+
+
+def collect_versions(
+    kept: Collection[Version],
+    raw: Collection[str],
+    *,
+    store: Store,
+    mine: Sequence[Version] | None,
+    hard: bool,
+    plan: bool,
+) -> Garbage:
+    """Remove the bundles of versions that are not kept and the bytes that are not (`raw`, by
+    sha256), all of them or those of `mine` alone. Nobody may receive or write.
+    """
+    blobs = open_for_writing(store)
+    before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
+    stays = {version_prefix(version) for version in kept} | set(map(raw_key, raw))
+    found = {(_folder_of(blob), blob) for blob in blobs.list("versions/")}
+    found |= {(blob.key, blob) for blob in blobs.list("raw/")}
+    if mine is not None:
+        own = {key for v in mine for key in (version_prefix(v), raw_key(v.file_sha256))}
+        found = {(name, blob) for name, blob in found if name in own}
+    gone = [blob for name, blob in found if name not in stays and blob.modified <= before]
+    if not plan:
+        blobs.delete([blob.key for blob in gone])
+    return Garbage(len(gone), sum(blob.size for blob in gone))
+
+
+def _folder_of(blob: Blob) -> str:
+    return blob.key.rpartition("/")[0] + "/"
+
+
+def count_in_bucket(
+    namespace: str, versions: Sequence[Version], alone: Collection[str], store: Store
+) -> tuple[int, list[str]]:
+    """How many pushed releases hold one of the versions, and bundles of these, and files that they
+    have `alone`, by sha256; and what cannot be looked into.
+    """
+    pushed = [
+        transfer.read_pushed(store, namespace, release_id)
+        for release_id in sorted(transfer.list_pushed(store, namespace))
+    ]
+    ids, blobs = [version.version_id for version in versions], open_blobs(store)
+    holding = sum(not manifest.versions.keys().isdisjoint(ids) for manifest in pushed)
+    holding += sum(1 for version in versions for _ in blobs.list(version_prefix(version)))
+    holding += sum(blobs.has(raw_key(sha256)) for sha256 in alone)
+    files = {sha256 for manifest in pushed for sha256 in manifest.files.values()}
+    blind = [_ELSEWHERE]
+    if unnamed := _unnamed(namespace, files, store):
+        blind.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
+    if blobs.keeps_versions(transfer.pointer_key(namespace)):
+        blind.append(_VERSIONED)
+    return holding, blind

@@ -1,0 +1,67 @@
+"""Reads what other machines publish, beside a server's answers."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+from rag_platform.config.settings import Settings
+from rag_platform.errors import BusyError, RagError
+from rag_platform.ledger.ledger import open_ledger
+from rag_platform.observability import faults
+from rag_platform.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def following(settings: Settings) -> Iterator[None]:
+    """Read what other machines publish, as long as the block lasts: a thread asks the object store
+    for its pointers, and pulls beside the answers. Nothing without an object store.
+    """
+    store = Store.of(settings)
+    if store.remote is None:
+        yield
+        return
+    stop = threading.Event()
+    follower = threading.Thread(
+        target=_follow,
+        args=(store, settings.blobs.poll_seconds, stop),
+        name="rag-pull",
+        daemon=True,
+    )
+    follower.start()
+    try:
+        yield
+    finally:
+        stop.set()
+
+
+def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
+    from rag_platform.releases.transfer import drop_dropped, pull
+
+    tags: dict[str, str] = {}
+    said = ""
+    while True:
+        try:
+            with closing(open_ledger(store)) as ledger:
+                for namespace in ledger.namespaces():
+                    pulled, tags[namespace] = pull(
+                        namespace, store=store, ledger=ledger, known=tags.get(namespace, "")
+                    )
+                    if pulled.files or pulled.linked:
+                        log.info("pulled release %s of %s", pulled.release_id, namespace)
+                        drop_dropped(namespace, store=store, ledger=ledger)
+            said = ""
+        except BusyError:  # another process of this machine pulls it
+            pass
+        except (RagError, OSError) as error:
+            if str(error) != said:
+                log.warning("what other machines published cannot be pulled: %s", error)
+            said = str(error)
+        except Exception as error:  # noqa: BLE001 (the next look may go well)
+            faults.report(error, "pull", logs_dir=store.logs_dir)
+        if stop.wait(seconds):
+            return

@@ -1,0 +1,406 @@
+"""Carries releases between machines through the object store that they share.
+
+    releases/<namespace>/files/<sha256>        files of releases, each once
+    releases/<namespace>/<release_id>.json     the manifest, as it lies in the release's directory
+    releases/<namespace>/CURRENT               the pointer: which release is read, and its number
+
+The pointer there is the truth: a publication replaces it, if it still is the one that the candidate
+was checked against, and CURRENT of every machine follows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import typing
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rag_platform.errors import (
+    ConfigError,
+    IntegrityError,
+    NotFoundError,
+    ReleaseError,
+)
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import (
+    FILENAME,
+    VERSIONS,
+    Manifest,
+    read_head,
+    read_manifest,
+)
+from rag_platform.releases.version_bundles import push_versions, transfer_each
+from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
+from rag_platform.storage.locks import hold_lock
+from rag_platform.storage.records import parse_json
+from rag_platform.storage.store import (
+    Store,
+    atomic_path,
+    files_below,
+    flush_directory,
+    link_or_copy,
+    sha256_file,
+    write_text,
+)
+
+if typing.TYPE_CHECKING:  # its module loads numpy
+    from rag_platform.protocols import Blobs
+
+_PULL_SECONDS = 60.0  # another process of this machine that pulls the same is waited for
+_RELEASE_ID = re.compile(r"[\w-][\w.-]{0,120}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Pointer:
+    """What a namespace publishes in the object store; empty for nothing."""
+
+    release_id: str = ""
+    manifest_sha256: str = ""
+    number: int = 0  # of the publication, counted in the object store
+    tag: str = ""  # by which it is told from the one that replaces it
+
+
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """What bringing a release took: files and bytes that came, and files that were here."""
+
+    release_id: str
+    files: int = 0
+    bytes: int = 0
+    linked: int = 0
+
+
+def require_remote(store: Store) -> None:
+    """Raise ConfigError where the data root has no object store."""
+    if store.remote is None:
+        raise ConfigError(
+            "no object store is configured: set `blobs` in settings.yaml (RAG_BLOBS__PROVIDER=s3,"
+            " RAG_BLOBS__BUCKET)",
+            code="no_blobs",
+        )
+
+
+def _folder(namespace: str) -> str:
+    return f"releases/{namespace}"
+
+
+def file_key(namespace: str, sha256: str) -> str:
+    """Where a file of releases lies."""
+    return f"{_folder(namespace)}/files/{sha256}"
+
+
+def _manifest_key(namespace: str, release_id: str) -> str:
+    return f"{_folder(namespace)}/{release_id}.json"
+
+
+def pointer_key(namespace: str) -> str:
+    """Where it stands which release is published."""
+    return f"{_folder(namespace)}/CURRENT"
+
+
+def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | None:
+    """What the object store publishes; None while that is what has the `known` tag. Raises
+    IntegrityError for what is no pointer.
+    """
+    found = blobs.read_pointer(pointer_key(namespace), known)
+    if found is None:
+        return None
+    data, tag = found
+    if not data:
+        return Pointer()
+    try:
+        value = parse_json(data)
+        pointer = Pointer(
+            str(value["release_id"]), str(value["manifest_sha256"]), int(value["number"]), tag
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise forged(pointer_key(namespace)) from error
+    if not _RELEASE_ID.fullmatch(pointer.release_id):
+        raise forged(pointer_key(namespace))
+    return pointer
+
+
+# --- push ---------------------------------------------------------------------------------------
+
+
+def push(store: Store, manifest: Manifest) -> Pointer:
+    """Put a release's files and manifest where every machine finds them; returns the pointer as it
+    is before the publication. Raises IntegrityError for a file that is not what the manifest says,
+    ReleaseError `outdated_candidate` where another machine published meanwhile.
+    """
+    namespace = manifest.namespace
+    blobs = open_for_writing(store)
+    before = require_pointer(blobs, namespace)
+    if before.release_id and before.release_id != releases.current(store, namespace):
+        raise _outdated(manifest, before)
+    directory = store.release_dir(namespace, manifest.release_id)
+    again = before.release_id == manifest.release_id  # what was lost there is put again
+    there = frozenset() if again else _published_files(store, namespace, before.release_id)
+    missing = {sha256: name for name, sha256 in manifest.files.items() if sha256 not in there}
+
+    def send(item: tuple[str, str]) -> None:
+        sha256, name = item
+        if sha256_file(directory / name) != sha256:
+            raise IntegrityError(
+                f"{name} of release {manifest.release_id} has another sha256 than its manifest"
+                " says, and is not handed on; build another release with `rag rebuild --full`",
+                code="file_changed",
+            )
+        blobs.put_new(file_key(namespace, sha256), directory / name)
+
+    transfer_each(send, missing.items())
+    _push_versions(store, manifest, "" if again else before.release_id)
+    _put_manifest(blobs, store, manifest)
+    return before
+
+
+def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
+    """Put the versions of a release there, but for those of the one that is published."""
+
+    def outputs(release_id: str) -> Mapping[str, str]:
+        return releases.manifest_of(store, manifest.namespace, release_id, ["outputs"]).outputs
+
+    known = outputs(parent) if parent else {}
+    new = [name for name, own in outputs(manifest.release_id).items() if known.get(name) != own]
+    path = store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
+    with closing(CatalogReader(path)) as catalog:
+        versions = [found for name in new if (found := catalog.version(name)) is not None]
+    push_versions(store, versions, manifest.profiles)
+
+
+def require_pointer(blobs: Blobs, namespace: str) -> Pointer:
+    """What the object store publishes now."""
+    pointer = read_pointer(blobs, namespace)
+    assert pointer is not None  # without a known tag there is always an answer
+    return pointer
+
+
+def _published_files(store: Store, namespace: str, release_id: str) -> frozenset[str]:
+    """The sha256 of the files that the object store has for certain."""
+    if not release_id:
+        return frozenset()
+    return frozenset(read_head(store.release_dir(namespace, release_id)).files.values())
+
+
+def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
+    """Store the manifest of a release whose files are stored. One that was pushed before says the
+    same.
+    """
+    key = _manifest_key(manifest.namespace, manifest.release_id)
+    path = store.release_dir(manifest.namespace, manifest.release_id) / FILENAME
+    if blobs.put_new(key, path):
+        return
+    with store.scratch() as folder:
+        blobs.get(key, held := folder / FILENAME)
+        if sha256_file(held) != sha256_file(path):
+            raise ReleaseError(
+                f"the object store holds another release under the id {manifest.release_id}; build"
+                " this one anew with `rag rebuild --full`",
+                code="release_exists",
+            )
+
+
+def swap(store: Store, manifest: Manifest, before: Pointer) -> None:
+    """Publish a pushed release to every machine. Raises ReleaseError `outdated_candidate` where
+    another one was published since `before`.
+    """
+    directory = store.release_dir(manifest.namespace, manifest.release_id)
+    data = {
+        "release_id": manifest.release_id,
+        "manifest_sha256": sha256_file(directory / FILENAME),
+        "number": before.number + 1,
+    }
+    blobs = open_for_writing(store)
+    text = json.dumps(data, indent=1).encode() + b"\n"
+    if not blobs.swap_pointer(pointer_key(manifest.namespace), text, before.tag):
+        raise _outdated(manifest, require_pointer(blobs, manifest.namespace))
+
+
+def _outdated(manifest: Manifest, found: Pointer) -> ReleaseError:
+    return ReleaseError(
+        f"release {manifest.release_id} is not published: {found.release_id or 'nothing'} was"
+        " published meanwhile by another machine; build another with `rag rebuild`",
+        code="outdated_candidate",
+    )
+
+
+def list_pushed(store: Store, namespace: str) -> set[str]:
+    """Ids of the releases that the object store holds."""
+    if store.remote is None:
+        return set()
+    prefix = f"{_folder(namespace)}/"
+    names = (blob.key.removeprefix(prefix) for blob in open_blobs(store).list(prefix))
+    return {name.removesuffix(".json") for name in names if "/" not in name and ".json" in name}
+
+
+def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
+    """The manifest of a pushed release. Raises NotFoundError `no_blob`."""
+    with store.scratch() as folder:
+        blobs = open_blobs(store)
+        blobs.get(_manifest_key(namespace, release_id), path := folder / FILENAME)
+        if of_versions := _listed_files(path, namespace, release_id).get(VERSIONS):
+            fetch(blobs, file_key(namespace, of_versions), folder / VERSIONS, of_versions)
+        return read_manifest(folder)
+
+
+def forget(store: Store, namespace: str, release_ids: list[str]) -> None:
+    """Take releases off the object store; their files go with `rag gc`."""
+    if store.remote is not None and release_ids:
+        keys = [_manifest_key(namespace, release_id) for release_id in release_ids]
+        open_for_writing(store).delete(keys)
+
+
+# --- pull ---------------------------------------------------------------------------------------
+
+
+def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tuple[Pulled, str]:
+    """Bring the release that the object store publishes, and read it from now on; what it took, and
+    the pointer's tag. Nothing is done while that is the `known` one.
+
+    Raises IntegrityError `forged_blob` for what is not what its hash says, ReleaseError
+    `foreign_release` where the ledger does not know the release, BusyError.
+    """
+    nothing = Pulled(releases.current(store, namespace) or "")
+    if store.remote is None:
+        return nothing, ""
+    blobs = open_blobs(store)
+    while True:
+        pointer = read_pointer(blobs, namespace, known)
+        if pointer is None or not pointer.release_id:
+            return nothing, known
+        _require_known(pointer.release_id, namespace, ledger)
+        pulled = bring(store, namespace, pointer.release_id, pointer.manifest_sha256)
+        with store.pointing(namespace):
+            if read_pointer(blobs, namespace, pointer.tag) is not None:
+                continue  # replaced while its files came
+            if releases.current(store, namespace) != pointer.release_id:
+                write_text(store.current_path(namespace), pointer.release_id + "\n")
+                flush_directory(store.releases_dir(namespace))
+        return pulled, pointer.tag
+
+
+def _require_known(release_id: str, namespace: str, ledger: Ledger) -> None:
+    if any(row.release_id == release_id for row in ledger.releases(namespace)):
+        return
+    raise ReleaseError(
+        f"the object store publishes release {release_id} of namespace {namespace!r}, which the"
+        f" ledger at {ledger.name} does not know: they belong to different libraries. Correct"
+        " `ledger` or `blobs` in settings.yaml",
+        code="foreign_release",
+    )
+
+
+def bring(store: Store, namespace: str, release_id: str, manifest_sha256: str = "") -> Pulled:
+    """Make a release that was pushed lie here, file for file: what is missing comes, every file is
+    proved by its hash, and the manifest is put beside them last. A pull that was interrupted goes
+    on.
+    """
+    final = store.release_dir(namespace, release_id)
+    stage = store.spool_dir / f"pull-{namespace}-{release_id}"
+    with hold_lock(
+        store.releases_dir(namespace) / ".puller",
+        "a pull",
+        f"a release of namespace {namespace!r} is being pulled",
+        wait=_PULL_SECONDS,
+    ):
+        if _is_whole(final, manifest_sha256):
+            return Pulled(release_id)
+        blobs = open_blobs(store)
+        pending = stage.with_name(f"{stage.name}.json")
+        _fetch_manifest(blobs, namespace, release_id, pending, manifest_sha256)
+        files = _listed_files(pending, namespace, release_id)
+        pulled = _fetch_files(store, namespace, stage, files)
+        os.replace(pending, stage / FILENAME)
+        for folder, _, _ in os.walk(stage):
+            flush_directory(Path(folder))
+        if final.exists():  # one that lost files, or is another
+            releases.drop(final)
+        os.replace(stage, final)
+        flush_directory(final.parent)
+        return Pulled(release_id, pulled.files, pulled.bytes, pulled.linked)
+
+
+def _is_whole(directory: Path, manifest_sha256: str) -> bool:
+    path = directory / FILENAME
+    if not path.is_file() or (manifest_sha256 and sha256_file(path) != manifest_sha256):
+        return False
+    return all((directory / name).is_file() for name in read_head(directory).files)
+
+
+def _fetch_manifest(blobs: Blobs, namespace: str, release_id: str, path: Path, sha256: str) -> None:
+    key = _manifest_key(namespace, release_id)
+    if sha256:
+        fetch(blobs, key, path, sha256)
+        return
+    with atomic_path(path) as temporary:
+        blobs.get(key, temporary)
+
+
+def _listed_files(path: Path, namespace: str, release_id: str) -> Mapping[str, str]:
+    """The files that a manifest names. Raises IntegrityError for one of another release, and for
+    names that lead out of its folder.
+    """
+    key = _manifest_key(namespace, release_id)
+    try:
+        value: Any = parse_json(path.read_bytes())
+        files: dict[str, str] = dict(value["files"])
+        same = (value["namespace"], value["release_id"]) == (namespace, release_id)
+    except (ValueError, KeyError, TypeError) as error:
+        raise forged(key) from error
+    if not same:
+        raise forged(key)
+    for name, sha256 in files.items():
+        parts = PurePosixPath(name).parts
+        if ".." in parts or name.startswith("/") or not re.fullmatch(r"[0-9a-f]{64}", sha256):
+            raise forged(key)
+    return files
+
+
+def _fetch_files(store: Store, namespace: str, stage: Path, files: Mapping[str, str]) -> Pulled:
+    """Fill the folder with the files of a release, and nothing else."""
+    blobs, here = open_blobs(store), _local_files(store, namespace)
+    for name in files_below(stage) if stage.is_dir() else ():
+        if files.get(name) != sha256_file(stage / name):  # cut off, or of another attempt
+            (stage / name).unlink()
+    left = {name: sha for name, sha in files.items() if not (stage / name).is_file()}
+    known = {name: here[sha] for name, sha in left.items() if sha in here}
+    for name, source in known.items():
+        (stage / name).parent.mkdir(parents=True, exist_ok=True)
+        link_or_copy(source, stage / name)
+    wanted = {name: sha for name, sha in left.items() if name not in known}
+    stage.mkdir(parents=True, exist_ok=True)
+    transfer_each(
+        lambda item: fetch(blobs, file_key(namespace, item[1]), stage / item[0], item[1]),
+        wanted.items(),
+    )
+    size = sum((stage / name).stat().st_size for name in wanted)
+    return Pulled("", len(wanted), size, len(known))
+
+
+def _local_files(store: Store, namespace: str) -> dict[str, Path]:
+    """sha256 to path of the files of the release that is read here, whose hashes were proved when
+    it was made or came.
+    """
+    release_id = releases.current(store, namespace)
+    directory = store.release_dir(namespace, release_id or "-")
+    try:
+        held = read_head(directory).files
+    except NotFoundError:
+        return {}
+    return {sha: path for name, sha in held.items() if (path := directory / name).is_file()}
+
+
+def drop_dropped(namespace: str, *, store: Store, ledger: Ledger) -> None:
+    """Remove the copies of releases that the ledger calls dropped."""
+    for row in ledger.releases(namespace):
+        path = store.release_dir(namespace, row.release_id)
+        if row.state == "dropped" and path.is_dir():
+            releases.drop(path)

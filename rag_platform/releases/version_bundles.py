@@ -1,0 +1,187 @@
+"""Carries what versions are made of through the object store: their bytes, and one bundle each of
+their stored outputs and pictures, so that another machine proves them, shows them and builds on.
+
+    raw/<sha[:2]>/<sha256>                                              bytes as received
+    versions/<namespace>/<doc_id>/<sha12>/<fingerprint>-<sha256>.tar    outputs of that fingerprint
+
+A bundle is made before anybody can call its version live, and fetched when a path is missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rag_platform.config.settings import fingerprint
+from rag_platform.errors import NotFoundError
+from rag_platform.ir import MediaLink, Version
+from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
+from rag_platform.storage.store import Store, read_records, sha256_file
+
+if typing.TYPE_CHECKING:  # its module loads numpy
+    from rag_platform.protocols import Blobs
+
+_AT_ONCE = 8  # transfers; most files of a library are small
+_REQUIRED = ("edits", "media", "sections", "chunks", "views")
+
+
+def raw_key(file_sha256: str) -> str:
+    """Where the bytes of a file lie."""
+    return f"raw/{file_sha256[:2]}/{file_sha256}"
+
+
+def version_prefix(version: Version) -> str:
+    """Below which the bundles of a version lie."""
+    return f"versions/{version.namespace}/{version.doc_id}/{version.file_sha256[:12]}/"
+
+
+def transfer_each(work: Any, items: Iterable[Any]) -> None:
+    """Do it for all, several at once; the first error ends it."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="transfer") as pool:
+        try:
+            for _ in pool.map(work, list(items)):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
+    """16 hex digits over every stored output that the rows of a version are made of."""
+    return fingerprint(
+        [
+            hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+            for path in output_paths(store, version, profiles)
+        ]
+    )
+
+
+def output_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
+    """Where the stored outputs lie that the rows of a version are made of; not all are there."""
+    folder = store.facts_dir(version, profiles["facts"])
+    paths = [
+        folder / name for name in ("facts.md", "blocks.parquet", "media.parquet", "summary.json")
+    ]
+    paths += [store.version_path(version, "edits", profiles["sections"])]
+    paths += [
+        store.version_path(version, kind, profiles[kind])
+        for kind in ("media", "media_texts", "sections", "chunks", "views")
+    ]
+    if version.edition:
+        paths += [
+            store.version_path(version, kind, profiles[kind], version.edition)
+            for kind in ("chunks", "views")
+        ]
+    return paths
+
+
+# --- push ---------------------------------------------------------------------------------------
+
+
+def push_versions(store: Store, versions: Iterable[Version], profiles: Mapping[str, str]) -> None:
+    """Put versions into the object store, where there is one and it lacks them."""
+    if store.remote is not None:
+        blobs = open_for_writing(store)
+        transfer_each(lambda version: _push(blobs, store, version, profiles), versions)
+
+
+def _push(blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, str]) -> None:
+    if not _is_here(store, version, profiles):
+        return  # of another machine, which pushed it
+    name, prefix = output_fingerprint(store, version, profiles), version_prefix(version)
+    if any(blob.key.startswith(f"{prefix}{name}-") for blob in blobs.list(prefix)):
+        return
+    blobs.put_new(raw_key(version.file_sha256), store.raw_path(version.file_sha256))
+    with store.scratch() as folder:
+        _pack(store, version, profiles, folder / "bundle")
+        sha256 = sha256_file(folder / "bundle")
+        blobs.put_new(f"{prefix}{name}-{sha256}.tar", folder / "bundle")
+
+
+def _is_here(store: Store, version: Version, profiles: Mapping[str, str]) -> bool:
+    """True when this machine has what a version is made of."""
+    return store.raw_path(version.file_sha256).is_file() and all(
+        path.is_file() for path in _required(store, version, profiles)
+    )
+
+
+def _required(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
+    paths = output_paths(store, version, profiles)
+    return [path for path in paths if path.parent.name in _REQUIRED or path.suffix == ".json"]
+
+
+def _pack(store: Store, version: Version, profiles: Mapping[str, str], target: Path) -> None:
+    """Write the bundle; the same outputs make the same bytes."""
+    import tarfile
+
+    paths = [path for path in output_paths(store, version, profiles) if path.is_file()]
+    kept = store.version_path(version, "kept", profiles["chunks"])
+    paths += [kept] if kept.is_file() else []
+    with tarfile.open(target, "w") as bundle:
+        for path in sorted([*paths, *_pictures(store, version, profiles)]):
+            member = tarfile.TarInfo(path.relative_to(store.home).as_posix())
+            member.size = path.stat().st_size
+            with open(path, "rb") as source:
+                bundle.addfile(member, source)
+
+
+def _pictures(store: Store, version: Version, profiles: Mapping[str, str]) -> Iterator[Path]:
+    """The files of the images that a version shows."""
+    links = read_records(store.version_path(version, "media", profiles["media"]), MediaLink)
+    for asset_id in {link.asset_id for link in links if link.asset_id}:
+        files = store.media_dir(asset_id).rglob("[!.]*")
+        yield from (path for path in files if path.is_file())
+
+
+# --- fetch --------------------------------------------------------------------------------------
+
+
+def bring_version(store: Store, version: Version, profiles: Mapping[str, str]) -> None:
+    """Make what a version is made of lie here, where this machine lacks it and the object store has
+    it. Raises IntegrityError `forged_blob` for what is not what its name says.
+    """
+    if store.remote is None or _is_here(store, version, profiles):
+        return
+    blobs, sha256 = open_blobs(store), version.file_sha256
+    if not (raw := store.raw_path(sha256)).is_file():
+        try:
+            fetch(blobs, raw_key(sha256), raw, sha256)
+        except NotFoundError:
+            return  # whoever reads it says that it is missing
+    bundles = sorted(blobs.list(version_prefix(version)), key=lambda blob: blob.modified)
+    for blob in reversed(bundles):
+        if all(path.is_file() for path in _required(store, version, profiles)):
+            return
+        _unpack(blobs, store, version, profiles, blob.key)
+
+
+def _unpack(
+    blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, str], key: str
+) -> None:
+    """Put the files of a bundle in their places, if it is one of these profiles."""
+    import tarfile
+
+    name, _, sha256 = key.rpartition("/")[2].removesuffix(".tar").partition("-")
+    with store.scratch() as folder:
+        fetch(blobs, key, folder / "bundle", sha256)
+        there = Store(folder / "home")
+        try:
+            with tarfile.open(folder / "bundle") as bundle:
+                bundle.extractall(there.home, filter="data")
+        except (tarfile.TarError, OSError) as error:
+            raise forged(key) from error
+        if output_fingerprint(there, version, profiles) != name:
+            return  # outputs of another strategy
+        required = set(_required(there, version, profiles))
+        files = [path for path in there.home.rglob("*") if path.is_file()]
+        # what tells that a version is here comes last
+        for path in sorted(files, key=lambda path: path in required):
+            target = store.home / path.relative_to(there.home)
+            if not target.is_file():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(path, target)

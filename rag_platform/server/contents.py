@@ -1,0 +1,64 @@
+"""What a server answers requests with: tools, resources, prompts, and the library they read.
+
+Importing this module takes longer than the rest of the server's start.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.mcpserver import Context
+from mcp_types import CallToolResult
+
+from rag_platform.config.settings import ServerSettings
+from rag_platform.releases.following import following
+from rag_platform.retrieval.library import Library
+from rag_platform.server.callers import act_for_caller, refuse_scope
+from rag_platform.server.library_tools.progress import progress_of
+from rag_platform.server.prompts import add_prompts
+from rag_platform.server.publications import Listeners, Publications
+from rag_platform.server.resources import ResourceRequests, add_resources
+from rag_platform.server.tools import tools
+from rag_platform.server.worker_pool import SharedQuestions
+
+if TYPE_CHECKING:
+    from rag_platform.server.app import LibraryServer
+
+
+class Contents:
+    """The tools of a server by name, its resources and prompts, which are registered with it, and
+    who hears of publications.
+    """
+
+    act_for_caller = staticmethod(act_for_caller)
+
+    def __init__(self, server: LibraryServer, settings: ServerSettings, library: Library) -> None:
+        self.library = library
+        self._questions = SharedQuestions(library, settings.processes)
+        self.tools = {it.definition.name: it for it in tools(library, settings, self._questions)}
+        listeners = Listeners()
+        self.requests = ResourceRequests(library, listeners, server.list_resources)
+        self._publications = Publications(library, server.bus, listeners)
+        add_resources(server, library)
+        add_prompts(server, library, settings)
+
+    async def call(
+        self, name: str, arguments: dict[str, Any], context: Context[Any, Any] | None
+    ) -> CallToolResult:
+        """The envelope of a call of one of the tools."""
+        tool = self.tools[name]
+        if (refused := refuse_scope(name, tool.scope)) is not None:
+            return refused
+        if context is None:
+            return await tool.run(arguments, None)
+        return await tool.run(arguments, str(context.request_id), progress_of(context))
+
+    async def announce(self) -> None:
+        """Read what other machines publish, and tell clients of every publication from now on."""
+        with following(self.library.settings):
+            await self._publications.announce()
+
+    def close(self) -> None:
+        """End the processes and close the releases."""
+        self._questions.close()
+        self.library.close()

@@ -1,0 +1,85 @@
+"""The object store that machines share: opened by the settings, and probed before it is written."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import typing
+from pathlib import Path
+
+from rag_platform.errors import IntegrityError, ProviderError
+from rag_platform.registry import build
+from rag_platform.storage.store import Store, atomic_path, sha256_file
+
+if typing.TYPE_CHECKING:  # loads numpy
+    from rag_platform.config.blobs import BlobSettings
+    from rag_platform.protocols import Blobs
+
+
+def open_blobs(store: Store) -> Blobs:
+    """The object store of a data root that has one. Raises ConfigError where its package is
+    missing.
+    """
+    assert store.remote is not None
+    return _opened(store.remote)
+
+
+@functools.cache
+def _opened(settings: BlobSettings) -> Blobs:
+    options = {"bucket": settings.bucket, "prefix": settings.prefix}
+    return typing.cast("Blobs", build("blobs", settings.provider, options))
+
+
+def open_for_writing(store: Store) -> Blobs:
+    """`open_blobs`, once it is proved that the store heeds conditions. Raises ProviderError
+    `unconditional_writes` for one that does not.
+    """
+    assert store.remote is not None
+    _probe(store.remote)
+    return open_blobs(store)
+
+
+@functools.cache
+def _probe(settings: BlobSettings) -> None:
+    """Write twice what may be written once, and over what was replaced: both must be refused."""
+    blobs, key = _opened(settings), f"probe/{secrets.token_hex(8)}"
+    try:
+        kept = (
+            blobs.swap_pointer(key, b"1", "")
+            and not blobs.swap_pointer(key, b"2", "")
+            and (first := blobs.read_pointer(key)) is not None
+            and blobs.swap_pointer(key, b"3", first[1])
+            and not blobs.swap_pointer(key, b"4", first[1])
+        )
+    finally:
+        blobs.delete([key])
+    if not kept:
+        raise ProviderError(
+            f"the object store of bucket {settings.bucket!r} ignores the conditions of a write"
+            " (If-None-Match, If-Match): two machines would publish over each other without"
+            " notice. Use one that heeds them, as S3 does",
+            code="unconditional_writes",
+        )
+
+
+def fetch(blobs: Blobs, key: str, path: Path, sha256: str) -> None:
+    """Write an object into a file, atomically, if it has that hash. Raises IntegrityError
+    `forged_blob`, NotFoundError `no_blob`.
+    """
+    with atomic_path(path) as temporary:
+        blobs.get(key, temporary)
+        if (found := sha256_file(temporary)) != sha256:
+            raise IntegrityError(
+                f"the object {key} has sha256 {found[:12]} instead of {sha256[:12]}: it was damaged"
+                " or replaced, and is not used",
+                code="forged_blob",
+            )
+
+
+def forged(key: str) -> IntegrityError:
+    """The error of an object that is not used."""
+    return IntegrityError(
+        f"the object {key} is not what a publication puts there: it was damaged or replaced, and is"
+        " not used",
+        code="forged_blob",
+    )

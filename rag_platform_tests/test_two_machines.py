@@ -1,0 +1,348 @@
+"""Two data roots that share a ledger and a bucket, one with documents and one empty: what one
+publishes the other reads, file for file, and nothing that was deleted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import ReleasePolicy, Settings, load_settings, load_strategy
+from rag_platform.errors import IntegrityError, ProviderError, ReleaseError
+from rag_platform.ir import QueryRequest
+from rag_platform.ledger.ledger import open_ledger
+from rag_platform.releases import bucket_collection, transfer
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.following import following
+from rag_platform.releases.garbage_collection import collect
+from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.publishing import (
+    build_candidate,
+    publish_candidate,
+    push_current,
+    roll_back,
+)
+from rag_platform.releases.verification import verify_release
+from rag_platform.storage.blobs import open_blobs, open_for_writing
+from rag_platform.storage.store import Store, files_below, sha256_file
+from rag_platform_tests.conftest import PICTURE, Shelf
+from rag_platform_tests.postgres_server import PostgresServer
+from rag_platform_tests.s3_server import S3Server, why_none
+
+pytestmark = pytest.mark.integration
+
+GATE = "# Gate\n\nThe gate opens at 05:30.\n"
+TEXTS = {f"berth{n}": f"# Berth {n}\n\nBerth {n} takes ships of {n} metres.\n" for n in range(12)}
+
+
+@pytest.fixture
+def machines(
+    config_folder: Path,
+    tmp_path: Path,
+    bucket: str,
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[tuple[Shelf, Shelf]]:
+    """A, which has the documents, and B, which has nothing."""
+    monkeypatch.setenv("RAG_LEDGER", postgres.new_url())
+    made = []
+    for name in ("alpha", "beta"):
+        settings = load_settings({"home": tmp_path / name / "home"})
+        store = Store.of(settings)
+        made.append(Shelf(settings, store, open_ledger(store)))
+    yield made[0], made[1]
+    for shelf in made:
+        shelf.ledger.close()
+
+
+def write(folder: Path, **texts: str) -> Path:
+    """The folder with a Markdown file for each text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
+def pull(shelf: Shelf) -> transfer.Pulled:
+    """What pulling the default namespace took."""
+    return transfer.pull("default", store=shelf.store, ledger=shelf.ledger)[0]
+
+
+def hashes(shelf: Shelf, release_id: str) -> dict[str, str]:
+    """The files of a release, without the empty ones that engines lock."""
+    folder = shelf.store.release_dir("default", release_id)
+    return {
+        name: sha256_file(folder / name)
+        for name in files_below(folder)
+        if not name.endswith(".lock")
+    }
+
+
+def scores(shelf: Shelf, question: str) -> list[tuple[str, float]]:
+    """What answers a question, and how well."""
+    library = shelf.library()
+    hits = answer(library, QueryRequest(question)).hits
+    library.close()
+    return [(hit.chunk_id, hit.score) for hit in hits]
+
+
+def test_the_other_machine_reads_the_same_release(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    docs = write(tmp_path / "alpha" / "docs", gate=GATE, **TEXTS)
+    first = here.ingest(docs)
+    came = pull(there)
+    assert (came.release_id, came.linked) == (first, 0) and came.files > 3
+    assert hashes(there, first) == hashes(here, first)
+    assert scores(there, "When does the gate open?") == scores(here, "When does the gate open?")
+    assert pull(there).files == 0
+
+    write(docs, gate=GATE.replace("05:30", "06:45"))
+    second = here.ingest(docs)
+    came = pull(there)
+    assert came.release_id == second == releases.current(there.store, "default")
+    assert came.linked  # what did not change is not carried again
+    assert hashes(there, second) == hashes(here, second)
+    for path in there.store.home.rglob("*"):
+        assert not path.is_file() or str(tmp_path / "alpha").encode() not in path.read_bytes()
+
+
+def test_a_server_reads_what_was_published_meanwhile(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    with following(with_poll(there.settings, 0.02)):
+        docs = write(tmp_path / "docs", gate=GATE)
+        for text in (GATE, GATE.replace("05:30", "06:45")):
+            release_id = here.ingest(write(docs, gate=text))
+            until = time.monotonic() + 30
+            while releases.current(there.store, "default") != release_id:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            assert hashes(there, release_id) == hashes(here, release_id)
+
+
+def with_poll(settings: Settings, seconds: float) -> Settings:
+    """Settings of a server that looks so often."""
+    blobs = settings.blobs.model_copy(update={"poll_seconds": seconds})
+    return settings.model_copy(update={"blobs": blobs})
+
+
+def test_a_deletion_is_hidden_at_the_next_question(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    here.ingest(write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n"))
+    pull(there)
+    library = there.library()
+
+    def found() -> set[str]:
+        return {hit.filename for hit in answer(library, QueryRequest("gate opens dock")).hits}
+
+    assert found() == {"gate.md", "dock.md"}
+    doc = next(d for d in here.ledger.documents("default") if d.filename == "gate.md")
+    here.ledger.delete("default", doc.doc_id, None, "soft")
+    assert found() == {"dock.md"}
+    library.close()
+
+
+def test_the_other_machine_proves_everything_and_builds_on(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE, pictured="# Map\n\n![map](map.png)\n")
+    (docs / "map.png").write_bytes(PICTURE)
+    here.ingest(docs)
+    pull(there)
+    assert not there.store.area("raw").exists()
+    proved = verify_release(there.store, "default")
+    assert proved.checked and not proved.failures
+    for area in ("raw", "facts", "versions", "media"):
+        folders = [shelf.store.area(area) for shelf in machines]
+        files = [{name: sha256_file(f / name) for name in files_below(f)} for f in folders]
+        assert files[0] == files[1] and files[0], area
+
+    shutil.rmtree(there.store.home)
+    shutil.move(docs, tmp_path / "away")
+    strategy = load_strategy(there.settings, "tiny")
+    parts = {"settings": there.settings, "store": there.store, "ledger": there.ledger}
+    manifest, _ = build_candidate("default", strategy=strategy, full=True, **parts)
+    assert not manifest.failures and manifest.counts["documents"] == 2
+    publish_candidate("default", manifest.release_id, **parts)
+    assert pull(here).release_id == manifest.release_id
+    assert not verify_release(here.store, "default").failures
+
+
+def test_a_forged_bundle_is_refused(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
+    here, there = machines
+    here.ingest(write(tmp_path / "docs", gate=GATE))
+    pull(there)
+    blobs = open_blobs(here.store)
+    (key,) = (key for key in objects(here) if key.startswith("versions/"))
+    forged = tmp_path / "forged"
+    forged.write_bytes(b"no tar")
+    blobs.delete([key])
+    blobs.put_new(key, forged)
+    reasons = [failure.reason for failure in verify_release(there.store, "default").failures]
+    assert any("was damaged or replaced" in reason for reason in reasons), reasons
+
+
+def test_both_machines_publish_and_go_back(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE)
+    first = here.ingest(docs)
+    second = there.ingest(write(tmp_path / "more", dock="# Dock\n\nThe dock holds 12 trucks.\n"))
+    assert read_manifest(there.store.release_dir("default", second)).parent == first
+    pull(here)
+    assert hashes(here, second) == hashes(there, second)
+    roll_back("default", None, store=here.store, ledger=here.ledger)
+    shutil.rmtree(there.store.release_dir("default", first))
+    assert pull(there).release_id == first == releases.current(there.store, "default")
+    states = {row.release_id: row.state for row in here.ledger.releases("default")}
+    assert states == {first: "published", second: "retired"}
+
+
+def test_a_candidate_that_another_machine_overtook_is_refused(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    first = here.ingest(write(tmp_path / "docs", gate=GATE))
+    manifest = read_manifest(here.store.release_dir("default", first))
+    before = transfer.push(here.store, manifest)
+    blobs = open_blobs(there.store)
+    state = blobs.read_pointer("releases/default/CURRENT")
+    assert state and blobs.swap_pointer("releases/default/CURRENT", state[0] + b" ", state[1])
+    with pytest.raises(ReleaseError) as refused:
+        transfer.swap(here.store, manifest, before)
+    assert refused.value.code == "outdated_candidate"
+
+
+def test_a_forged_object_is_refused_and_the_rest_is_not_fetched_again(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    release_id = here.ingest(write(tmp_path / "docs", gate=GATE, **TEXTS))
+    manifest = read_manifest(here.store.release_dir("default", release_id))
+    blobs, key = (
+        open_blobs(here.store),
+        f"releases/default/files/{manifest.files['catalog.sqlite']}",
+    )
+    forged = tmp_path / "forged"
+    forged.write_bytes(b"another catalog")
+    blobs.delete([key])
+    assert blobs.put_new(key, forged)
+    with pytest.raises(IntegrityError) as refused:
+        pull(there)
+    assert refused.value.code == "forged_blob" and key in refused.value.message
+    assert releases.current(there.store, "default") is None
+    assert not there.store.release_dir("default", release_id).exists()
+    blobs.delete([key])
+    assert blobs.put_new(key, here.store.release_dir("default", release_id) / "catalog.sqlite")
+    assert pull(there).files < len(set(manifest.files.values()))
+    assert hashes(there, release_id) == hashes(here, release_id)
+
+
+def test_the_bucket_of_another_library_is_refused(
+    machines: tuple[Shelf, Shelf],
+    tmp_path: Path,
+    postgres: PostgresServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here, _ = machines
+    here.ingest(write(tmp_path / "docs", gate=GATE))
+    monkeypatch.setenv("RAG_LEDGER", postgres.new_url())
+    settings = load_settings({"home": tmp_path / "gamma"})
+    store = Store.of(settings)
+    ledger = open_ledger(store)
+    with pytest.raises(ReleaseError) as refused:
+        transfer.pull("default", store=store, ledger=ledger)
+    assert refused.value.code == "foreign_release"
+    ledger.close()
+
+
+def test_a_published_release_that_was_not_pushed_is_pushed(
+    machines: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = machines
+    alone = Shelf(here.settings, Store(here.store.home, here.store.database), here.ledger)
+    release_id = alone.ingest(write(tmp_path / "docs", gate=GATE))
+    assert pull(there).release_id == ""
+    for _ in range(2):
+        pushed = push_current("default", store=here.store, ledger=here.ledger)
+        assert pushed == release_id == pull(there).release_id
+
+
+def test_a_store_that_ignores_conditions_is_refused(
+    tmp_path: Path, config_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason := why_none("s3rver", "RAG_TEST_S3RVER"):
+        pytest.skip(reason)
+    server = S3Server.careless(tmp_path / "careless")
+    try:
+        for name, value in server.variables().items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(ProviderError) as refused:
+            open_for_writing(Store.of(load_settings({"home": tmp_path / "home"})))
+        assert refused.value.code == "unconditional_writes"
+    finally:
+        server.kill()
+
+
+def objects(shelf: Shelf) -> set[str]:
+    """The keys of what the bucket holds."""
+    return {blob.key for blob in open_blobs(shelf.store).list("")}
+
+
+def test_collection_keeps_in_the_bucket_what_is_kept(
+    machines: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there = machines
+    monkeypatch.setattr(bucket_collection, "_GRACE", timedelta(0))
+    docs = write(tmp_path / "docs", gate=GATE)
+    made = [here.ingest(docs)]
+    for hour in range(6, 10):
+        write(docs, gate=GATE.replace("05:30", f"{hour}:30"))
+        made.append(here.ingest(docs))
+    kept = here.settings.model_copy(update={"releases": ReleasePolicy(keep=2)})
+    collect(settings=kept, store=here.store, ledger=here.ledger)
+    manifests = [read_manifest(here.store.release_dir("default", name)) for name in made[-2:]]
+    assert {key for key in objects(here) if key.startswith("releases/")} == {
+        "releases/default/CURRENT",
+        *(f"releases/default/{name}.json" for name in made[-2:]),
+        *(f"releases/default/files/{sha}" for m in manifests for sha in m.files.values()),
+    }
+    states = {row.release_id: row.state for row in here.ledger.releases("default")}
+    assert [states[name] for name in made] == ["dropped"] * 3 + ["retired", "published"]
+    assert pull(there).release_id == made[-1]
+
+
+def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    first = here.ingest(docs)
+    pull(there)
+    doc_id = next(d.doc_id for d in here.ledger.documents("default") if d.filename == "gate.md")
+    versions = here.ledger.versions("default", doc_id)
+    alone = {version.file_sha256 for version in versions}
+
+    def left() -> tuple[int, list[str]]:
+        return bucket_collection.count_in_bucket("default", versions, alone, here.store)
+
+    # a release, a bundle, the bytes; and a data root that cannot be looked into from here
+    assert (left()[0], len(left()[1])) == (3, 1)
+    here.ledger.delete("default", doc_id, None, "hard")
+    (docs / "gate.md").unlink()
+    second = here.ingest(docs)
+    collect(settings=here.settings, store=here.store, ledger=here.ledger)
+    assert (left()[0], len(left()[1])) == (0, 1)
+    assert f"releases/default/{first}.json" not in objects(here)
+    assert pull(there).release_id == second
+    transfer.drop_dropped("default", store=there.store, ledger=there.ledger)
+    assert [path.name for path in there.store.releases_dir("default").glob("[!.]*/")] == [second]
