@@ -39,8 +39,8 @@ PACKAGES = {  # what each extra installs, as it is imported
     "tokens": {"bpe_openai"},
     "anthropic": {"anthropic"},
     "postgres": {"psycopg"},
-    "celery": {"dagster_celery", "dagster_postgres"},
     "s3": {"obstore"},
+    "celery": {"dagster_celery", "dagster_postgres"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",
