@@ -27,7 +27,7 @@ from rag_platform.errors import DocumentError, RagError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.ir import StageOutcome, Version
-from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.ledger import MAX_WARNINGS, Ledger
 from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes.jobs import Progress, describe_failures
 from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks
@@ -254,7 +254,11 @@ def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any
         "embeddings_reused": totals.embeddings_reused,
     }
     sums = {key: result.get(key, 0) + value for key, value in added.items()}
-    return {**result, **sums, "warnings": [*result.get("warnings", []), *totals.warnings][:500]}
+    return {
+        **result,
+        **sums,
+        "warnings": [*result.get("warnings", []), *totals.warnings][:MAX_WARNINGS],
+    }
 
 
 def _by_namespace(keys: Sequence[str], ledger: Ledger) -> dict[str, list[Version]]:

@@ -180,19 +180,21 @@ def _settle_queue(instance: dg.DagsterInstance, ledger: Ledger) -> None:
         job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
         if job is None or job.state in jobs.FINAL_STATES:
             instance.report_run_canceled(run, "the job of this run has ended")
-    for job in ledger.open_jobs():
-        if job.state == "queued" and (run_id := job.process.get("run_id")):
-            found = instance.get_run_by_id(run_id)
-            if found is None or found.is_finished:
-                status = found.status.value if found else "unknown"
-                ledger.update_job(
-                    job.job_id,
-                    only_from=("queued",),
-                    state="failed",
-                    reason=f"Dagster run {run_id} ({status}) did not begin the job's work;"
-                    f" `rag jobs retry {job.job_id}` does it",
-                    ended_at=now(),
-                )
+    waiting = {
+        run_id: job.job_id
+        for job in ledger.open_jobs()
+        if job.state == "queued" and (run_id := job.process.get("run_id"))
+    }
+    for run in instance.get_runs(dg.RunsFilter(run_ids=list(waiting))) if waiting else ():
+        if run.is_finished:
+            job_id = waiting[run.run_id]
+            reason = (
+                f"Dagster run {run.run_id} ({run.status.value}) did not begin the job's work;"
+                f" `rag jobs retry {job_id}` does it"
+            )
+            ledger.update_job(
+                job_id, only_from=("queued",), state="failed", reason=reason, ended_at=now()
+            )
 
 
 def _is_of_earlier_run(job: Job, created: float) -> bool:

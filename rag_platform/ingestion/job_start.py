@@ -29,7 +29,7 @@ from rag_platform.intake.receiving import (
 )
 from rag_platform.ir import Json, Version
 from rag_platform.ledger.ledger import Ledger, new_job_id
-from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.ledger.schema import Job, JobItem, now, range_of
 from rag_platform.observability import tracing
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
@@ -239,6 +239,7 @@ def start_retry(
     """
     ledger = root.ledger
     jobs.end_orphans(ledger, root.settings.jobs.silent_seconds)
+    job_id = range_of(job_id) or job_id  # a range is a part of what is retried
     job = ledger.job(job_id)
     if job.state not in jobs.FINAL_STATES:
         raise BusyError(

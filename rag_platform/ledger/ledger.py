@@ -95,6 +95,7 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
+MAX_WARNINGS = 500  # of a job, in its result
 _RANGES = "job_id > ? AND job_id < ?"
 
 
@@ -643,6 +644,11 @@ class Ledger(DocumentList):
         """The ranges that a job was cut into."""
         return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _between(job_id))
 
+    def has_open_ranges(self, job_id: str) -> bool:
+        """True while a range of a job has not ended."""
+        sql = f"SELECT EXISTS (SELECT 1 FROM jobs WHERE {_RANGES} AND state IN {OPEN_STATES})"
+        return bool(self._db().execute(sql, _between(job_id)).fetchone()[0])
+
     def range_progress(self, job_id: str) -> list[Json]:
         """`progress` of each range of a job."""
         found = self._db().execute(f"SELECT progress FROM jobs WHERE {_RANGES}", _between(job_id))
@@ -655,7 +661,8 @@ class Ledger(DocumentList):
         result: Json = {}
         for one in ranges:
             for key, value in one.result.items():
-                result[key] = result[key] + value if key in result else value
+                both = result[key] + value if key in result else value
+                result[key] = both[:MAX_WARNINGS] if isinstance(both, list) else both
         with self._write() as db:
             if not _set_job(db, job.job_id, {**changes, "result": result}, (job.state,), pid=0):
                 return False

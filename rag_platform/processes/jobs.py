@@ -244,9 +244,9 @@ def fan_in(job: Job, ledger: Ledger) -> bool:
     """Queue a job once all its ranges have ended, with their figures and documents, or end it
     where one of them was lost; True if that ended it. Whoever notices may do it: it happens once.
     """
-    ranges = ledger.ranges(job.job_id)
-    if any(one.state in OPEN_STATES for one in ranges):
+    if ledger.has_open_ranges(job.job_id):
         return False
+    ranges = ledger.ranges(job.job_id)
     lost = [one for one in ranges if one.state not in ("done", "partly")]
     if job.state == "cancelling":
         ledger.merge_ranges(job, ranges)
@@ -289,10 +289,16 @@ def cancel(
     job = ledger.job(job_id)
     if waits_for_ranges(job):
         for one in ledger.ranges(job_id):
-            with suppress(NotFoundError):  # it has ended
-                cancel(one.job_id, ledger, seconds=seconds, silent=silent)
+            if ledger.update_job(one.job_id, only_from=OPEN_STATES, state="cancelling"):
+                _stop(one.job_id, ledger, seconds)
         fan_in(job, ledger)
         return ledger.job(job_id)
+    return _stop(job_id, ledger, seconds)
+
+
+def _stop(job_id: str, ledger: Ledger, seconds: float) -> Job:
+    """A job that is called cancelling, as cancelled where its process is gone."""
+    job = ledger.job(job_id)
     return record_cancelled(job_id, ledger) if launcher_of(job).stop(job, seconds) else job
 
 

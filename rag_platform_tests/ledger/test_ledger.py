@@ -16,7 +16,7 @@ from rag_platform.ledger import tables
 from rag_platform.ledger.backends import SqliteBackend
 from rag_platform.ledger.ledger import Ledger, open_url
 from rag_platform.ledger.schema import Draft, JobItem, Release, Source
-from rag_platform.processes import jobs as processes
+from rag_platform.processes import identity as processes
 
 DOCUMENT = Document(
     "lib",

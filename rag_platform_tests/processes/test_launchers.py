@@ -273,6 +273,8 @@ def test_a_job_in_ranges_comes_to_one_release(
             [("work", "SUCCESS")] * 3 + [("ingest", "SUCCESS")] * 3 + [("release", "SUCCESS")]
         )
     assert submitting.call("verify", "--all").exit_code == 0
+    retried = submitting.call("jobs", "retry", f"{job.job_id}.2")  # a part of what is done
+    assert retried.error["code"] == "nothing_to_retry" and job.job_id in retried.error["message"]
     shown = submitting.call("jobs", "show", job.job_id).data["markdown"]
     assert f"Started by Dagster run {job.process['run_id']}." in shown
     assert f"In 3 ranges, from {job.job_id}.1 on." in shown

@@ -1,6 +1,6 @@
 """One library, two Celery workers: an ingest that they share, and workers killed at random moments.
 
-    python bench/workers.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
+    python bench/cluster.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
 
 Starts PostgreSQL (ledger and Dagster's storage), Redis, Dagster's daemon and two Celery workers,
 really, and says what it started; ends with code 2 and the reason where one of them is not to be
@@ -43,10 +43,11 @@ from rag_platform.errors import RagError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
+from rag_platform.processes.launchers import seconds_between
 from rag_platform.storage.store import Store
 from rag_platform_tests.postgres_server import PostgresServer, why_none
 
-PATIENCE = 240.0  # for one job
+PATIENCE = 900.0  # for one job
 RETRIES = 5
 CELERY = """\
 broker_url = "{broker}"
@@ -342,11 +343,30 @@ def ingest_shared(services: Services, folder: Path) -> tuple[float, Job]:
     return seconds, job
 
 
+def working_seconds(services: Services, job: Job) -> float:
+    """How long a job's ranges and its release took, from the first range's start on."""
+    with environ(services.environment), closing(open_ledger(Store.of(load_settings()))) as ledger:
+        begun = min(one.started_at for one in ledger.ranges(job.job_id))
+    return seconds_between(begun, job.ended_at)
+
+
+def wait_for_range(services: Services) -> None:
+    """Until a range runs. Raises RuntimeError when none does."""
+    until = time.monotonic() + PATIENCE
+    with environ(services.environment), closing(open_ledger(Store.of(load_settings()))) as ledger:
+        while not any(one.kind == "range" and one.pid for one in ledger.open_jobs()):
+            services.check()
+            if time.monotonic() > until:
+                raise RuntimeError("no range was begun")
+            time.sleep(0.1)
+
+
 def try_kill(services: Services, folder: Path, delay: float, name: str) -> str:
-    """Kill a worker after some seconds of an ingest, and retry until it is done; says how it
-    went.
+    """Kill a worker some seconds after the first range of an ingest began, and retry until it is
+    done; says how it went.
     """
     command = rag(services, "ingest", str(folder / "docs"))
+    wait_for_range(services)
     time.sleep(delay)
     services.kill_worker(name)
     services.start_worker(name)
@@ -377,10 +397,11 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         same = seen(shared, services.environment).content() == alone.content()
         print(f"release equal to that of one machine: {same} ({len(alone.chunks)} chunks)")
         failed += not same
+        working = working_seconds(services, job)
         for number in range(1, options.kills + 1):
             write_documents(folder / "docs", options.documents, number)
             alone = ingest_alone(folder, services.environment)
-            delay, name = rng.uniform(0.5, seconds), rng.choice(("w1", "w2"))
+            delay, name = rng.uniform(0, working), rng.choice(("w1", "w2"))
             try:
                 how = try_kill(services, folder, delay, name)
                 wrong = check_ledger(services)
