@@ -344,5 +344,4 @@ def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_p
     assert (left()[0], len(left()[1])) == (0, 1)
     assert f"releases/default/{first}.json" not in objects(here)
     assert pull(there).release_id == second
-    transfer.drop_dropped("default", store=there.store, ledger=there.ledger)
     assert [path.name for path in there.store.releases_dir("default").glob("[!.]*/")] == [second]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -191,6 +192,42 @@ def releases_push(context: Context, namespace: str | None) -> Json:
     return envelopes.envelope(
         {"markdown": f"{release_id} is published in the object store", "release_id": release_id}
     )
+
+
+@releases.command("export")
+@click.argument("namespace")
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@answers()
+def releases_export(context: Context, namespace: str, file: Path) -> Json:
+    """Write the published release of a library and all that proves it into one FILE, signed with
+    RAG_EXPORT_KEY where that is set.
+    """
+    from rag_platform.releases.exchange import export_release
+
+    return _show_exchanged(
+        export_release(namespace, file, store=context.store, ledger=context.ledger), "written"
+    )
+
+
+@releases.command("import")
+@click.argument("file", type=click.Path(path_type=Path, exists=True, dir_okay=False))
+@answers()
+def releases_import(context: Context, file: Path) -> Json:
+    """Publish the release of an exported FILE as a library that is not here yet, once all of it is
+    proved; with RAG_EXPORT_KEY it must be signed with that.
+    """
+    from rag_platform.releases.exchange import import_release
+
+    return _show_exchanged(import_release(file, context.root), "published")
+
+
+def _show_exchanged(done: Any, what: str) -> Json:
+    signed = "signed" if done.signed else "not signed"
+    line = (
+        f"{done.release_id} of {done.namespace} is {what}: {pluralise(done.documents, 'document')},"
+        f" {pluralise(done.files, 'file')}, {done.bytes / 1e6:.1f} MB, {signed}"
+    )
+    return envelopes.envelope({"markdown": line, **to_json(done)})
 
 
 @releases.command("pin")

@@ -40,7 +40,7 @@ def following(settings: Settings) -> Iterator[None]:
 
 
 def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
-    from rag_platform.releases.transfer import drop_dropped, pull
+    from rag_platform.releases.transfer import pull
 
     tags: dict[str, str] = {}
     said = ""
@@ -53,7 +53,6 @@ def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
                     )
                     if pulled.files or pulled.linked:
                         log.info("pulled release %s of %s", pulled.release_id, namespace)
-                        drop_dropped(namespace, store=store, ledger=ledger)
             said = ""
         except BusyError:  # another process of this machine pulls it
             pass

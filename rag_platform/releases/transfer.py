@@ -284,6 +284,7 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
             if releases.current(store, namespace) != pointer.release_id:
                 write_text(store.current_path(namespace), pointer.release_id + "\n")
                 flush_directory(store.releases_dir(namespace))
+                _drop_dropped(namespace, store, ledger)
         return pulled, pointer.tag
 
 
@@ -398,7 +399,7 @@ def _local_files(store: Store, namespace: str) -> dict[str, Path]:
     return {sha: path for name, sha in held.items() if (path := directory / name).is_file()}
 
 
-def drop_dropped(namespace: str, *, store: Store, ledger: Ledger) -> None:
+def _drop_dropped(namespace: str, store: Store, ledger: Ledger) -> None:
     """Remove the copies of releases that the ledger calls dropped."""
     for row in ledger.releases(namespace):
         path = store.release_dir(namespace, row.release_id)

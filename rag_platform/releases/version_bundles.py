@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config.settings import fingerprint
-from rag_platform.errors import NotFoundError
+from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.ir import MediaLink, Version
 from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
 from rag_platform.storage.store import Store, read_records, sha256_file
@@ -119,15 +119,31 @@ def _pack(store: Store, version: Version, profiles: Mapping[str, str], target: P
     """Write the bundle; the same outputs make the same bytes."""
     import tarfile
 
-    paths = [path for path in output_paths(store, version, profiles) if path.is_file()]
-    kept = store.version_path(version, "kept", profiles["chunks"])
-    paths += [kept] if kept.is_file() else []
+    raw = store.raw_path(version.file_sha256)
     with tarfile.open(target, "w") as bundle:
-        for path in sorted([*paths, *_pictures(store, version, profiles)]):
+        for path in bundled_paths(store, version, profiles):
+            if path == raw:
+                continue  # equal bytes of several documents lie there once
             member = tarfile.TarInfo(path.relative_to(store.home).as_posix())
             member.size = path.stat().st_size
             with open(path, "rb") as source:
                 bundle.addfile(member, source)
+
+
+def bundled_paths(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
+    """The files that a version is made of: its bytes, outputs and pictures. Raises IntegrityError
+    `stage_missing` where one is gone.
+    """
+    if not _is_here(store, version, profiles):
+        raise IntegrityError(
+            f"what {version.version_id} was made of is not complete here; `rag verify --all` says"
+            " what is missing",
+            code="stage_missing",
+        )
+    kept = store.version_path(version, "kept", profiles["chunks"])
+    paths = [store.raw_path(version.file_sha256), kept, *output_paths(store, version, profiles)]
+    pictures = _pictures(store, version, profiles)
+    return sorted({*(path for path in paths if path.is_file()), *pictures})
 
 
 def _pictures(store: Store, version: Version, profiles: Mapping[str, str]) -> Iterator[Path]:

@@ -1,0 +1,267 @@
+"""One file with a published release and all that proves it, for a data root that shares nothing.
+
+export.json     what the file holds: every member with its sha256
+export.sig      the HMAC-SHA256 of export.json under RAG_EXPORT_KEY, where that is set
+release/...     the files of the release
+raw/... facts/... versions/... media/...    as below a data root
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import io
+import json
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rag_platform.errors import ConfigError, InputError, IntegrityError, ReleaseError
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Release
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.manifest import FILENAME, Manifest, read_manifest, write_manifest
+from rag_platform.releases.publishing import publish_candidate
+from rag_platform.releases.version_bundles import bring_version, bundled_paths
+from rag_platform.storage.records import parse_json
+from rag_platform.storage.store import Store, atomic_path, files_below, sha256_file
+from rag_platform.workspace import DataRoot
+
+SCHEMA_VERSION = 1
+KEY = "RAG_EXPORT_KEY"
+_SHORTEST_KEY = 16  # characters; 32 random ones are as good as the hash
+_HEAD, _SIGNATURE, _RELEASE = "export.json", "export.sig", "release/"
+_LARGEST_HEAD = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Exchanged:
+    """What was written into a file, or published from it."""
+
+    namespace: str
+    release_id: str
+    documents: int
+    files: int
+    bytes: int
+    signed: bool  # with a key that was checked, or that signed it
+
+
+def _read_key() -> bytes:
+    key = os.environ.get(KEY, "")
+    if key and len(key) < _SHORTEST_KEY:
+        raise ConfigError(
+            f"{KEY} has {len(key)} characters: take {_SHORTEST_KEY} random ones or more, the same"
+            " where the file is written and where it is read"
+        )
+    return key.encode()
+
+
+# --- export -------------------------------------------------------------------------------------
+
+
+def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) -> Exchanged:
+    """Write the published release and all that proves it into one file. Raises ReleaseError
+    `holds_deleted` where it holds what was deleted since, IntegrityError for what is missing.
+    """
+    import tarfile
+
+    release_id = releases.require_current(store, namespace)
+    directory = store.release_dir(namespace, release_id)
+    manifest = read_manifest(directory)
+    if stones := ledger.tombstones(namespace, since=manifest.deletions):
+        raise ReleaseError(
+            f"release {release_id} of {namespace!r} still holds what was deleted since, e.g."
+            f" {stones[0].doc_id}: publish one without it with `rag rebuild`, then export that",
+            code="holds_deleted",
+        )
+    members = {f"{_RELEASE}{name}": directory / name for name in (*manifest.files, FILENAME)}
+    pairs = _pairs(directory)
+    for _, version in pairs:
+        bring_version(store, version, manifest.profiles)
+        for file in bundled_paths(store, version, manifest.profiles):
+            members[file.relative_to(store.home).as_posix()] = file
+    head: Json = {
+        "schema_version": SCHEMA_VERSION,
+        "namespace": namespace,
+        "release_id": release_id,
+        "files": {name: sha256_file(file) for name, file in sorted(members.items())},
+        "operations": {
+            version.version_id: ledger.operations(version.version_id, version.edition)
+            for _, version in pairs
+            if version.edition
+        },
+    }
+    text, key = json.dumps(head, ensure_ascii=False, sort_keys=True).encode(), _read_key()
+    with atomic_path(path, 0o600) as temporary, tarfile.open(temporary, "w") as target:
+        _add(target, _HEAD, text)
+        if key:
+            _add(target, _SIGNATURE, hmac.new(key, text, hashlib.sha256).hexdigest().encode())
+        for name, file in sorted(members.items()):
+            target.add(file, name, recursive=False, filter=_without_owner)
+    size = path.stat().st_size
+    return Exchanged(namespace, release_id, len(pairs), len(members), size, bool(key))
+
+
+def _pairs(directory: Path) -> list[tuple[Document, Version]]:
+    """The documents of a release with their versions."""
+    with closing(CatalogReader(directory / CATALOG)) as catalog:
+        versions = catalog.versions()
+        return [(owner, versions[str(owner.live_version)]) for owner in catalog.documents()]
+
+
+def _add(target: Any, name: str, data: bytes) -> None:
+    import tarfile
+
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    target.addfile(member, io.BytesIO(data))
+
+
+def _without_owner(member: Any) -> Any:
+    member.uid = member.gid = member.mtime = 0
+    member.uname = member.gname = ""
+    return member
+
+
+# --- import -------------------------------------------------------------------------------------
+
+
+def import_release(path: Path, root: DataRoot) -> Exchanged:
+    """Publish the release of a file in a library that this data root does not have. Everything is
+    proved by its hash before anything is put in its place.
+
+    Raises IntegrityError `bad_export` for a file that is damaged or signed by another key,
+    InputError `namespace_exists`.
+    """
+    store, ledger = root.store, root.ledger
+    with store.scratch() as folder:
+        head, signed = _unpack(path, folder)
+        namespace, release_id = str(head["namespace"]), str(head["release_id"])
+        with store.writer(namespace, "import", wait=1.0), store.receiving():
+            if ledger.published(namespace) or releases.current(store, namespace):
+                raise InputError(
+                    f"there is a library {namespace!r} here already; import it under a data root"
+                    " that has none, or remove this one first",
+                    code="namespace_exists",
+                )
+            manifest = _checked_manifest(folder / _RELEASE, head)
+            pairs = _pairs(folder / _RELEASE)
+            for name in files_below(folder):
+                if not name.startswith(_RELEASE) and not (store.home / name).is_file():
+                    (store.home / name).parent.mkdir(parents=True, exist_ok=True)
+                    os.replace(folder / name, store.home / name)
+            _record(pairs, manifest, head["operations"], ledger)
+            _place(folder / _RELEASE, manifest, store, ledger)
+            publish_candidate(
+                namespace, release_id, settings=root.settings, store=store, ledger=ledger
+            )
+    files, size = len(head["files"]), path.stat().st_size
+    return Exchanged(namespace, release_id, len(pairs), files, size, signed)
+
+
+def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
+    """The head of a file whose members, all as their hashes say, lie in the folder now; whether its
+    signature was checked.
+    """
+    import tarfile
+
+    key = _read_key()
+    try:
+        with tarfile.open(path) as source:
+            members = iter(source)
+            text = _read_small(source, next(members, None), _HEAD)
+            head = parse_json(text)
+            if head["schema_version"] != SCHEMA_VERSION:
+                raise _bad(path, f"it has schema {head['schema_version']}")
+            if key:
+                signature = _read_small(source, next(members, None), _SIGNATURE)
+                wanted = hmac.new(key, text, hashlib.sha256).hexdigest().encode()
+                if not hmac.compare_digest(wanted, signature):
+                    raise _bad(path, f"its signature was not made with {KEY}")
+            left: dict[str, str] = dict(head["files"])
+            for member in members:
+                if member.name == _SIGNATURE:
+                    continue  # of a key that nobody gave here
+                if member.name not in left or not member.isfile():
+                    raise _bad(path, f"{member.name} is not what it should hold")
+                source.extract(member, folder, filter="data")
+                if sha256_file(folder / member.name) != left.pop(member.name):
+                    raise _bad(path, f"{member.name} has another sha256")
+    except (tarfile.TarError, OSError, ValueError, KeyError, TypeError) as error:
+        raise _bad(path, str(error)) from error
+    if left:
+        raise _bad(path, f"{min(left)} is missing")
+    return head, bool(key)
+
+
+def _read_small(source: Any, member: Any, name: str) -> bytes:
+    if member is None or member.name != name or not member.isfile() or member.size > _LARGEST_HEAD:
+        raise ValueError(f"no {name} where it should be")
+    data: bytes = source.extractfile(member).read()
+    return data
+
+
+def _bad(path: Path, why: str) -> IntegrityError:
+    return IntegrityError(
+        f"{path} is no export that can be trusted ({why}); nothing of it is used: export it again",
+        code="bad_export",
+    )
+
+
+def _checked_manifest(directory: Path, head: Json) -> Manifest:
+    """The manifest, if it is that of the release that the head names, with all its files."""
+    manifest = read_manifest(directory)
+    same = (manifest.namespace, manifest.release_id) == (head["namespace"], head["release_id"])
+    held = {name: head["files"].get(f"{_RELEASE}{name}") for name in manifest.files}
+    if not same or held != dict(manifest.files):
+        raise _bad(directory, "its manifest names other files")
+    return manifest
+
+
+def _record(
+    pairs: list[tuple[Document, Version]],
+    manifest: Manifest,
+    operations: Mapping[str, Any],
+    ledger: Ledger,
+) -> None:
+    """Tell the ledger the documents and versions of a release."""
+    ledger.bind_strategy(manifest.namespace, manifest.strategy, manifest.strategy_config_id)
+    ledger.receive(
+        (owner, replace(version, status="received", edition="")) for owner, version in pairs
+    )
+    for owner, version in pairs:
+        if version.edition:
+            name = version.version_id
+            ledger.put_edition(name, version.edition, operations[name])
+        ledger.complete(version.version_id, title=owner.title, counts=version.counts)
+
+
+def _place(source: Path, manifest: Manifest, store: Store, ledger: Ledger) -> None:
+    """Give a release its place and its row: the first of its library, as its deletions are."""
+    sequence = ledger.deletion_sequence(manifest.namespace)
+    manifest = replace(manifest, parent=None, deletions=sequence)
+    write_manifest(source, manifest)
+    final = store.release_dir(manifest.namespace, manifest.release_id)
+    if final.exists():  # of an import that was interrupted
+        releases.drop(final)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(source, final)
+    ledger.put_release(
+        Release(
+            namespace=manifest.namespace,
+            release_id=manifest.release_id,
+            parent=None,
+            state="candidate",
+            strategy=manifest.strategy,
+            strategy_config_id=manifest.strategy_config_id,
+            created_at=manifest.created_at,
+            counts=dict(manifest.counts),
+            reason="",
+        )
+    )

@@ -1,0 +1,163 @@
+"""One file carries a library to a data root that shares nothing, and a file that somebody touched
+carries nothing.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from rag_platform.answering.engine import answer
+from rag_platform.config.settings import load_settings
+from rag_platform.errors import ConfigError, InputError, IntegrityError, ReleaseError
+from rag_platform.ir import QueryRequest
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.exchange import export_release, import_release
+from rag_platform.releases.verification import verify_release
+from rag_platform.storage.store import files_below, sha256_file
+from rag_platform.workspace import DataRoot
+from rag_platform_tests.conftest import Shelf
+
+pytestmark = pytest.mark.integration
+
+KEY = "a key of sixteen or more"
+
+
+@pytest.fixture(scope="module")
+def exported(read_only_shelf: Shelf, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of the shared shelf, signed."""
+    path = tmp_path_factory.mktemp("exported") / "library.tar"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAG_EXPORT_KEY", KEY)
+        done = export_release(
+            "default", path, store=read_only_shelf.store, ledger=read_only_shelf.ledger
+        )
+    assert done.signed and done.documents == 3 and path.stat().st_mode & 0o077 == 0
+    return path
+
+
+@pytest.fixture
+def root(config_folder: Path, tmp_path: Path) -> Iterator[DataRoot]:
+    """A data root with nothing."""
+    opened = DataRoot.open(load_settings({"home": tmp_path / "elsewhere"}))
+    yield opened
+    opened.ledger.close()
+
+
+def rewrite(source: Path, target: Path, change: Callable[[str, bytes], bytes]) -> Path:
+    """A copy of an export with other members; empty ones are left out."""
+    with tarfile.open(source) as old, tarfile.open(target, "w") as new:
+        for member in old:
+            held = old.extractfile(member)
+            assert held is not None
+            data = change(member.name, held.read())
+            if data or not member.size:
+                member.size = len(data)
+                new.addfile(member, io.BytesIO(data))
+    return target
+
+
+def test_an_imported_library_answers_and_is_proved(
+    exported: Path, root: DataRoot, read_only_shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_EXPORT_KEY", KEY)
+    done = import_release(exported, root)
+    assert done.signed and done.release_id == releases.current(root.store, "default")
+    proved = verify_release(root.store, "default")
+    assert proved.checked and not proved.failures
+    folders = [
+        store.release_dir("default", done.release_id)
+        for store in (root.store, read_only_shelf.store)
+    ]
+    files = [
+        {
+            name: sha256_file(folder / name)
+            for name in files_below(folder)
+            if not name.endswith(".lock") and name != "manifest.json"
+        }
+        for folder in folders
+    ]
+    assert files[0] == files[1]
+    imported = Shelf(root.settings, root.store, root.ledger)
+    question = QueryRequest("Which port does the gateway listen on?")
+    found = []
+    for shelf in (imported, read_only_shelf):
+        library = shelf.library()
+        found.append([(hit.chunk_id, hit.score) for hit in answer(library, question).hits])
+        library.close()
+    assert found[0] == found[1] and found[0]
+    with pytest.raises(InputError) as refused:
+        import_release(exported, root)
+    assert refused.value.code == "namespace_exists"
+
+
+def test_documents_are_added_to_an_imported_library(
+    exported: Path, root: DataRoot, tmp_path: Path
+) -> None:
+    import_release(exported, root)
+    more = tmp_path / "more"
+    more.mkdir()
+    (more / "gate.md").write_text("# Gate\n\nThe gate opens at 05:30.\n", encoding="utf-8")
+    shelf = Shelf(root.settings, root.store, root.ledger)
+    release_id = shelf.ingest(more)
+    assert not verify_release(root.store, "default").failures
+    manifest = releases.manifest_of(root.store, "default", release_id)
+    assert manifest.counts["documents"] == 4 and not manifest.delta["full_build"]
+
+
+@pytest.mark.parametrize(
+    ("what", "change"),
+    [
+        ("a quote", lambda name, data: data.replace(b"8080", b"9090")),
+        ("a file more", lambda name, data: data),
+        ("the signature", lambda name, data: data if name != "export.sig" else b"0" * 64),
+        ("no signature", lambda name, data: data if name != "export.sig" else b""),
+        ("a file less", lambda name, data: b"" if name.endswith("catalog.sqlite") else data),
+        ("another path", lambda name, data: data.replace(b'"raw/', b'"../')),
+    ],
+)
+def test_a_file_that_somebody_touched_is_refused(
+    exported: Path,
+    root: DataRoot,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    change: Callable[[str, bytes], bytes],
+) -> None:
+    monkeypatch.setenv("RAG_EXPORT_KEY", KEY)
+    touched = rewrite(exported, tmp_path / "touched.tar", change)
+    if what == "a file more":
+        with tarfile.open(touched, "a") as bundle:
+            bundle.add(__file__, "raw/00/more")
+    with pytest.raises(IntegrityError) as refused:
+        import_release(touched, root)
+    assert refused.value.code == "bad_export", what
+    assert releases.current(root.store, "default") is None
+    assert not root.ledger.namespaces() and not root.store.area("raw").exists()
+
+
+def test_another_or_a_short_key_is_refused(
+    exported: Path, root: DataRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAG_EXPORT_KEY", "another key, just as long")
+    with pytest.raises(IntegrityError, match="was not made with RAG_EXPORT_KEY"):
+        import_release(exported, root)
+    monkeypatch.setenv("RAG_EXPORT_KEY", "short")
+    with pytest.raises(ConfigError, match="has 5 characters"):
+        import_release(exported, root)
+
+
+def test_what_was_deleted_is_not_exported(shelf: Shelf, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "gate.md").write_text("# Gate\n\nThe gate opens at 05:30.\n", encoding="utf-8")
+    shelf.ingest(docs)
+    (document,) = shelf.ledger.documents("default")
+    shelf.ledger.delete("default", document.doc_id, None, "soft")
+    with pytest.raises(ReleaseError) as refused:
+        export_release("default", tmp_path / "file", store=shelf.store, ledger=shelf.ledger)
+    assert refused.value.code == "holds_deleted" and not (tmp_path / "file").exists()
