@@ -272,9 +272,9 @@ def measure_edits(root: Path, shelf: libraries.Shelf, edits: int) -> None:
 
 
 def private_mb() -> float:
-    """Memory of this process that it shares with no other."""
+    """Memory of this process that no other could share; pages of mapped files are not counted."""
     lines = Path("/proc/self/smaps_rollup").read_text(encoding="utf-8")
-    return sum(int(kb) for kb in re.findall(r"^Private_\w+:\s+(\d+)", lines, re.M)) / 1024
+    return sum(int(kb) for kb in re.findall(r"^Private_Dirty:\s+(\d+)", lines, re.M)) / 1024
 
 
 def ask(root: Path, queries: int) -> None:

@@ -117,7 +117,7 @@ def write_versions(directory: Path, **of_versions: Mapping[str, str | int]) -> s
     lines = [
         {"schema_version": SCHEMA_VERSION, "fields": OF_VERSIONS},
         ids,
-        *([of_versions[name].get(version_id) for version_id in ids] for name in OF_VERSIONS),
+        *(list(map(of_versions[name].get, ids)) for name in OF_VERSIONS),
     ]
     data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
     with atomic_path(directory / VERSIONS) as temporary:
@@ -129,17 +129,15 @@ def _read_versions(directory: Path, fields: Collection[str]) -> dict[str, dict[s
     """One line for each field, so that a reader of one pays for no other."""
     head, ids, *values = (directory / VERSIONS).read_bytes().splitlines()
     held: list[str] = orjson.loads(ids) if fields else []
-    return {
-        name: (
-            {
-                version_id: value
-                for version_id, value in zip(held, orjson.loads(line), strict=True)
-                if value is not None
-            }
-            if name in fields
-            else {}
-        )
+    found = {
+        name: dict(zip(held, orjson.loads(line), strict=True)) if name in fields else {}
         for name, line in zip(orjson.loads(head)["fields"], values, strict=True)
+    }
+    return {
+        name: {key: value for key, value in told.items() if value is not None}
+        if None in told.values()
+        else told
+        for name, told in found.items()
     }
 
 

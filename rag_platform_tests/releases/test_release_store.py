@@ -33,15 +33,15 @@ from rag_platform.errors import (
     SchemaVersionError,
     StorageError,
 )
-from rag_platform.indexes import bases, dense
+from rag_platform.indexes import bases, dense, dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Version
 from rag_platform.releases import building, release_store
 from rag_platform.releases.building import Descent, build
 from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
-from rag_platform.releases.manifest import Manifest, embedder_info, read_manifest
-from rag_platform.storage.store import Store
+from rag_platform.releases.manifest import OF_VERSIONS, Manifest, embedder_info, read_manifest
+from rag_platform.storage.store import Store, read_json, sha256_file
 from rag_platform_tests.release_checks import check_again, failed_checks
 
 Live = tuple[Document, Version]
@@ -762,6 +762,38 @@ def test_a_release_of_a_newer_program_is_refused(
     )
     with pytest.raises(SchemaVersionError, match="schema 99"):
         release_store.open_release(store, "default")
+
+
+@pytest.mark.integration
+def test_a_release_of_the_program_before_is_read_and_grown_on(
+    store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    """Its manifest says everything of versions, and its ids are lines of text."""
+    manifest = grow([make("guide", GUIDE), make("handbook", HANDBOOK)], "r1")
+    before, directory = content(store, "r1"), store.release_dir("default", "r1")
+    told = read_json(directory / "manifest.json") | {
+        name: getattr(manifest, name) for name in OF_VERSIONS
+    }
+    ids = [chunk_id + "\n" for chunk_id in dense_files.read_parts(directory / "dense").ids]
+    (directory / "dense" / "ids.txt").write_text("".join(ids), encoding="utf-8")
+    for name in ("versions.json", "dense/ids.npy"):
+        (directory / name).unlink()
+        del told["files"][name]
+    told["files"]["dense/ids.txt"] = sha256_file(directory / "dense" / "ids.txt")
+    (directory / "manifest.json").write_text(
+        json.dumps(told | {"schema_version": 1}), encoding="utf-8"
+    )
+    assert read_manifest(directory).versions == manifest.versions
+    assert [head.versions for head in release_store.list_heads(store, "default")] == [{}]
+    assert content(store, "r1") == before and failed_checks(store, "r1") == {}
+    live = [make("guide", GUIDE.replace("8080", "9090")), make("handbook", HANDBOOK)]
+    grown = grow(live, "r2", "r1")
+    assert not grown.delta["full_build"] and "versions.json" in grown.files
+    assert (directory / "catalog.sqlite").samefile(
+        store.release_dir("default", "r2") / "catalog.sqlite"
+    )
+    grow(live, "whole", publish=False)
+    assert content(store, "r2") == content(store, "whole")
 
 
 @pytest.mark.integration
