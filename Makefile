@@ -7,7 +7,7 @@ SETUP := .venv/.setup
 SUITE := $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: setup lock demo test test-thorough perf test-extras static check conformance bench ui reference docs golden format clean
+.PHONY: setup lock demo test test-thorough perf test-extras static check conformance inspector bench ui reference docs golden format clean
 
 setup: $(SETUP)
 
@@ -70,6 +70,9 @@ conformance: setup         ## the official conformance suite of MCP over HTTP; i
 
 ui: setup                  ## Dagster: lineage, partitions, sensor, schedule, at http://127.0.0.1:3000
 	$(BIN)/python -m rag_platform.assets.instance dev
+
+inspector: setup           ## the official inspector's command line over both transports; installs Node and it into .conformance
+	$(BIN)/python tools/inspector.py
 
 bench: setup               ## ratios against the bare libraries, in one run each; about four minutes
 	$(BIN)/python bench/ingest.py

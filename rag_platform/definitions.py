@@ -32,7 +32,6 @@ defs = dg.Definitions(
     schedules=[automation.nightly, evaluation.nightly_evaluation],
     resources={"platform": Platform()},
     # A run is one chain of steps over the data root: a process for each would only cost its start,
-    # and a worker elsewhere (Celery, Dask, Kubernetes) has no data root, so this must stay whatever
-    # runs the runs.
+    # and a Celery worker cannot start any, so this must stay whatever launcher runs the runs.
     executor=dg.in_process_executor,
 )

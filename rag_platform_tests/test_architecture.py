@@ -119,7 +119,7 @@ def test_only_dagster_modules_evaluate_their_annotations() -> None:
 
 @pytest.mark.integration
 def test_server_starts_without_dagster_and_engines() -> None:
-    loaded = imported_roots("import rag_platform.server.app")
+    loaded = imported_roots("import rag_platform.server.contents")
     assert not [name for name in loaded if name.startswith("dagster")]
     assert not loaded & ENGINES
 
@@ -127,20 +127,34 @@ def test_server_starts_without_dagster_and_engines() -> None:
 @pytest.mark.integration
 def test_server_starts_without_what_writes() -> None:
     """A server that only reads loads no loader and nothing that builds a release."""
-    code = "import sys, rag_platform.server.app; print(*sys.modules)"
+    code = "import sys, rag_platform.server.contents; print(*sys.modules)"
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
     )
     folders = tuple(f"rag_platform.{name}." for name in ("ingestion", "intake", "loaders.pdf"))
     assert not [name for name in ended.stdout.split() if name.startswith(folders)]
-    assert "rag_platform.server.app" in ended.stdout.split(), ended.stderr
+    assert "rag_platform.server.contents" in ended.stdout.split(), ended.stderr
+
+
+@pytest.mark.integration
+def test_the_handshake_waits_for_little() -> None:
+    """Neither commands of another kind nor what answers questions are imported before it."""
+    code = "import sys, rag_platform.cli.serving, rag_platform.server.app; print(*sys.modules)"
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
+    )
+    loaded = set(ended.stdout.split())
+    assert "rag_platform.server.app" in loaded, ended.stderr
+    assert "numpy" not in loaded
+    ours = {name.split(".")[1] for name in loaded if name.startswith("rag_platform.")}
+    assert not ours & {"answering", "api", "indexes", "ledger", "query", "releases", "retrieval"}
 
 
 @pytest.mark.integration
 def test_command_line_starts_without_dagster_mcp_and_engines() -> None:
     loaded = imported_roots("import rag_platform.cli.main")
     assert not [name for name in loaded if name.startswith("dagster")]
-    assert not loaded & {*ENGINES, "mcp", "numpy", "opentelemetry"}
+    assert not loaded & {*ENGINES, "mcp", "numpy", "opentelemetry", "pydantic", "yaml"}
 
 
 @pytest.mark.integration

@@ -40,6 +40,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "anthropic": {"anthropic"},
     "postgres": {"psycopg"},
     "s3": {"obstore"},
+    "celery": {"dagster_celery", "dagster_postgres"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",
@@ -127,7 +128,7 @@ def test_extras_are_those_of_the_project() -> None:
         "project"
     ]
     offered = project["optional-dependencies"]
-    named_elsewhere = {"tokens", "otlp", "postgres"}  # no providers
+    named_elsewhere = {"tokens", "otlp", "postgres", "celery"}  # no providers
     for_developers = {"dev", "docs", "hosts"}
     assert {*EXTRAS.values(), *named_elsewhere} == set(offered) - for_developers == set(PACKAGES)
     for extra, packages in PACKAGES.items():

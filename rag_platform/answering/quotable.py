@@ -17,7 +17,7 @@ from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS, MI
 from rag_platform.text.markdown_blocks import HEADING, cells
 from rag_platform.text.passages import LINK, Unit, units
 
-_INTRODUCES = (":", "：")
+INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
 _REFERS = re.compile(
     r"[*_]{0,3}(?:(?:this|that|these|those|it|they|he|she|the same|otherwise|instead|then|so|but|"
@@ -84,7 +84,7 @@ def read_layout(text: str) -> Layout:
 
 
 def _introduces(text: str, unit: Unit) -> bool:
-    return unit.kind in ("sentence", "item") and text[unit.end - 1] in _INTRODUCES
+    return unit.kind in ("sentence", "item") and text[unit.end - 1] in INTRODUCES
 
 
 def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:

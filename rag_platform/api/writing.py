@@ -263,7 +263,8 @@ def watch(
 
     def follow() -> None:
         with opened(settings) as root:
-            ended = jobs.wait(job.job_id, process, root.ledger, root.store)
+            silent = settings.jobs.silent_seconds
+            ended = jobs.wait(job.job_id, process, root.ledger, root.store, silent=silent)
         if ended.state == "done" and on_done is not None:
             on_done()
 

@@ -236,7 +236,8 @@ def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job
     )
     if started.process is None:
         return started.job
-    return jobs.wait(started.job.job_id, started.process, root.ledger, root.store)
+    silent = root.settings.jobs.silent_seconds
+    return jobs.wait(started.job.job_id, started.process, root.ledger, root.store, silent=silent)
 
 
 def _has_urls(root: DataRoot, namespace: str, source: Source) -> bool:

@@ -79,7 +79,7 @@ def run_job(job_id: str, launcher: Json | None = None) -> int:
         process = launchers.of_process(os.getpid())
         process["process"] |= launcher or {}
         job = ledger.job(job_id)
-        begun = {"started_at": job.started_at or now()}
+        begun: Json = {"started_at": job.started_at or now()}
         if not (job.args.get("ranges") or range_of(job_id)):
             begun = {"started_at": now(), "progress": {}, "result": {}}
         if not ledger.update_job(

@@ -255,6 +255,7 @@ def wait_for_job(context: Context, job: Job, process: Any) -> Job:
                 context.ledger,
                 context.store,
                 lambda now: show_job(now, advance),
+                context.settings.jobs.silent_seconds,
             )
     except KeyboardInterrupt:
         raise RagError(

@@ -26,6 +26,7 @@ from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.observability import faults, tracing
 from rag_platform.retrying import pause
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import Workspace
 
 
@@ -70,7 +71,7 @@ def ingest_versions(
             "documents",
             len(versions) - len(waiting),
             len(versions),
-            f"{len(waiting)} documents are tried again in {seconds:.2g} s",
+            f"{pluralise(len(waiting), 'document')} to try again in {seconds:.2g} s",
         )
         time.sleep(seconds)
     tracing.count(

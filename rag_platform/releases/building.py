@@ -56,7 +56,7 @@ from rag_platform.releases.version_bundles import bring_version, output_fingerpr
 from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
 
 _BUILDING = ".building-"
-_CHUNKS_AT_ONCE = 10_000  # of which a build holds the rows: some 100 MB
+_CHUNKS_AT_ONCE = 5_000  # of which a build holds the rows: some 100 MB
 _NOWHERE = deltas.Indexed("", "", "")
 
 

@@ -38,6 +38,7 @@ from rag_platform.releases.stored_artifacts import (
     read_record,
     write_record,
 )
+from rag_platform.releases.version_history import list_holding
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.store import Store, read_json
 from rag_platform.text.plurals import pluralise
@@ -168,15 +169,15 @@ def plan_delete(
     version_id = versions[0].version_id if version is not None else None
     _find_tombstone(document, version_id, mode, ledger)
     stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
-    manifests = releases.list_releases(store, namespace)
+    manifests = releases.list_heads(store, namespace)
     held = _belongings(
         namespace, versions, stones, manifests, settings=settings, store=store, ledger=ledger
     )
-    wanted = set(version_ids)
+    inside = list_holding(namespace, version_ids, store)
     holding = [
         manifest
         for manifest in manifests
-        if wanted & manifest.versions.keys() or lingering(store, manifest, held.chunk_ids)
+        if inside.get(manifest.release_id) or lingering(store, manifest, held.chunk_ids)
     ]
     kept = {row.release_id for row in ledger.releases(namespace) if row.pinned}
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
@@ -188,9 +189,7 @@ def plan_delete(
             releases=sorted(pinned),
         )
     others = {manifest.release_id for manifest in holding}
-    staying = tuple(
-        m.release_id for m in releases.list_heads(store, namespace) if m.release_id not in others
-    )
+    staying = tuple(m.release_id for m in manifests if m.release_id not in others)
     affected = {
         "versions": len(versions),
         "releases": len(holding),
@@ -391,10 +390,9 @@ def strategies_of(
 
 def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
     """What a release holds of versions; its chunks may be older than the stage files."""
-    inside = [version_id for version_id in version_ids if version_id in manifest.versions]
     with _open_catalog(store, manifest) as catalog:
-        entries = [entry for v in inside for entry in catalog.entries_of_version(v)]
-        texts = [text for v in inside for text in catalog.media_texts(v)]
+        entries = [entry for v in version_ids for entry in catalog.entries_of_version(v)]
+        texts = [text for v in version_ids for text in catalog.media_texts(v)]
     return Belongings(
         chunk_ids=frozenset(entry.chunk.chunk_id for entry in entries),
         content_hashes=frozenset(entry.content_hash for entry in entries) - {""},

@@ -42,7 +42,7 @@ def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
     namespace = document.namespace
     stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == document.doc_id]
     versions = ledger.versions(namespace, document.doc_id)
-    holding = _holding(namespace, [version.version_id for version in versions], store)
+    holding = list_holding(namespace, [version.version_id for version in versions], store)
     rows = version_rows(document, versions, stones, holding)
     deleted = any(stone.version_id is None for stone in stones)
     data: Json = {
@@ -59,11 +59,11 @@ def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
     return {"markdown": _history_markdown(data), **data}
 
 
-def _holding(
+def list_holding(
     namespace: str, version_ids: Sequence[str], store: Store
 ) -> dict[str, Collection[str]]:
-    """release_id to those of the versions that it holds. Catalogs answer for a few versions much
-    faster than whole manifests are read.
+    """release_id to those of the versions that it holds, as catalogs tell, which answer for a few
+    versions much faster than whole manifests are read.
     """
     found: dict[str, Collection[str]] = {}
     for head in list_heads(store, namespace):

@@ -8,7 +8,6 @@ import time
 
 from rag_platform.errors import RagError
 from rag_platform.observability import faults
-from rag_platform.query import analysis
 from rag_platform.retrieval.constants import PATIENCE_SECONDS, QUIET_SECONDS
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
@@ -35,12 +34,15 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
                 lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
             strategy, chinese = library.query_strategy(lease), lease.holds_language("zh")
+            library.config_id(strategy)  # of all its providers, which are imported for it
         # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth
         # question (2 cores, busy).
         gc.freeze()
         gc.enable()
         if not at_once:
             _wait_for_idleness(library)
+        from rag_platform.query import analysis  # the embedder does not wait for it
+
         analysis.warm_up(library.settings.limits, strategy.query, chinese=chinese)
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:

@@ -8,6 +8,7 @@ stderr and `logs/`.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -70,7 +71,7 @@ class LibraryServer(MCPServer[Any]):
             title="Document library",
             instructions=INSTRUCTIONS.format(query=query, list=listing, read=read),
             version=build_info()["app_version"],
-            lifespan=LibraryServer._serve,
+            lifespan=lambda _: self._serve(),
             log_level="WARNING",
             middleware=[self._answer],
             extensions=[_answer_view()],
@@ -78,6 +79,7 @@ class LibraryServer(MCPServer[Any]):
         self._config, self._preloads = settings, preloads
         self._contents: Contents | None = None
         self._greeted, self._opened = anyio.Event(), anyio.Event()
+        self._ready = threading.Event()
         self.bus = self._subscriptions  # of clients that listen, as the protocol has it now
         self._add_handlers()
 
@@ -93,20 +95,27 @@ class LibraryServer(MCPServer[Any]):
         return self.contents.library
 
     def open(self, library: Library | None = None) -> None:
-        """Import and build what requests are answered with."""
+        """Import and build what requests are answered with, with the embedder loaded beside it
+        where the server preloads. Raises ConfigError for a strategy that cannot be used.
+        """
+        from rag_platform.server.opening import open_library, preload
+
+        library = library or open_library(self._config)
+        if self._preloads:
+            preload(library, self._ready)
         from rag_platform.server.contents import Contents
 
-        self._contents = Contents(self, self._config, library)
+        self._contents = Contents(self, self._config.server, library)
 
     def _open_in_process(self) -> None:
-        from rag_platform.server.contents import set_up_process
+        from rag_platform.server.opening import set_up_process
 
         set_up_process(self._config)
         self.open()
 
     def is_ready(self) -> bool:
         """True once the first question has to wait for nothing."""
-        return self._contents is not None and self._contents.ready.is_set()
+        return self._ready.is_set()
 
     async def run_stdio_async(self) -> None:
         """Answer on standard input and output until the client closes them."""
@@ -134,12 +143,7 @@ class LibraryServer(MCPServer[Any]):
             await anyio.sleep(_REPLY_SECONDS)
             await anyio.to_thread.run_sync(self._open_in_process, abandon_on_cancel=True)
         self._opened.set()
-        if self._preloads:
-            self.contents.preload()
-        from rag_platform.releases.following import following
-
-        with following(self._config):
-            await self.contents.publications.announce()
+        await self.contents.announce()
 
     async def _answer(
         self, ctx: ServerRequestContext[Any, Any], call_next: CallNext
@@ -239,8 +243,8 @@ def _answer_view() -> Apps:
 def build_server(
     settings: Settings, library: Library | None = None, *, preloads: bool = False
 ) -> LibraryServer:
-    """The server over a data root; where it `preloads`, the default namespace is opened beside it
-    once it runs. Raises ConfigError for a strategy that cannot be used.
+    """The server over a data root; where it `preloads`, the default namespace is opened beside it.
+    Raises ConfigError for a strategy that cannot be used.
     """
     server = LibraryServer(settings, preloads=preloads)
     server.open(library)

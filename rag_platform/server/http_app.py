@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from rag_platform.access import SCOPES
 from rag_platform.config.settings import Settings
 from rag_platform.server.app import LibraryServer, build_server
-from rag_platform.server.contents import set_up_process
+from rag_platform.server.opening import set_up_process
 from rag_platform.web.app import create_app, guards
 from rag_platform.web.guards import HEALTH_PATH, MCP_PATH, mcp_url
 from rag_platform.web.serving import serve_app

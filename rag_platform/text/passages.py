@@ -23,6 +23,7 @@ from rag_platform.text.sentences import sentences
 _QUOTE = re.compile(r"\s*>\s?")
 # `> [!NOTE]`, with or without a title, above a quoted block says how it is shown
 _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
+_NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
 # what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
@@ -44,7 +45,7 @@ _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below one that it makes a heading, or the term that it explains
 _UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,})[ \t]*$")
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
-_NO_TEXT = (_RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
+_NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 MAX_CODE_LINES = 15
 
 

@@ -262,6 +262,13 @@ def test_a_sentence_that_only_points_to_the_answer_comes_after_it() -> None:
     )
 
 
+def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
+    intro = hit(1, "To limit the upload size, set `max_size` like this:\n\n{* ../limit.py *}\n")
+    says = hit(2, "The upload size has a limit, set by `max_size` in the settings.")
+    answer = Extractive().answer(asked("How do I limit the upload size?"), [intro, says]).text
+    assert answer.index("in the settings") < answer.index("like this")
+
+
 def test_words_that_became_filters_are_not_looked_for() -> None:
     query = asked("Which code refuses larger files? only English documents")
     assert query.filters == {"lang": "en"}

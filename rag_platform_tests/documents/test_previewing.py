@@ -8,8 +8,6 @@ import pytest
 from click.testing import CliRunner
 
 from rag_platform.cli.main import main
-from rag_platform.config.ingestion import LoadingConfig
-from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.previewing import preview, preview_data
@@ -95,9 +93,8 @@ def test_what_cannot_be_read_says_so(tmp_path: Path, settings: Settings, tiny: S
         preview(tmp_path / "x.bin", tiny, settings)
     assert caught.value.code == "unsupported_type"
     (tmp_path / "x.pdf").write_bytes(b"Dear reader,")
-    pdfs = LoadingConfig(loaders=(ProviderConfig(provider="pdf"),))
     with pytest.raises(DocumentError) as caught:
-        preview(tmp_path / "x.pdf", tiny.model_copy(update={"loading": pdfs}), settings)
+        preview(tmp_path / "x.pdf", tiny, settings)
     assert caught.value.code == "broken_file"
 
 

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from rag_platform.errors import ProviderError
 from rag_platform.indexes.lexical import row_hash, row_of
 from rag_platform.ir import Chunk, LexicalRow, View
+from rag_platform.providers import tantivy
 from rag_platform.providers.tantivy import Tantivy, bucket_of
 from rag_platform.providers.term_analysis import Analysis
+from rag_platform.storage.store import read_json
 from rag_platform.text.segmentation import (
     CHINESE,
     MAX_TERM_CHARS,
@@ -170,6 +172,30 @@ def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(
 
 
 # --- buckets ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rows", "buckets"),
+    [(0, 1), (5_000, 5), (100_000, 64), (259_999, 64), (260_000, 65), (1_000_000, 250)],
+)
+def test_no_bucket_of_a_large_index_holds_more_than_4000_chunks(rows: int, buckets: int) -> None:
+    assert Tantivy()._buckets_for(rows) == buckets
+    assert Tantivy()._buckets_for(10**9) == 1_024
+
+
+def test_a_first_index_waits_on_disk_for_its_buckets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that come in many shares make the files of those that come at once."""
+    rows = [LexicalRow(f"c{n}", f"d{n // 3}", f"common words and {n}", "Guide") for n in range(90)]
+    for name, share, order in (("once", 8_192, rows), ("shares", 7, rows[::-1])):
+        monkeypatch.setattr(tantivy, "_ROWS_AT_ONCE", share)
+        Tantivy(bucket_rows=20).update(tmp_path / name, removed={}, rows=iter(order))
+    once, shares = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()}
+        for name in ("once", "shares")
+    )
+    assert once == shares and len(read_json(tmp_path / "once" / "buckets.json")) == 4
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 3, 4, 5, 7, 8, 16, 47])

@@ -174,3 +174,32 @@ def test_two_documents_are_read_at_once(
     )
     pool().close()
     assert (totals.failures, totals.documents) == ([], 2)
+
+
+@pytest.mark.integration
+def test_the_pages_of_pdfs_are_counted_as_they_are_read(
+    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+) -> None:
+    import pymupdf
+
+    for name, pages in (("long", 9), ("short", 2)):
+        with pymupdf.open() as made:
+            for number in range(pages):
+                made.new_page().insert_text((72, 72), f"Page {number} of the {name} report.")
+            made.save(tmp_path / f"{name}.pdf")
+    fast = ProviderConfig(provider="pdf", options={"profile": "fast"})
+    strategy = tiny.model_copy(update={"loading": LoadingConfig(loaders=(fast,))})
+    workspace = Workspace(strategy=strategy, settings=settings, store=store, ledger=ledger)
+    files = [tmp_path / "long.pdf", tmp_path / "short.pdf"]
+    received = receive(files, "default", workspace, ReceiveOptions())
+    said: list[tuple[str, int, int]] = []
+    ingest_versions(
+        [ledger.version(version_id) for version_id in received.to_process],
+        workspace,
+        hooks=Hooks(
+            on_progress=lambda stage, done, total, message: said.append((stage, done, total))
+        ),
+    )
+    assert said[0] == ("documents", 0, 2)
+    pages = [figures for stage, *figures in said if stage == "pages"]
+    assert len(pages) == 11 and [11, 11] in pages

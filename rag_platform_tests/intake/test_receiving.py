@@ -127,6 +127,15 @@ def test_unreadable_kinds_are_ignored_in_a_folder_and_refused_by_name(library: L
     assert "image/png" in item.reason
 
 
+def test_files_that_are_all_refused_leave_no_namespace(library: Library) -> None:
+    image = library.write("logo.png", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
+    assert decisions(library.receive(image)) == {"files/logo.png": "refused"}
+    assert library.ledger.namespaces() == {} and library.ledger.sources("lib") == []
+    library.write("a.md", "# A")
+    library.receive()
+    assert list(library.ledger.namespaces()) == ["lib"]
+
+
 def test_a_file_that_is_not_what_its_name_says_becomes_a_version_that_will_fail(
     library: Library,
 ) -> None:

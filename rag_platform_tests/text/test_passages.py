@@ -152,6 +152,15 @@ def test_the_marks_of_a_box_are_no_part_of_its_sentences(text: str) -> None:
     ]
 
 
+def test_an_empty_line_of_a_quoted_block_is_no_part_of_a_sentence() -> None:
+    text = "> Open a shell and enter:\n>\n> ```sh\n> run --now\n> ```\n>\n> Check it.\n>\n"
+    assert quotes(text) == [
+        ("sentence", "Open a shell and enter:"),
+        ("code", "> ```sh\n> run --now\n> ```"),
+        ("sentence", "Check it."),
+    ]
+
+
 def test_comments_imports_and_includes_are_no_units() -> None:
     text = (
         "<!-- old:\nThe limit was 5 MB. -->\nThe limit is 50 MB.\n\n"

@@ -1,6 +1,6 @@
 """One library, two Celery workers: an ingest that they share, and workers killed at random moments.
 
-    python bench/cluster.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
+    python bench/workers.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
 
 Starts PostgreSQL (ledger and Dagster's storage), Redis, Dagster's daemon and two Celery workers,
 really, and says what it started; ends with code 2 and the reason where one of them is not to be
@@ -402,7 +402,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="leave the folder with its logs")
     options = parser.parse_args(arguments)
-    folder = Path(tempfile.mkdtemp(prefix="rag-cluster-"))
+    folder = Path(tempfile.mkdtemp(prefix="rag-workers-"))
     print(f"in {folder}")
     try:
         failed = run(options, folder)
