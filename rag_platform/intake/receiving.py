@@ -29,6 +29,7 @@ from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source, now
 from rag_platform.loaders.decoding import codec_of
+from rag_platform.storage.blobs import push_raw
 from rag_platform.storage.store import sha256_file
 from rag_platform.workspace import Workspace
 
@@ -134,6 +135,8 @@ def receive(
         records = [one.records for one in taken if one.records]
         if records and not is_known:  # of files that were all refused no namespace is left
             record_namespace()
+        # another machine may process what is recorded
+        push_raw(workspace.store, [version.file_sha256 for _, version in records])
         ledger.receive(records)
         if options.sync:
             gone += finds.missing(books.documents.values())

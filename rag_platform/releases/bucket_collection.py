@@ -12,8 +12,8 @@ from rag_platform.ledger.schema import Release
 from rag_platform.protocols import Blob
 from rag_platform.releases import transfer
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.version_bundles import raw_key, version_prefix
-from rag_platform.storage.blobs import open_blobs, open_for_writing
+from rag_platform.releases.version_bundles import version_prefix
+from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store
 
 # a publication that lost its lock may still put files that no manifest names yet

@@ -37,8 +37,8 @@ from rag_platform.releases.manifest import (
     read_head,
     read_manifest,
 )
-from rag_platform.releases.version_bundles import push_versions, transfer_each
-from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
+from rag_platform.releases.version_bundles import push_versions
+from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing, transfer_each
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (

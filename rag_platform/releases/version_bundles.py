@@ -13,42 +13,31 @@ import hashlib
 import os
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.ir import MediaLink, Version
-from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing
+from rag_platform.storage.blobs import (
+    fetch,
+    forged,
+    open_blobs,
+    open_for_writing,
+    put_raw,
+    raw_key,
+    transfer_each,
+)
 from rag_platform.storage.store import Store, read_records, sha256_file
 
 if typing.TYPE_CHECKING:  # its module loads numpy
     from rag_platform.protocols import Blobs
 
-_AT_ONCE = 8  # transfers; most files of a library are small
 _REQUIRED = ("edits", "media", "sections", "chunks", "views")
-
-
-def raw_key(file_sha256: str) -> str:
-    """Where the bytes of a file lie."""
-    return f"raw/{file_sha256[:2]}/{file_sha256}"
 
 
 def version_prefix(version: Version) -> str:
     """Below which the bundles of a version lie."""
     return f"versions/{version.namespace}/{version.doc_id}/{version.file_sha256[:12]}/"
-
-
-def transfer_each(work: Any, items: Iterable[Any]) -> None:
-    """Do it for all, several at once; the first error ends it."""
-    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="transfer") as pool:
-        try:
-            for _ in pool.map(work, list(items)):
-                pass
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
 
 
 def output_fingerprint(store: Store, version: Version, profiles: Mapping[str, str]) -> str:
@@ -96,7 +85,7 @@ def _push(blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, s
     name, prefix = output_fingerprint(store, version, profiles), version_prefix(version)
     if any(blob.key.startswith(f"{prefix}{name}-") for blob in blobs.list(prefix)):
         return
-    blobs.put_new(raw_key(version.file_sha256), store.raw_path(version.file_sha256))
+    put_raw(blobs, store, version.file_sha256)
     with store.scratch() as folder:
         _pack(store, version, profiles, folder / "bundle")
         sha256 = sha256_file(folder / "bundle")

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import secrets
 import typing
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.registry import build
@@ -14,6 +17,8 @@ from rag_platform.storage.store import Store, atomic_path, sha256_file
 if typing.TYPE_CHECKING:  # loads numpy
     from rag_platform.config.blobs import BlobSettings
     from rag_platform.protocols import Blobs
+
+_AT_ONCE = 8  # transfers; most files of a library are small
 
 
 def open_blobs(store: Store) -> Blobs:
@@ -83,3 +88,36 @@ def forged(key: str) -> IntegrityError:
         " not used",
         code="forged_blob",
     )
+
+
+# --- bytes of documents -------------------------------------------------------------------------
+
+
+def raw_key(file_sha256: str) -> str:
+    """Where the bytes of a file lie."""
+    return f"raw/{file_sha256[:2]}/{file_sha256}"
+
+
+def push_raw(store: Store, file_sha256s: Iterable[str]) -> None:
+    """Put the bytes of files into the object store, where there is one and it lacks them."""
+    if store.remote is None:
+        return
+    blobs = open_for_writing(store)
+    transfer_each(lambda file_sha256: put_raw(blobs, store, file_sha256), set(file_sha256s))
+
+
+def put_raw(blobs: Blobs, store: Store, file_sha256: str) -> None:
+    """Store the bytes of a file, unless they are there."""
+    if not blobs.has(key := raw_key(file_sha256)):
+        blobs.put_new(key, store.raw_path(file_sha256))
+
+
+def transfer_each(work: Callable[[Any], None], items: Iterable[Any]) -> None:
+    """Do it for all, several at once; the first error ends it."""
+    with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="transfer") as pool:
+        try:
+            for _ in pool.map(work, list(items)):
+                pass
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
