@@ -48,13 +48,18 @@ test-thorough: setup       ## the same with many more examples, lives, crash poi
 perf: setup                ## the tests that measure processor time
 	$(BIN)/python -m pytest -m perf
 
-# torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again.
+# torch alone first, so that its pinned version is what the models' packages find; only what the extras unlock runs again. The S3 server has
+# an environment of its own: moto asks for an older python-dateutil than chromadb's kubernetes.
 test-extras: setup         ## install the extras (models: torch), run the tests that they unlock
 	$(INSTALL) "$$(sed -n 's/.*"\(torch==[^"]*\)".*/\1/p' pyproject.toml)"
 	$(INSTALL) --editable '.[dev,models,hosts]'
 	$(BIN)/python -m pytest -n 2 rag_platform_tests/providers rag_platform_tests/test_providers.py \
 	    rag_platform_tests/test_providers_stages.py rag_platform_tests/test_configs.py rag_platform_tests/test_architecture.py \
 	    rag_platform_tests/server/test_hosts.py
+	$(PYTHON) -m venv .services
+	.services/bin/python -m pip install --quiet --disable-pip-version-check 'moto[server]==5.2.5'
+	RAG_TEST_MOTO=$(CURDIR)/.services/bin/moto_server $(BIN)/python -m pytest -n 2 \
+	    rag_platform_tests/test_two_machines.py rag_platform_tests/releases/test_exchange.py
 
 check: static test        ## format, lint, types, layers, definitions, then the tests
 
