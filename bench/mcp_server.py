@@ -328,7 +328,8 @@ def measure_pictures(folder: Path, strategy: str, seconds: float, port: int) -> 
         publish_pictures(folder / "pictures_docs", strategy)
     with listening([*RAG, "serve", "--http", "--port", str(port)], port) as (url, _):
         print(f"\n{'query_assets, 5 clients':<28}{HEAD[28:]}")
-        for document in answer_of(url, ("library_list_documents", {"limit": 20}))["documents"]:
+        [group] = answer_of(url, ("library_list_documents", {"limit": 20}))["groups"]
+        for document in group["documents"]:
             call = ("library_get_document", {"doc_id": document["doc_id"]})
             [asset] = re.findall(r"asset://(\w+)", json.dumps(answer_of(url, call)))[:1]
             for variant in ("thumb", "raw"):
