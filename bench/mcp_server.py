@@ -104,9 +104,16 @@ def message_of(call: Call) -> dict[str, Any]:
     return {"headers": headers, "json": body}
 
 
+def message_in(answer: httpx.Response) -> dict[str, Any]:
+    """The answer to a call, which comes as a stream of events where it takes long."""
+    lines = [line for line in answer.text.splitlines() if line.startswith("data: {")]
+    message: dict[str, Any] = json.loads(lines[-1].removeprefix("data: ") if lines else answer.text)
+    return message
+
+
 def answer_of(url: str, call: Call) -> dict[str, Any]:
     """The data of one call."""
-    answer = httpx.post(url, timeout=30, **message_of(call)).json()
+    answer = message_in(httpx.post(url, timeout=30, **message_of(call)))
     data: dict[str, Any] = answer["result"]["structuredContent"]["data"]
     return data
 
@@ -245,7 +252,7 @@ def judge(answer: httpx.Response) -> str:
     """Empty for an answer, `less` for one by less than was asked, else what went wrong."""
     if answer.status_code != 200:
         return f"HTTP {answer.status_code}"
-    result = answer.json().get("result", {})
+    result = message_in(answer).get("result", {})
     if result.get("isError", True):
         return "error"
     warnings = (result.get("structuredContent") or {}).get("warnings") or []
@@ -328,7 +335,8 @@ def measure_pictures(folder: Path, strategy: str, seconds: float, port: int) -> 
         publish_pictures(folder / "pictures_docs", strategy)
     with listening([*RAG, "serve", "--http", "--port", str(port)], port) as (url, _):
         print(f"\n{'query_assets, 5 clients':<28}{HEAD[28:]}")
-        for document in answer_of(url, ("library_list_documents", {"limit": 20}))["documents"]:
+        [group] = answer_of(url, ("library_list_documents", {"limit": 20}))["groups"]
+        for document in group["documents"]:
             call = ("library_get_document", {"doc_id": document["doc_id"]})
             [asset] = re.findall(r"asset://(\w+)", json.dumps(answer_of(url, call)))[:1]
             for variant in ("thumb", "raw"):

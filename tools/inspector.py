@@ -96,8 +96,9 @@ def check(inspect: Inspect) -> int:
     call("get_job", job_id=job["job_id"], wait=60)
     call("cancel_job", "nothing_to_cancel", job_id=job["job_id"])  # it has ended
     call("expect", action="list")
-    rows = call("list_documents", limit=50)["documents"]
-    added = next(row for row in rows if "inspected" in row["doc_id"])
+    groups = call("list_documents", limit=50)["groups"]
+    rows = [row for group in groups for row in group["documents"]]
+    added = next(row for row in rows if row["doc_id"].startswith("inspected"))
     plan = call("delete_document", doc_id=added["doc_id"])
     call("delete_document", doc_id=added["doc_id"], confirm=plan["confirm"], wait=60)
     if left := tools - called:
