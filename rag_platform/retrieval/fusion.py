@@ -27,7 +27,12 @@ from statistics import fmean
 from typing import ClassVar
 
 from rag_platform.ir import Candidate, Hit
-from rag_platform.retrieval.constants import JOINED_HITS, MIN_NAMESPACE_SHARE, RANK_CONSTANT
+from rag_platform.retrieval.constants import (
+    BELOW_EQUALS,
+    JOINED_HITS,
+    MIN_NAMESPACE_SHARE,
+    RANK_CONSTANT,
+)
 from rag_platform.text.term_overlap import coverage
 
 
@@ -104,7 +109,8 @@ class _ConvexCombination:
             if found:
                 scaled = scale([candidate.score for candidate in found])
                 scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=True)}
-                low = min(scaled)
+                # what a leg did not find stands below what it found, also where that is all alike
+                low = min(scaled) - (BELOW_EQUALS if min(scaled) == max(scaled) else 0.0)
                 for chunk_id in sums:
                     sums[chunk_id] += weight * scores.get(chunk_id, low)
         return _order(dense, sparse, sums)

@@ -70,6 +70,22 @@ def test_scaling_of_equal_scores() -> None:
     assert min_max([1.0, 3.0, 2.0]) == [0.0, 1.0, 0.5]
 
 
+def test_the_only_hit_of_a_leg_counts() -> None:
+    # dense scaled a 1, b .75, c 0; only d holds the word: it gets 1, the others 0
+    alone = leg("sparse", d=7.0)
+    assert [(c.chunk_id, c.score) for c in MinMax(alpha=0.5).fuse(DENSE, alone)] == [
+        ("a", 0.5),
+        ("d", 0.5),
+        ("b", 0.375),
+        ("c", 0.0),
+    ]
+    # dense z: a 1.2247, 0, -1.2247; d gets 0 and -1.2247 * .2, a -1 * .8 and 1.2247 * .2
+    dense = leg("dense", a=3.0, b=2.0, c=1.0)
+    first, second = ZScore(alpha=0.2).fuse(dense, alone)[:2]
+    assert [first.chunk_id, second.chunk_id] == ["d", "a"]
+    assert [first.score, second.score] == pytest.approx([-0.244949, -0.555051], abs=1e-6)
+
+
 @pytest.mark.parametrize("fusion", [ReciprocalRank(), MinMax(), ZScore()])
 def test_an_empty_leg_leaves_the_other_in_its_order(fusion: MinMax) -> None:
     assert [(c.chunk_id, c.source) for c in fusion.fuse([], SPARSE)] == [
