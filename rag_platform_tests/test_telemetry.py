@@ -143,7 +143,7 @@ def test_no_command_at_all_asks_for_another_machine(tmp_path: Path, config_folde
     assert {name for name, code in told["codes"].items() if code} == REFUSED, told
 
 
-# what finds nothing to do in so small a library, or has no language model to ask
+# what finds nothing to do in so small a library, or has no language model or object store to ask
 REFUSED = {
     *("docs diff", "docs live", "drafts disable", "drafts enable", "drafts merge", "drafts move"),
     *("drafts publish", "drafts reparent", "drafts revert", "eval promote", "gc", "jobs cancel"),
@@ -156,6 +156,7 @@ REFUSED = {
         "prompts try",
     ),
     "prompts verdict",
+    *("releases import", "releases pull", "releases push"),
 }
 
 

@@ -133,7 +133,8 @@ def receive(
             record_namespace()
         taken, gone = _take_all(finds.found.values(), books, workspace, options)
         records = [one.records for one in taken if one.records]
-        if records and not is_known:  # of files that were all refused no namespace is left
+        all_refused = bool(taken) and not records
+        if not is_known and not all_refused:  # an empty folder is a source to come back to
             record_namespace()
         # another machine may process what is recorded
         push_raw(workspace.store, [version.file_sha256 for _, version in records])

@@ -17,7 +17,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.api import document_views
 from rag_platform.api.documents import get_document
 from rag_platform.errors import IntegrityError, NotFoundError
-from rag_platform.indexes import catalog
+from rag_platform.indexes import catalog, dense
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.retrieval.library import Lease, Library
@@ -103,7 +103,7 @@ MOMENTS: dict[str, tuple[Any, str]] = {
     "catalog": (releases, "CatalogReader"),
     "catalog's file": (catalog, "LastingFile"),
     "lexical": (releases.lexical, "open_reader"),
-    "dense": (releases, "DenseVectors"),
+    "dense": (dense, "DenseVectors"),
     "opened": (releases, "OpenRelease"),
 }
 

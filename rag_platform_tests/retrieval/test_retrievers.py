@@ -34,12 +34,12 @@ QUESTION = "What is the maximum upload size?"
     ("rows", "recall", "config", "approximate"),
     [
         (100_000, 1.0, {}, False),  # 2.88 ms
-        (1_000_000, 0.98, {}, True),  # 28.8 ms
-        (1_000_000, 0.94, {}, False),  # misses too much
-        (1_000_000, 0.94, {"ann_recall": 0.9}, True),
-        (1_000_000, None, {}, False),  # nobody measured it
+        (2_000_000, 0.98, {}, True),  # 57.6 ms
+        (2_000_000, 0.94, {}, False),  # misses too much
+        (2_000_000, 0.94, {"ann_recall": 0.9}, True),
+        (2_000_000, None, {}, False),  # nobody measured it
         (1_000, None, {"exact_scan_rows": 999}, True),  # the setting decides
-        (1_000_000, 1.0, {"exact_scan_rows": 1_000_000}, False),
+        (2_000_000, 1.0, {"exact_scan_rows": 2_000_000}, False),
     ],
 )
 def test_the_approximate_index_is_asked_where_a_scan_is_slow_and_its_recall_is_known(
