@@ -89,8 +89,9 @@ def _files_of(
     """The sha256 of every file that these pushed releases have."""
     found: set[str] = set()
     for release_id in release_ids:
-        manifest = here.get(release_id) or transfer.read_pushed(store, namespace, release_id)
-        found.update(manifest.files.values())
+        local = here.get(release_id)
+        files = local.files if local else transfer.files_of_pushed(store, namespace, release_id)
+        found.update(files.values())
     return found
 
 

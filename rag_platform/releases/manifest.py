@@ -126,9 +126,15 @@ def write_versions(directory: Path, **of_versions: Mapping[str, str | int]) -> s
 
 
 def _read_versions(directory: Path, fields: Collection[str]) -> dict[str, dict[str, Any]]:
-    """One line for each field, so that a reader of one pays for no other."""
-    head, ids, *values = (directory / VERSIONS).read_bytes().splitlines()
-    held: list[str] = orjson.loads(ids) if fields else []
+    """One line for each field, so that a reader of one pays for no other, and one of none only for
+    knowing that the file is there.
+    """
+    path = directory / VERSIONS
+    if not fields:
+        path.stat()
+        return {}
+    head, ids, *values = path.read_bytes().splitlines()
+    held: list[str] = orjson.loads(ids)
     found = {
         name: dict(zip(held, orjson.loads(line), strict=True)) if name in fields else {}
         for name, line in zip(orjson.loads(head)["fields"], values, strict=True)

@@ -241,6 +241,13 @@ def list_pushed(store: Store, namespace: str) -> set[str]:
     return {name.removesuffix(".json") for name in names if "/" not in name and ".json" in name}
 
 
+def files_of_pushed(store: Store, namespace: str, release_id: str) -> Mapping[str, str]:
+    """The files of a pushed release with their sha256. Raises NotFoundError `no_blob`."""
+    with store.scratch() as folder:
+        open_blobs(store).get(_manifest_key(namespace, release_id), path := folder / FILENAME)
+        return _listed_files(path, namespace, release_id)
+
+
 def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
     """The manifest of a pushed release. Raises NotFoundError `no_blob`."""
     with store.scratch() as folder:

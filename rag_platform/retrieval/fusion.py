@@ -109,8 +109,9 @@ class _ConvexCombination:
             if found:
                 scaled = scale([candidate.score for candidate in found])
                 scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=True)}
-                # what a leg did not find stands below what it found, also where that is all alike
-                low = min(scaled) - (BELOW_EQUALS if min(scaled) == max(scaled) else 0.0)
+                low = min(scaled)
+                if low == max(scaled):  # what a leg did not find stands below what it found
+                    low -= BELOW_EQUALS
                 for chunk_id in sums:
                     sums[chunk_id] += weight * scores.get(chunk_id, low)
         return _order(dense, sparse, sums)
