@@ -109,9 +109,12 @@ def test_text_under_an_h1_stays_with_it_however_short() -> None:
     ] == ["T", "T / A", "U"]
 
 
-def test_a_heading_without_text_joins_its_first_child_and_is_not_lost_at_the_end() -> None:
-    assert cut(f"# T\n\n## A\n\n{LONG}\n\n# U\n", min_section_chars=200) == [
-        ("T / A", f"# T\n\n## A\n\n{LONG}\n\n"),
+@pytest.mark.parametrize("below", ["", "-----\n\n"])
+def test_a_heading_without_text_joins_its_first_child_and_is_not_lost_at_the_end(
+    below: str,
+) -> None:
+    assert cut(f"# T\n\n{below}## A\n\n{LONG}\n\n# U\n", min_section_chars=200) == [
+        ("T / A", f"# T\n\n{below}## A\n\n{LONG}\n\n"),
         ("U", "# U\n"),
     ]
 

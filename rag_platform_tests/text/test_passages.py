@@ -66,9 +66,38 @@ def test_rows_of_a_table_that_was_cut_have_no_header() -> None:
     ]
 
 
-def test_long_code_is_quoted_by_line() -> None:
-    text = "```\n" + "\n".join(f"line{n} = {n}" for n in range(20)) + "\n```"
-    assert quotes(text)[7] == ("sentence", "line7 = 7")
+def test_long_code_is_cut_at_blank_lines() -> None:
+    blocks = ["\n".join(f"{name}{n} = {n}" for n in range(9)) for name in "abcd"]
+    text = "Begin:\n\n```python\n" + "\n\n".join(blocks) + "\n```\nEnd."
+    assert quotes(text) == [
+        ("sentence", "Begin:"),
+        ("code", "\n\n".join(blocks[:2])),
+        ("code", "\n\n".join(blocks[2:])),
+        ("sentence", "End."),
+    ]
+    pieces = [unit for unit in units(text) if unit.kind == "code"]
+    assert [text[slice(*unit.fence)] for unit in pieces if unit.fence] == ["```python"] * 2
+
+
+def test_bold_text_of_several_sentences_leaves_no_mark_alone() -> None:
+    assert quotes("**One is here. Two is there.** Three **is** said.") == [
+        ("sentence", "One is here."),
+        ("sentence", "Two is there."),
+        ("sentence", "Three **is** said."),
+    ]
+    assert quotes("**kwargs are passed on.") == [("sentence", "**kwargs are passed on.")]
+
+
+@pytest.mark.parametrize(
+    "badge",
+    [
+        "[![License](https://img.shields.io/badge/license-MIT-green)](../LICENSE)",
+        "[![Project](https://example.org/v0.json){ loading=lazy .off-glb }](https://example.org)",
+        "![logo](logo.png) [![CI](ci.svg)](https://example.org/ci)",
+    ],
+)
+def test_badges_are_not_quoted(badge: str) -> None:
+    assert quotes(f"{badge}\n\nIt is free.") == [("sentence", "It is free.")]
 
 
 @pytest.mark.parametrize(
