@@ -123,9 +123,14 @@ def _adjoin(text: str, one: Unit, other: Unit) -> bool:
 
 
 def _only_links(text: str, unit: Unit) -> bool:
-    """True for an item of a navigation or of a list of what else to read."""
+    """True for an item of a navigation, of a list of what else to read, or of a choice of languages
+    (`English | [简体中文](README_cn.md)`).
+    """
     said = text[unit.start : unit.end]
-    return "](" in said and not any(map(str.isalnum, LINK.sub("", said)))
+    if "](" not in said:
+        return False
+    rest = LINK.sub("", said)
+    return not any(map(str.isalnum, rest)) or ("|" in rest and len(rest.split()) <= 3)
 
 
 def _is_cut(text: str, unit: Unit) -> bool:

@@ -23,6 +23,7 @@ def parts(text: str) -> list[tuple[str, str]]:
         ("guide](https://example.org) first.\n\nIt is new.", 1),
         ("See also:\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n", 0),
         ("[Home](a.md) | [Pipes](b.md)\n\nIt is new.", 1),
+        ("English | [简体中文](README_cn.md)\n\nIt is new.", 1),
         ("Settings are:", 0),  # what they are is in another chunk
     ],
 )
