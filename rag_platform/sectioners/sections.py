@@ -13,6 +13,12 @@ from rag_platform.ir import Facts, Section
 from rag_platform.normalisation.edits import Normalised
 
 PREAMBLE = "__preamble__"
+# a heading that only numbers a part whose title is the next one
+_LABEL = re.compile(
+    r"(?:chapter|part|appendix|annex|book|unit)\s+(?:\d{1,3}|[IVXLC]{1,6}|[A-Z])[.:]?"
+    r"|第\s*[一二三四五六七八九十百〇\d]{1,4}\s*[章编篇部]",
+    re.IGNORECASE,
+)
 WHOLE = "__document__"
 UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 Heading = tuple[int, int, str]  # offset, level, title
@@ -78,7 +84,7 @@ class MarkdownHeadings:
     `min_section_chars`:
 
     1. a heading with nothing below it but a rule and its first child's heading joins that child,
-       whose path already names it;
+       whose path already names it, and one that only numbers its part (`Chapter 2`) the next;
     2. a deeper section joins the one before it when that is a sibling or the parent's own text,
        until what was joined reaches `min_section_chars`: a list of short siblings becomes several
        sections, and none is filed under a distant heading;
@@ -184,7 +190,17 @@ class MarkdownHeadings:
                     text[heading_end(text, section.norm_start) : section.norm_end]
                 )
             )
-            if empty and following is not None and following.heading_level > section.heading_level:
+            if (
+                empty
+                and following is not None
+                and (
+                    following.heading_level > section.heading_level
+                    or (
+                        following.heading_level == section.heading_level
+                        and _LABEL.fullmatch(section.title)
+                    )
+                )
+            ):
                 waiting = section.norm_start if waiting is None else waiting
                 continue
             last = merged[-1] if merged else None

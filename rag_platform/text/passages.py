@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rag_platform.text.cut_points import TAG
 from rag_platform.text.markdown_blocks import (
@@ -53,6 +54,17 @@ _NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
+# of a table of contents or an index: dots and the page, or pages, that they lead to
+_LEADERS = re.compile(
+    r"(?:(?:[.·]\s?){5,}|…{2,})[\s|]*(\d{1,4}|[ivxlc]{1,6})(?:,\s*\d{1,4})*"
+    r"(?![\d.,]|[ \t]*\|[ \t]*[$(\d])"
+)
+_LEAST_ENTRIES = 4
+_NAME_WORD = re.compile(r"[^\W\d_]\w*")
+_MOST_WORDS = 25  # of an entry
+_IN_ORDER = 0.8  # share of entries whose page or first letter is none before the last one's
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A span of a chunk's text that stands on its own; `text[start:end]` is its verbatim quote."""
@@ -67,8 +79,10 @@ class Unit:
 
 def units(text: str) -> list[Unit]:
     """The units of a chunk in order, without headings, rules, bare markup, comments, the marks of
-    boxes, and separator rows.
+    boxes, and separator rows; none of a table of contents.
     """
+    if is_contents(text):
+        return []
     found: list[Unit] = []
     heading = intro = ""
     for kind, start, end in _blocks(text):
@@ -97,6 +111,32 @@ def units(text: str) -> list[Unit]:
             last = text[said[-1].start : said[-1].end] if said else ""
             intro = last if last.endswith((":", "：")) else ""
     return found
+
+
+def is_contents(text: str) -> bool:
+    """True for a part of a table of contents or of an index: entries that dots lead to their pages,
+    in the order of these or of the alphabet, as the items of an account are not.
+    """
+    found = list(_LEADERS.finditer(text))
+    if len(found) < _LEAST_ENTRIES:
+        return False
+    starts = [0, *(match.end() for match in found)]
+    names = [
+        _NAME_WORD.findall(text, start, match.start())
+        for start, match in zip(starts, found, strict=False)
+    ]
+    pages = [int(match[1]) for match in found if match[1].isdigit()]
+    return sum(map(len, names)) <= _MOST_WORDS * len(found) and (
+        _ascends(pages) or _ascends([name[0][0].lower() for name in names if name])
+    )
+
+
+def _ascends(values: Sequence[Any]) -> bool:
+    """True for values in order, in one column or in two that are read line by line."""
+    return any(
+        pairs and sum(one <= two for one, two in pairs) >= _IN_ORDER * len(pairs)
+        for pairs in (list(zip(values, values[lag:], strict=False)) for lag in (1, 2))
+    )
 
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.text.markdown_blocks import cells
-from rag_platform.text.passages import sentence_spans, units
+from rag_platform.text.passages import is_contents, sentence_spans, units
 
 GUIDE = """# Limits
 
@@ -86,6 +86,33 @@ def test_bold_text_of_several_sentences_leaves_no_mark_alone() -> None:
         ("sentence", "Three **is** said."),
     ]
     assert quotes("**kwargs are passed on.") == [("sentence", "**kwargs are passed on.")]
+
+
+CONTENTS = """## Contents
+
+1 Introduction . . . . . . . . . . . . . . 7
+1.1 Imports . . . . . . . . . . . . . . . . 7
+1.2 Export to text files . . . . . . . . . 8
+| 2 | Spreadsheet-like data . . . . . | . . . . . . . 12 |
+"""
+INDEX = "### R\n\nread.csv. . . . . . 5, 27 read.fwf . . . . . 11 scan. . . . . . 9 sep. . . . . 4"
+ACCOUNT = """| | 2024 |
+|---|---|
+| Revenue . . . . . . . . . | 512 |
+| Cost of sales . . . . . . | 301 |
+| Other income. . . . . . . | 12 |
+| Taxes . . . . . . . . . . | 40 |
+| Profit. . . . . . . . . . | 183 |
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(CONTENTS, True), (INDEX, True), (ACCOUNT, False), ("Wait..... 4\n" * 3, False), ("", False)],
+)
+def test_contents_and_an_index_are_told_from_an_account(text: str, expected: bool) -> None:
+    assert is_contents(text) is expected
+    assert (units(text) == []) is (expected or not text)
 
 
 @pytest.mark.parametrize(
