@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
-from rag_platform.answering.constants import CLEAR_SHARE, CLOSEST_PASSAGES, SNIPPET_CHARS
+from rag_platform.answering.constants import CLEAR_SHARE, SNIPPET_CHARS
 from rag_platform.answering.groundedness import (
     find_span,
     is_quoted,
@@ -418,7 +418,7 @@ def list_passages(
     beginning is shown.
     """
     lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
-    shown = list(enumerate(passages[:CLOSEST_PASSAGES], 1))
+    shown = list(enumerate(passages, 1))
     if shown:
         lines.append("")
     for n, (hit, sentence) in shown:

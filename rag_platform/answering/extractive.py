@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -43,6 +44,7 @@ from rag_platform.text.term_overlap import (
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
+_TARGET = re.compile(r"\]\([^()\s]*\)")  # of a link: pages in other folders write it in another way
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
@@ -92,6 +94,7 @@ class Extractive:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
             text = " ".join(evidence[item.hit].chunk_text[item.start : item.end].split())
+            text = _TARGET.sub("]", text)
             left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
             if (not chosen or len(text) <= left) and not any(
                 text in other or other in text for other in texts

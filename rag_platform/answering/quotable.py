@@ -183,18 +183,20 @@ def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, in
 
     if first and is_short() and "\n\n" not in text[read[first - 1].end : read[first].start]:
         before = _neighbour(text, layout, first, first - 1)
-        if before is not None and _joins_sentence(before, read[last].end - before.start):
+        if before is not None and _joins_sentence(text, before, read[last].end - before.start):
             first = before.first
     while last + 1 < len(read) and is_short():
         after = _neighbour(text, layout, last, last + 1)
-        if after is None or not _joins_sentence(after, after.end - read[first].start):
+        if after is None or not _joins_sentence(text, after, after.end - read[first].start):
             break
         last = after.last
     return first, last
 
 
-def _joins_sentence(other: Part, chars: int) -> bool:
-    return other.kind == "sentence" and chars <= MAX_QUOTE_CHARS
+def _joins_sentence(text: str, other: Part, chars: int) -> bool:
+    """False for an introduction of what is left out."""
+    whole = other.kind == "sentence" and text[other.end - 1] not in INTRODUCES
+    return whole and chars <= MAX_QUOTE_CHARS
 
 
 def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | None:

@@ -101,6 +101,13 @@ FORMATS = (
 )
 
 
+def test_a_sentence_is_quoted_once_wherever_its_links_point() -> None:
+    said = "Read how to [set the pump limit]({}) before you raise the pump limit to its end."
+    one, other = (hit(n, said.format(way)) for n, way in enumerate(("pumps.md", "../pumps.md"), 1))
+    quoted = Extractive().answer(asked("raise the pump limit"), [one, other]).text
+    assert quoted == f"{one.chunk_text} [1]"
+
+
 def test_a_list_is_quoted_with_the_line_above_it() -> None:
     answer = Extractive().answer(asked("supported formats"), [hit(1, FORMATS.format(""))]).text
     assert answer == "Supported formats:\n\n- PDF and DOCX\n- Markdown\n\n[1]"

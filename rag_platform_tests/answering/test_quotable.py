@@ -79,6 +79,9 @@ LONG = f"The valve {'slowly, ' * 12} opens."
         ("It drains. Use valve 7.\n\nClose it.", 1, "It drains. Use valve 7.\n\nClose it."),
         ("Valve 6 is deprecated.\n\nUse valve 7.", 0, "Valve 6 is deprecated.\n\nUse valve 7."),
         ("阀门 6 已弃用。\n\n请改用阀门 7。", 0, "阀门 6 已弃用。\n\n请改用阀门 7。"),
+        # not with an introduction of what is left out
+        ("Use valve 7. Set `level`:\n\n{* a.py *}", 0, "Use valve 7."),
+        ("Set `level`:\n{* a.py *}\nUse valve 7.", 1, "Use valve 7."),
         # not with one of another paragraph before it, of another section, nor a long one's
         ("Valve 6 leaks.\n\nUse valve 7.", 1, "Use valve 7."),
         ("Use valve 7.\n\n# Pumps\n\nThey hum.", 0, "Use valve 7."),
