@@ -32,7 +32,7 @@ from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build, provider_class, takes, traits, traits_of
+from rag_platform.registry import build, provider_class, traits, traits_of, with_cache_folder
 from rag_platform.retrying import pause
 from rag_platform.storage.store import read_json, sha256_file, write_json
 from rag_platform.text.tokens import estimate_tokens
@@ -144,7 +144,7 @@ def embed_texts(
     """
     started = time.perf_counter()
     folder = cache.path.parent
-    options = _with_cache_folder(embedding.provider, embedding.call_options, folder)
+    options = with_cache_folder(embedding.provider, embedding.call_options, folder)
     embedder: Embedder = build("embedder", embedding.provider, options)
     info = embedder.info()
     if info.parts:
@@ -252,15 +252,6 @@ def estimate(
                 alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
             )
     return found
-
-
-def _with_cache_folder(
-    provider: str, options: Mapping[str, Any], folder: Path | None
-) -> dict[str, Any]:
-    """The options with the folder where this provider keeps files, should it keep any."""
-    if folder is None or not takes("embedder", provider, "cache_folder"):
-        return dict(options)
-    return {"cache_folder": str(folder), **options}
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
@@ -632,7 +623,7 @@ class EmbeddingPool:
     ) -> None:
         self._provider = provider
         self._folder = folder  # where embedders may keep what every process needs
-        self._options = _with_cache_folder(provider, options, folder)
+        self._options = with_cache_folder(provider, options, folder)
         self._workers: list[EmbeddingWorker] = []
         self._idle: queue.SimpleQueue[EmbeddingWorker] = queue.SimpleQueue()
         self._lock = threading.Lock()
