@@ -274,13 +274,18 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:
         text = evidence[item.hit].chunk_text
-        new = extend(text, item.part)
-        for hit, part, known in quotes:
-            if hit == item.hit and joins(text, part, known, item.part, new):
-                known.update(new)
-                break
-        else:
-            quotes.append((item.hit, item.part, set(new)))
+        known = set(extend(text, item.part))
+        joined = [
+            quote
+            for quote in quotes
+            if quote[0] == item.hit and joins(text, quote[1], quote[2], item.part, sorted(known))
+        ]
+        if not joined:
+            quotes.append((item.hit, item.part, known))
+            continue
+        # what stands between two quotes makes them one
+        joined[0][2].update(known, *(other for _, _, other in joined[1:]))
+        quotes = [quote for quote in quotes if quote not in joined[1:]]
     return "\n\n".join(
         (render_rows if part.kind == "row" else render_run)(
             evidence[hit].chunk_text, known, f"[{hit + 1}]"

@@ -207,7 +207,7 @@ def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | Non
     return part if prose and _adjoin(text, layout.units[one], layout.units[two]) else None
 
 
-def joins(text: str, one: Part, known: Collection[int], other: Part, new: range) -> bool:
+def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequence[int]) -> bool:
     """True where the units of two quotes are read as one: rows of one table, or units that overlap
     or follow each other in their section.
     """

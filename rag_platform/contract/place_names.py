@@ -28,6 +28,8 @@ _NOUNS = {
 }
 _STEP = re.compile(r"([a-z]+?)(?:\[([\d-]+)\]|=([\d-]+)|(\d+))?")
 _JOINT = re.compile(r"( to |, )(?=[a-z]+\d*[=/])")  # not inside the name of a sheet
+_PART = re.compile(r"part=([^;]*)(?:;|$)")  # of a book, mail or saved page
+_XPATH = re.compile(r"xpath=[^;]*(?:;nodes=[\d-]+)?")
 _UNSAID = ("body", "shape", "head")  # where every paragraph stands, and what nobody can count
 
 
@@ -48,18 +50,32 @@ def format_place(
 
 
 def format_locator(locator: str, language: str = "en") -> str:
-    """A locator in words; one that has none in the files' formats, such as an XPath, as it is.
+    """A locator in words; one of a format that is not known as it is. An XPath says nothing to
+    people: what stays is the part of the book or mail that it is in.
 
     >>> format_locator("body/tbl[2]/tr[3-9]"), format_locator("sheet=Q1%3B;rows=4;head=1")
     ('table 2, rows 3-9', 'sheet Q1;, row 4')
+    >>> format_locator("part=ch1.xhtml;xpath=/html/body/p[3]"), format_locator("xpath=/html/body/p")
+    ('part ch1.xhtml', '')
     """
     first, *rest = _JOINT.split(locator, maxsplit=1)
     if rest:
         joint = translate({", ": "; "}.get(rest[0], rest[0]), language)
-        return f"{format_locator(first, language)}{joint}{format_locator(rest[1], language)}"
-    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", locator))
-    words = [_format_step(step, language) for step in steps]
-    return locator if None in words else translate(", ", language).join(filter(None, words))
+        ends = format_locator(first, language), format_locator(rest[1], language)
+        return joint.join(dict.fromkeys(filter(None, ends)))
+    part = _PART.match(locator)
+    steps = re.split("[;/]", re.sub(r"(?<=notes)/|(?<=comments)/", "=", _leave_xpath(locator)))
+    words = [_format_step(step, language) for step in steps if step]
+    if None in words:
+        return locator
+    if part is not None:
+        words.insert(0, translate("part {name}", language, name=unquote(part[1])))
+    return translate(", ", language).join(filter(None, words))
+
+
+def _leave_xpath(locator: str) -> str:
+    """The locator without its part and its XPath."""
+    return _XPATH.sub("", _PART.sub("", locator))
 
 
 def _format_step(step: str, language: str) -> str | None:

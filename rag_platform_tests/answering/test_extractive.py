@@ -283,6 +283,19 @@ def test_long_code_comes_after_a_sentence_that_says_the_same() -> None:
     assert [item.part.kind for item in found] == ["sentence", "code"]
 
 
+def test_what_stands_between_two_quotes_makes_them_one() -> None:
+    text = (
+        "Disks in pairs keep two copies of all data, one on each, so that the space of half of them"
+        " is lost for good.\n\n"
+        "**Parity**\n\n"
+        "A sum of the parity of all others is kept in copies by one of the disks, so that any one"
+        " may fail at any time."
+    )
+    evidence = [hit(1, text, "Storage")]
+    answer = Extractive().answer(asked("pairs copies parity"), evidence)
+    assert answer.text == f"{text} [1]"
+
+
 def test_another_alphabet_counts_as_another_language() -> None:
     evidence = [
         hit(1, "Лицензия для проекта PaddleOCR: Apache 2.0."),

@@ -24,7 +24,15 @@ from rag_platform.messages import translate
         ("sheet=Q1;rows=4, sheet=Q2;rows=1", "sheet Q1, row 4; sheet Q2, row 1", None),
         ("slide=1;shape=5", "slide 1", "第 1 张幻灯片"),
         ("/html/body/p[3]", "/html/body/p[3]", "/html/body/p[3]"),
-        ("part=1.2;lines=3-9", "part=1.2;lines=3-9", None),
+        ("part=1.2;lines=3-9", "part 1.2, lines 3-9", "部分 1.2，第 3-9 行"),
+        ("xpath=/html/body/div[2]/p[3-4]", "", ""),
+        ("xpath=/html/body/p[3] to xpath=/html/body;nodes=2-3", "", ""),
+        ("part=OEBPS/ch%201.xhtml;xpath=/html/body/ul", "part OEBPS/ch 1.xhtml", None),
+        (
+            "part=a.xhtml;xpath=/html/p to part=b.xhtml;xpath=/html/p",
+            "part a.xhtml to part b.xhtml",
+            None,
+        ),
         ("", "", ""),
     ],
 )
