@@ -13,6 +13,7 @@ import functools
 import importlib
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import ConfigError
@@ -296,6 +297,15 @@ def takes(kind: str, name: str, option: str) -> bool:
         return option in defaults(kind, name)
     except ConfigError:
         return False
+
+
+def with_cache_folder(
+    provider: str, options: Mapping[str, Any], folder: Path | None
+) -> dict[str, Any]:
+    """The options with the folder where this embedder keeps files, should it keep any."""
+    if folder is None or not takes("embedder", provider, "cache_folder"):
+        return dict(options)
+    return {"cache_folder": str(folder), **options}
 
 
 def defaults(kind: str, name: str) -> dict[str, Any]:

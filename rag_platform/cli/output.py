@@ -65,7 +65,7 @@ class Context:
     @cached_property
     def library(self) -> Any:
         """The published releases."""
-        from rag_platform.api.documents import hidden_by_ledger
+        from rag_platform.ledger.hiding import hidden_by_ledger
         from rag_platform.retrieval.library import Library
 
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))

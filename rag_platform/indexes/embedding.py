@@ -30,12 +30,11 @@ from rag_platform.indexes.embedding_pool import (
     EmbeddingWorker,
     guard,
     parts,
-    with_cache_folder,
 )
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build, traits, traits_of
+from rag_platform.registry import build, traits, traits_of, with_cache_folder
 from rag_platform.retrying import pause
 from rag_platform.storage.store import read_json, sha256_file, write_json
 from rag_platform.text.tokens import estimate_tokens

@@ -20,7 +20,7 @@ from rag_platform.errors import ProviderError, RagError
 from rag_platform.observability import faults
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Vectors
-from rag_platform.registry import build, provider_class, takes
+from rag_platform.registry import build, provider_class, with_cache_folder
 
 _LOAD_SECONDS = 120.0  # the longest that a model may take to load ahead
 _PREPARE = None  # asks a child for its embedder's preparation of long work
@@ -207,15 +207,6 @@ def parts(embedding: EmbeddingConfig) -> list[EmbeddingConfig]:
         embedding.model_copy(update={"provider": name, "options": options})
         for name, options in parts_of(embedding.options)
     ]
-
-
-def with_cache_folder(
-    provider: str, options: Mapping[str, Any], folder: Path | None
-) -> dict[str, Any]:
-    """The options with the folder where this provider keeps files, should it keep any."""
-    if folder is None or not takes("embedder", provider, "cache_folder"):
-        return dict(options)
-    return {"cache_folder": str(folder), **options}
 
 
 # --- in the child -------------------------------------------------------------------------------
