@@ -206,6 +206,8 @@ def measure(source: Path, share: int, environments: Path | None, folder: Path) -
     found = install(environments or folder / "environments")
     files = take_files(source, folder, share)
     sizes = [path.stat().st_size for path in files.rglob("*") if path.is_file()]
+    if not sizes:
+        raise SystemExit(f"{source} holds no file")
     load = os.getloadavg()[0]
     busy = load > (os.cpu_count() or 1)
     print(f"{len(sizes)} files of {sum(sizes) / 1e6:.2f} MB; load average {load:.1f}")

@@ -99,14 +99,22 @@ class LibraryServer(MCPServer[Any]):
         """Import and build what requests are answered with, with the embedder loaded beside it
         where the server preloads. Raises ConfigError for a strategy that cannot be used.
         """
-        from rag_platform.server.opening import open_library, preload
+        from rag_platform.server.opening import open_library
 
         library = library or open_library(self._config)
         if self._preloads:
-            preload(library, self._ready)
+            self.preload(library)
         from rag_platform.server.contents import Contents
 
         self._contents = Contents(self, self._config.server, library)
+
+    def preload(self, library: Library) -> None:
+        """Load what the first question needs, in a thread; the process must not end meanwhile, for
+        native code would abort it.
+        """
+        from rag_platform.server.opening import preload
+
+        preload(library, self._ready)
 
     def _open_in_process(self) -> None:
         from rag_platform.server.opening import set_up_process
@@ -241,13 +249,9 @@ def _answer_view() -> Apps:
     return apps
 
 
-def build_server(
-    settings: Settings, library: Library | None = None, *, preloads: bool = False
-) -> LibraryServer:
-    """The server over a data root; where it `preloads`, the default namespace is opened beside it.
-    Raises ConfigError for a strategy that cannot be used.
-    """
-    server = LibraryServer(settings, preloads=preloads)
+def build_server(settings: Settings, library: Library | None = None) -> LibraryServer:
+    """The server over a data root. Raises ConfigError for a strategy that cannot be used."""
+    server = LibraryServer(settings)
     server.open(library)
     return server
 

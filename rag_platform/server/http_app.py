@@ -94,5 +94,7 @@ def build_app(server: LibraryServer, settings: Settings) -> Starlette:
 def serve_http(settings: Settings) -> None:
     """Answer over HTTP until the process is told to stop; requests that run then may end."""
     set_up_process(settings)
-    server = build_server(settings, preloads=True)
-    serve_app(build_app(server, settings), settings.server.http, MCP_PATH)
+    server = build_server(settings)
+    app = build_app(server, settings)
+    # where it cannot listen it ends at once
+    serve_app(app, settings.server.http, MCP_PATH, lambda _: server.preload(server.library))

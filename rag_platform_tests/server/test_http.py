@@ -447,3 +447,13 @@ def test_a_server_that_is_told_to_stop_ends_what_runs(held: Shelf) -> None:
             assert running.process.wait(timeout=20) == 0
         with socket.create_server(("127.0.0.1", running.port)):
             pass
+
+
+def test_a_server_that_cannot_listen_ends_with_an_error(desk: Any) -> None:
+    desk.write(guide="# Limits\n\nThe largest upload is 50 MB.\n")
+    desk.publish()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "rag_platform.cli.main", "serve", "--http", "--port", port]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 1 and ended.stderr.startswith("error [cannot_listen]: "), ended
