@@ -14,13 +14,12 @@ from rag_platform import registry
 from rag_platform.caching import Cache
 from rag_platform.config import prompts
 from rag_platform.config.ingestion import EmbeddingConfig
-from rag_platform.config.query import AnswererConfig, ProviderConfig
+from rag_platform.config.query import AnswererConfig, ProviderConfig, RerankConfig
 from rag_platform.config.settings import Settings, Strategy, canonical_json, fingerprint
 from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.limits import Gate, Metered
 from rag_platform.protocols import LLM, Answerer, Embedder, Vectors
-from rag_platform.retrieval import reranking
 from rag_platform.storage.store import Store
 from rag_platform.traits import Traits
 
@@ -71,7 +70,7 @@ class Models:
 
     def reranker(self, strategy: Strategy) -> Built:
         """The strategy's reranker, with the model of its option `llm` or of the strategy."""
-        config = reranking.fill_timeout(strategy.reranker)
+        config = fill_timeout(strategy.reranker)
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
         options = dict(config.options)
@@ -253,6 +252,18 @@ class Models:
         key = canonical_json([name, config.options])
         found = self._gates.get(key)
         return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))
+
+
+def fill_timeout(config: RerankConfig) -> RerankConfig:
+    """The section with its `timeout_ms` as an option of a provider that takes one and has none."""
+    if (
+        not registry.takes("reranker", config.provider, "timeout_ms")
+        or "timeout_ms" in config.options
+    ):
+        return config
+    return config.model_copy(
+        update={"options": {**config.options, "timeout_ms": config.timeout_ms}}
+    )
 
 
 def _llm_of(options: Mapping[str, Any]) -> ProviderConfig | None:
