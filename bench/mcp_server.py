@@ -5,9 +5,9 @@ files in one run.
     [--clients 1 5 20 50] [--seconds 8] [--peers FOLDER] [--keep FOLDER]
 
 - Over stdio: seconds from process start to the answer to `initialize` and to the first cited
-  answer, p50 and p95 of later questions, peak resident memory. Medians of fresh processes; all
-  servers alternate. Goals: initialize <= empty + 0.2 s, first answer <= empty + the embedder's load
-  + 0.5 s, memory <= 300 MiB.
+  answer, p50 and p95 of later questions, peak resident memory, and what of it at the end is no
+  mapped file's. Medians of fresh processes; all servers alternate. Goals: initialize <= empty +
+  0.2 s, first answer <= empty + the embedder's load + 0.5 s, memory <= 300 MiB.
 - Over HTTP: P50, P95 and P99 of clients that ask without a pause, beside the empty server; by tool,
   pictures by variant and size, by stage of the questions (from their traces), and the shares of
   errors, time-outs and fallbacks (answers by less than both legs). Memory of the server's whole
@@ -46,7 +46,7 @@ from typing import Any
 import httpx
 from corpus import question, write_corpus
 from PIL import Image
-from serve import load_seconds, peak_memory, publish, receive_answer, send
+from serve import load_seconds, peak_memory, private_memory, publish, receive_answer, send
 
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import fingerprint, load_settings, load_strategy
@@ -127,8 +127,13 @@ def p(values: Sequence[float], share: float) -> float:
 # --- over stdio -----------------------------------------------------------------------------------
 
 
-def talk(server: Server, texts: Sequence[str]) -> tuple[float, float, list[float], int]:
-    """(seconds to initialize, to the first answer, of each later one, peak memory in MiB)."""
+Talk = tuple[float, float, list[float], int, int]
+
+
+def talk(server: Server, texts: Sequence[str]) -> Talk:
+    """(seconds to initialize, to the first answer, of each later one, peak memory in MiB, and what
+    of the memory at the end is no mapped file's).
+    """
     started = time.perf_counter()
     process = subprocess.Popen(
         server.command,
@@ -163,7 +168,8 @@ def talk(server: Server, texts: Sequence[str]) -> tuple[float, float, list[float
             spent.append(time.perf_counter() - began)
             if len(spent) == 1:
                 first = time.perf_counter() - started
-        return initialized, first, spent[1:], peak_memory(process.pid)
+        memory = peak_memory(process.pid), private_memory(process.pid)
+        return initialized, first, spent[1:], *memory
     finally:
         target.close()
         process.wait(timeout=60)
@@ -173,21 +179,21 @@ def measure_stdio(
     servers: Sequence[Server], texts: Sequence[str], repeats: int, load: float
 ) -> None:
     """Print a line for each server, and whether ours keeps its goals."""
-    found: dict[str, list[tuple[float, float, list[float], int]]] = defaultdict(list)
+    found: dict[str, list[Talk]] = defaultdict(list)
     for _ in range(repeats + 1):  # the first round reads what the file cache lacks
         for server in servers:
             found[server.name].append(talk(server, texts))
-    print(f"\n{'over stdio':<18} initialize  first answer   p50 ms   p95 ms   peak MiB")
+    print(f"\n{'over stdio':<18} initialize  first answer   p50 ms   p95 ms   peak MiB   private")
     middle: dict[str, tuple[float, float, int]] = {}
     for name, runs in found.items():
         runs = runs[1:]
         warm = [seconds * 1000 for run in runs for seconds in run[2]]
         init, first = (statistics.median(run[part] for run in runs) for part in (0, 1))
-        memory = int(statistics.median(run[3] for run in runs))
+        memory, private = (int(statistics.median(run[part] for run in runs)) for part in (3, 4))
         middle[name] = init, first, memory
         print(
             f"{name:<18} {init:8.2f} s  {first:10.2f} s {p(warm, 0.5):8.1f} {p(warm, 0.95):8.1f}"
-            f" {memory:10}"
+            f" {memory:10} {private:9}"
         )
     empty, ours = middle["empty"], middle["ours"]
     for goal, value, limit, unit in (

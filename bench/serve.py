@@ -46,10 +46,14 @@ server.run("stdio")
 LOAD = """
 import sys, time
 from rag_platform.config.settings import load_settings, load_strategy
-from rag_platform.registry import build
-embedding = load_strategy(load_settings(), sys.argv[1]).embedding
+from rag_platform.registry import build, with_cache_folder
+from rag_platform.storage.store import Store
+settings = load_settings()
+embedding = load_strategy(settings, sys.argv[1]).embedding
+folder = Store.of(settings).embeddings_path.parent
 started = time.perf_counter()
-build("embedder", embedding.provider, embedding.options).embed(["warm up"], query=True)
+options = with_cache_folder(embedding.provider, embedding.options, folder)
+build("embedder", embedding.provider, options).embed(["warm up"], query=True)
 sys.stdout.write(str(time.perf_counter() - started))
 """
 
@@ -107,9 +111,18 @@ def receive_answer(source: IO[str], request_id: int) -> None:
 
 def peak_memory(pid: int) -> int:
     """Peak resident memory of a process in MiB, 0 where the system does not tell."""
+    return _status_mib(pid, "VmHWM")
+
+
+def _status_mib(pid: int, field: str) -> int:
     path = Path(f"/proc/{pid}/status")
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmHWM:")), 0)
+    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith(field)), 0)
+
+
+def private_memory(pid: int) -> int:
+    """Resident memory of a process that no file backs, in MiB, 0 where the system does not tell."""
+    return _status_mib(pid, "RssAnon")
 
 
 def publish(documents: Path, strategy_name: str) -> str:

@@ -25,6 +25,7 @@ from node_programs import FOLDER, RAG, free_port, install, samples, serving
 INSPECTOR = "@modelcontextprotocol/inspector@2.12.0"
 ERAS = ("legacy", "modern")
 WAIT_MS = "120000"  # for a server that starts on a busy machine
+STEP_SECONDS = 300
 SERVE = ["serve", "--allow", "ingest,delete,expect"]
 Inspect = Callable[..., Any]  # (method, options; the error that is expected) -> the result
 
@@ -38,15 +39,18 @@ def inspecting(node: Path, program: Path, era: str, url: str) -> Inspect:
     environment = {name: os.environ[name] for name in ("RAG_HOME", "RAG_CONFIG", "PYTHONPATH")}
     started = [item for pair in environment.items() for item in ("-e", "=".join(pair))]
     where = ["--server-url", url, "--transport", "http"] if url else started
-    target = [] if url else [sys.executable, *RAG, *SERVE]
+    target = [] if url else ["--", sys.executable, *RAG, *SERVE]
 
     def inspect(method: str, *options: str, refusal: str = "") -> Any:
-        asked = [*target, "--cli", "-q", "--format", "json", "--protocol-era", era, *where]
-        ended = subprocess.run(
-            [node, program, *asked, "--connect-timeout", WAIT_MS, "--method", method, *options],
-            capture_output=True,
-            text=True,
-        )
+        # what stands behind the target belongs to it: `--cli` there opens the inspector's pages
+        how = ["--cli", "-q", "--format", "json", "--protocol-era", era, *where]
+        asked = [*how, "--connect-timeout", WAIT_MS, "--method", method, *options, *target]
+        try:
+            ended = subprocess.run(
+                [node, program, *asked], capture_output=True, text=True, timeout=STEP_SECONDS
+            )
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{method} {' '.join(options)}: no end in {STEP_SECONDS} s") from None
         answer = json.loads(ended.stdout) if ended.stdout.strip() else {}
         told = ended.stdout or ended.stderr
         expected = refusal and f'"{refusal}"' in told

@@ -297,16 +297,20 @@ def _query_markdown(
     """
     say = partial(translate, language=result.language)
     refusal = "No passage of this library answers the question."
-    parts = [result.answer_markdown.strip() or say(refusal)]
+    lists_uncited = bool(uncited and (sizes.passage or linked))
+    answer = result.answer_markdown.strip()
+    asked_for_answer = bool(answer) or result.state == "nothing_found"
+    parts = [answer or say(refusal)] if asked_for_answer or not lists_uncited else []
     pictures = {hit.chunk_id: hit.asset_ids for hit in result.hits} if linked else None
     listed = partial(_list_sources, pictures=pictures, language=result.language)
     if result.citations:
         marked = [(f"[{c.id}]", c) for c in result.citations]
         parts += [f"**{say(SOURCES)}**", listed(marked, sizes)]
-    if uncited and (sizes.passage or linked):
+    if lists_uncited:
         marked = [(f"({c.id})", c) for c in uncited]
         also = sizes._replace(passage=sizes.of(False)) if sizes.passage else sizes
-        parts += [f"**{say(ALSO_FOUND)}**", listed(marked, also)]
+        heading = ALSO_FOUND if parts else SOURCES
+        parts += [f"**{say(heading)}**", listed(marked, also)]
     if linked and (sources := [*result.citations, *uncited]):
         ids = {source.doc_id: f"`{source.doc_id}` ({source.source_uri})" for source in sources}
         parts.append(f"doc_id: {', '.join(ids.values())}")

