@@ -67,6 +67,7 @@ def test_a_ledger_is_the_same_after_going_there_and_back(places: list[Ledger]) -
         "deletions": 2,
         "drafts": 1,
         "editions": 1,
+        "touched": 3,
     }
     for copy in (database, back):
         assert [row.release_id for row in copy.releases("lib")] == ["r1", "r2"]
