@@ -16,13 +16,13 @@ import httpx
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.status import status
 from rag_platform.config.settings import ReleasePolicy, Settings, load_settings, load_strategy
 from rag_platform.errors import IntegrityError, ProviderError, ReleaseError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.servers import server_id
 from rag_platform.releases import bucket_collection, servers, transfer

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 from rag_platform.config.settings import Settings
 from rag_platform.errors import BusyError, RagError
-from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability import faults
 from rag_platform.storage.store import Store
 
@@ -44,24 +44,17 @@ def following(settings: Settings) -> Iterator[None]:
 
 def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
     from rag_platform.releases import servers
-    from rag_platform.releases.transfer import pull
 
     tags: dict[str, str] = {}
     said, due = "", 0.0
     while True:
         try:
             with closing(open_ledger(store)) as ledger:
-                servers.register(store, ledger)
-                for namespace in ledger.namespaces():
-                    pulled, tags[namespace] = pull(
-                        namespace, store=store, ledger=ledger, known=tags.get(namespace, "")
-                    )
-                    if pulled.files or pulled.linked:
-                        log.info("pulled release %s of %s", pulled.release_id, namespace)
-                servers.carry_out_deletions(settings, store, ledger)
                 if time.monotonic() >= due:
                     servers.say_that_it_lives(store, ledger)
                     due = time.monotonic() + _BEAT_SECONDS
+                _pull_each(store, ledger, tags)
+                servers.carry_out_deletions(settings, store, ledger)
             said = ""
         except BusyError:  # another process of this machine pulls it
             pass
@@ -73,3 +66,15 @@ def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
             faults.report(error, "pull", logs_dir=store.logs_dir)
         if stop.wait(settings.blobs.poll_seconds):
             return
+
+
+def _pull_each(store: Store, ledger: Ledger, tags: dict[str, str]) -> None:
+    """Pull what the object store publishes of every namespace; `tags` are those of the pointers."""
+    from rag_platform.releases.transfer import pull
+
+    for namespace in ledger.namespaces():
+        pulled, tags[namespace] = pull(
+            namespace, store=store, ledger=ledger, known=tags.get(namespace, "")
+        )
+        if pulled.files or pulled.linked:
+            log.info("pulled release %s of %s", pulled.release_id, namespace)

@@ -30,7 +30,8 @@ def register(store: Store, ledger: Ledger) -> None:
 
 
 def say_that_it_lives(store: Store, ledger: Ledger) -> None:
-    """Say that this data root is read, and which releases."""
+    """Say that this data root is read, and which releases; registers it before."""
+    register(store, ledger)
     read = {name: releases.current(store, name) or "" for name in ledger.namespaces()}
     ledger.beat(server_id(store), platform.node(), read)
 
