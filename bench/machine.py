@@ -1,7 +1,7 @@
 """Random lives of a library: after each publication the release must equal a full build, and say
 what a small model says.
 
-    python bench/machine.py [--sequences 200] [--steps 20] [--seed N]
+    python bench/machine.py [--sequences 200] [--steps 20] [--seed N] [--shared]
 
 A sequence adds, edits, renames and removes files, syncs, deletes documents (softly and hard) and
 adds them again, pins old versions, goes back and forward, collects garbage, changes the strategy,
@@ -9,7 +9,9 @@ and is killed at random write points. After every publication: chunk ids, vector
 several queries with their scores in three modes are those of a full build of the same live
 documents; every live paragraph is found by its own word and nowhere else, nothing deleted or stale
 is found. Every step runs in a forked child, so that no step sees what another one has open. Exit
-code 1 at the first difference, with the steps that lead to it.
+code 1 at the first difference, with the steps that lead to it. With `--shared` the ledger is a
+PostgreSQL database and files are pushed to an S3 server, both started here, a new schema and bucket
+for each sequence.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,8 @@ from rag_platform.releases import release_store as releases
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.publishing import go_forward
 from rag_platform.releases.retention import is_condemned
+from rag_platform_tests.postgres_server import PostgresServer
+from rag_platform_tests.s3_server import S3Server
 
 Content = tuple[int, ...]  # numbers of paragraphs
 FILES = ("a.md", "b.md", "sub/c.md", "d.txt")
@@ -219,12 +223,14 @@ class Life(RuleBasedStateMachine):
 
     until = float("inf")
     clean = False  # nothing was published since garbage was collected
+    services: Callable[[], dict[str, str]] = dict  # the environment of a sequence
 
     @initialize(files=st.dictionaries(file_names, contents, min_size=1))
     def begin(self, files: dict[str, Content]) -> None:
         """A folder with files, published."""
         if time.monotonic() > self.until:
             raise OverError
+        os.environ |= self.services()
         folder = Path(tempfile.mkdtemp(prefix="rag-life-"))
         self.place = Place(folder, folder / "home").enter()
         self.place.home.mkdir()
@@ -501,6 +507,17 @@ def run(sequences: int, steps: int, number: int | None, shrink: bool) -> None:
         run_state_machine_as_test(machine, settings=chosen)
 
 
+@contextlib.contextmanager
+def shared_services() -> Iterator[Callable[[], dict[str, str]]]:
+    """What gives the environment of a new, empty database and bucket."""
+    database, server = PostgresServer(), S3Server.moto()
+    try:
+        yield lambda: {**server.variables(), "RAG_LEDGER": database.new_url()}
+    finally:
+        server.kill()
+        database.close()
+
+
 def main() -> int:
     """Run the machine and say what it did."""
     parser = argparse.ArgumentParser(
@@ -515,13 +532,22 @@ def main() -> int:
     parser.add_argument(
         "--shrink", action="store_true", help="look for a shorter way to a difference"
     )
+    parser.add_argument(
+        "--shared", action="store_true", help="PostgreSQL and an S3 server instead of files"
+    )
     options = parser.parse_args()
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="rag-machine-") as folder:
+    with (
+        # before temporary files lie in a folder of ours: the database runs as another user
+        shared_services() if options.shared else contextlib.nullcontext(dict) as services,
+        tempfile.TemporaryDirectory(prefix="rag-machine-") as folder,
+    ):
+        Life.services = staticmethod(services)
         tempfile.tempdir = folder
         warm = Place(Path(folder) / "warm", Path(folder) / "warm" / "home")
         warm.docs.mkdir(parents=True)
         (warm.docs / "a.md").write_text(text_of((1, 2)), encoding="utf-8")
+        os.environ |= services()
         modules = forked(
             lambda: [
                 warm.enter().update(),

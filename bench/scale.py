@@ -114,11 +114,10 @@ def grow(shelf: libraries.Shelf, times: int) -> None:
             "editions": {},
             "outputs": dict.fromkeys(chunks, next(iter(manifest.outputs.values()))),
             "given": given_fingerprints(target / CATALOG, chunks),
-            "rows": shelf.ledger.live_unless(NAMESPACE, {})[1],
         }
         _, names = release_files(target, None, {})
         files = hash_files(target, names)
-        files[VERSIONS] = write_versions(target, **of_versions)
+        files[VERSIONS] = write_versions(target / VERSIONS, of_versions)
         write_manifest(
             target,
             replace(
@@ -127,7 +126,6 @@ def grow(shelf: libraries.Shelf, times: int) -> None:
                 parent=parent,
                 counts=counts,
                 files=dict(sorted(files.items())),
-                **of_versions,
             ),
         )
     shelf.ledger.put_release(
@@ -140,6 +138,7 @@ def grow(shelf: libraries.Shelf, times: int) -> None:
             strategy_config_id=manifest.strategy_config_id,
             created_at=manifest.created_at,
             counts=counts,
+            sequence=shelf.ledger.sequence(NAMESPACE),
         )
     )
     publish_candidate(
@@ -186,6 +185,7 @@ def copy_catalog(source: Path, target: Path, times: int) -> None:
                 source=f"copy-{number}" if number else document.source,
                 source_uri=owner_of(document.source_uri, number),
                 live_version=owner_of(document.live_version or "", number),
+                wanted_version=owner_of(document.wanted_version or "", number),
             )
             for number in range(times)
             for document in documents
@@ -245,30 +245,39 @@ def copy_rows(rows: Sequence[IndexedRow], times: int) -> Iterator[IndexedRow]:
 
 
 def measure_edits(root: Path, shelf: libraries.Shelf, edits: int) -> None:
-    """Print what the release of an edit of one document takes and writes."""
+    """Print what the release of an edit of one document takes and writes, and of its removal."""
     path = sorted((root / "rest").rglob("*.md"))[3]
     for number in range(edits):
         path.write_text(
-            path.read_text(encoding="utf-8").rstrip("\n") + f" scaled{number}\n", encoding="utf-8"
+            path.read_text(encoding="utf-8").rstrip("\n") + f" scaled{time.time_ns()}\n",
+            encoding="utf-8",
         )
         shelf.ingest(shelf.receive(root / "rest"))
-        with Meter() as meter:
-            release_id = shelf.publish()
-        directory = shelf.store.release_dir(NAMESPACE, release_id)
-        own = sum(
-            found.stat().st_size
-            for found in directory.rglob("*")
-            if found.is_file() and found.stat().st_nlink == 1
-        )
-        manifest, cost = read_manifest(directory, ()), meter.cost
-        steps = ", ".join(f"{step} {took:.2f}" for step, took in manifest.delta["seconds"].items())
-        print(
-            f"  edit of one document, {manifest.counts['chunks']} chunks: {cost.wall:.2f} s,"
-            f" {cost.cpu:.2f} s of processor, {cost.written / 1e6:.0f} MB written,"
-            f" {own / 1e6:.1f} MB the release's own; the floor of as many bytes"
-            f" {floor(root, cost.written):.2f} s\n      {steps}",
-            flush=True,
-        )
+        measure_release(root, shelf, f"edit {number + 1} of one document")
+    if edits:
+        shelf.ledger.retire(NAMESPACE, [shelf.ledger.documents(NAMESPACE)[3].doc_id])
+        measure_release(root, shelf, "removal of one document")
+
+
+def measure_release(root: Path, shelf: libraries.Shelf, what: str) -> None:
+    """Build, check and publish what is live, and print what that took."""
+    with Meter() as meter:
+        release_id = shelf.publish()
+    directory = shelf.store.release_dir(NAMESPACE, release_id)
+    own = sum(
+        found.stat().st_size
+        for found in directory.rglob("*")
+        if found.is_file() and found.stat().st_nlink == 1
+    )
+    manifest, cost = read_manifest(directory, ()), meter.cost
+    steps = ", ".join(f"{step} {took:.2f}" for step, took in manifest.delta["seconds"].items())
+    print(
+        f"  {what}, {manifest.counts['chunks']} chunks: {cost.wall:.2f} s,"
+        f" {cost.cpu:.2f} s of processor, {cost.written / 1e6:.0f} MB written,"
+        f" {own / 1e6:.1f} MB the release's own; the floor of as many bytes"
+        f" {floor(root, cost.written):.2f} s\n      {steps}",
+        flush=True,
+    )
 
 
 def private_mb() -> float:
@@ -325,6 +334,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     shelf = libraries.new_shelf(root) if grown(root) else libraries.build(root, options.of)
     if not grown(root):
         grow(shelf, round(options.chunks / options.of))
+        (root / RELEASE).touch()
     published = shelf.store.release_dir(NAMESPACE, require_current(shelf.store, NAMESPACE))
     manifest = read_manifest(published, ())
     require_size(options.chunks, int(manifest.counts["chunks"]))
@@ -340,8 +350,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def grown(root: Path) -> bool:
-    """True when the library was grown by an earlier run."""
-    return (root / "home" / "releases" / NAMESPACE / RELEASE).is_dir()
+    """True when the library was grown by an earlier run; edits drop the release of that name."""
+    return (root / RELEASE).is_file()
 
 
 if __name__ == "__main__":

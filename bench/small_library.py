@@ -10,7 +10,7 @@ import json
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -137,8 +137,8 @@ class Place:
 
     @property
     def store(self) -> Store:
-        """The data root."""
-        return Store(self.home)
+        """The data root, with the ledger and the object store that the environment names."""
+        return replace(Store.of(self.settings), home=self.home)
 
     @cached_property
     def ledger(self) -> Ledger:

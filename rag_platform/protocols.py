@@ -386,6 +386,12 @@ class Blobs(Protocol):
         """True where the store keeps what an object was before, told by this one."""
         ...
 
+    def remove_versions(self, prefix: str, *, plan: bool = False) -> int | None:
+        """Remove what the store keeps of objects below the prefix that are gone, or with `plan`
+        count it; None where it cannot be asked for that.
+        """
+        ...
+
     def read_pointer(self, key: str, known: str = "") -> tuple[bytes, str] | None:
         """(content, tag) of a pointer, both empty where there is none; None while its tag is the
         `known` one.

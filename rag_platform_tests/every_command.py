@@ -101,6 +101,7 @@ def change_library(doc: str, chunk: str) -> None:
     each("docs", f"delete {doc} --mode hard --yes")
     rag("gc", "--prove")
     rag("ledger", "copy", "data/ledger.sqlite", "copied.sqlite")
+    each("servers", "list", "remove x")
 
 
 def show_pages() -> None:

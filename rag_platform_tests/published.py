@@ -130,6 +130,7 @@ def make_release(
             encoding=strategy.encoding,
             embedder=info,
             versions=versions,
+            counts={"documents": len(versions), "chunks": sum(versions.values())},
         ),
     )
 

@@ -156,7 +156,7 @@ REFUSED = {
         "prompts try",
     ),
     "prompts verdict",
-    *("releases import", "releases pull", "releases push"),
+    *("releases import", "releases pull", "releases push", "servers remove"),
 }
 
 

@@ -4,23 +4,30 @@ publishes the other reads, file for file, and nothing that was deleted.
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 from rag_platform.answering.engine import answer
+from rag_platform.api.status import status
 from rag_platform.config.settings import ReleasePolicy, Settings, load_settings, load_strategy
 from rag_platform.errors import IntegrityError, ProviderError, ReleaseError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import open_ledger
-from rag_platform.releases import bucket_collection, transfer
+from rag_platform.ledger.servers import server_id
+from rag_platform.releases import bucket_collection, servers, transfer
 from rag_platform.releases import release_store as releases
+from rag_platform.releases.deletion import prove, record_deletion
 from rag_platform.releases.following import following
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.manifest import read_manifest
@@ -31,7 +38,8 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.releases.verification import verify_release
-from rag_platform.storage.blobs import open_blobs, open_for_writing
+from rag_platform.retrieval.library import Library
+from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store, files_below, sha256_file
 from rag_platform.workspace import Workspace
 from rag_platform_tests.conftest import PICTURE, Shelf
@@ -371,3 +379,165 @@ def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_p
     assert f"releases/default/{first}.json" not in objects(here)
     assert pull(there).release_id == second
     assert [path.name for path in there.store.releases_dir("default").glob("[!.]*/")] == [second]
+
+
+def test_a_hard_deletion_removes_earlier_versions_of_objects(
+    machines: tuple[Shelf, Shelf], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, _ = machines
+    blobs = here.settings.blobs
+    address = f"{os.environ['AWS_ENDPOINT_URL']}/{blobs.bucket}"
+    versioned = "<VersioningConfiguration><Status>Enabled</Status></VersioningConfiguration>"
+    httpx.put(f"{address}?versioning", content=versioned).raise_for_status()
+    docs = write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    here.ingest(docs)
+    document = next(d for d in here.ledger.documents("default") if d.filename == "gate.md")
+    versions = here.ledger.versions("default", document.doc_id)
+    here.ledger.delete("default", document.doc_id, None, "hard")
+    (docs / "gate.md").unlink()
+    here.ingest(docs)
+    parts = {"settings": here.settings, "store": here.store, "ledger": here.ledger}
+    key = "AWS_ACCESS_KEY_ID"
+    with monkeypatch.context() as without:
+        without.delenv(key)
+        assert bucket_collection.remove_versions("default", here.store)[1]
+    blob = raw_key(versions[0].file_sha256)
+    found = collect(**parts)
+    assert found.removed["blob_versions"]["count"] >= 8
+    assert not any("earlier versions" in line for line in found.left)
+    listed = httpx.get(f"{address}?versions").text
+    assert blob not in listed
+    assert set(re.findall("<Key>(.*?)</Key>", listed.partition("<DeleteMarker>")[0])) == {
+        *objects(here),
+        *(key for key in re.findall("<Key>(.*?)</Key>", listed) if key.startswith("probe/")),
+    }
+    assert bucket_collection.remove_versions("default", here.store, plan=True) == (0, ())
+
+
+def contains(folder: Path, words: str) -> list[Path]:
+    """The files below a folder that hold these words."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if words.encode() in path.read_bytes()]
+
+
+def test_a_hard_deletion_waits_until_every_server_carried_it_out(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    here.ingest(docs)
+    here.ledger.register("lost-1", "lost")
+    settings = with_poll(there.settings, 0.02)
+    with following(settings):
+        wait_until(lambda: len(here.ledger.servers()) == 2)
+        wait_until(lambda: releases.current(there.store, "default") is not None)
+    scores(there, "When does the gate open?")  # and into its log
+    assert contains(there.store.home, "gate")
+    document = next(d for d in here.ledger.documents("default") if d.filename == "gate.md")
+    stone = here.ledger.delete("default", document.doc_id, None, "hard")
+    record_deletion(stone, settings=here.settings, store=here.store, ledger=here.ledger)
+    parts = {
+        "settings": here.settings,
+        "strategy": load_strategy(here.settings, "tiny"),
+        "store": here.store,
+        "ledger": here.ledger,
+    }
+    manifest, _ = build_candidate("default", **parts, full=True)  # as the job of a deletion does
+    del parts["strategy"]
+    publish_candidate("default", manifest.release_id, **parts)
+    collect(**parts)
+
+    def waiting() -> set[str]:
+        return {server.server_id for _, server in here.ledger.unacknowledged("default")}
+
+    own = server_id(there.store)
+    assert waiting() == {"lost-1", own}
+    proof = prove(
+        "default",
+        document.doc_id,
+        settings=here.settings,
+        store=here.store,
+        ledger=here.ledger,
+        partitions="not looked into",
+    )
+    assert sum("has not acknowledged" in line for line in proof.open) == 2
+    with following(settings):
+        wait_until(lambda: own not in waiting())
+    assert waiting() == {"lost-1"}
+    assert not contains(there.store.home, "The gate opens")
+    assert not contains(there.store.home, "gate.md")
+    brief = here.settings.model_copy(
+        update={"blobs": here.settings.blobs.model_copy(update={"acknowledge_seconds": 0.0})}
+    )
+    [told] = servers.wait_for_servers(stone.sequence, brief, here.ledger)
+    assert "server lost-1 has not acknowledged" in told and "rag servers remove" not in told
+    with here.ledger.backend.write() as db:
+        db.execute("UPDATE servers SET seen_at = '2026-01-01T00:00:00Z' WHERE server_id = 'lost-1'")
+    [told] = servers.wait_for_servers(stone.sequence, here.settings, here.ledger)  # at once
+    assert "last seen at 2026-01-01T00:00:00Z" in told and "rag servers remove lost-1" in told
+    here.ledger.remove_server("lost-1")
+    assert waiting() == set()
+
+
+def test_status_says_how_far_a_server_is_behind_and_who_else_there_is(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE)
+    made = [here.ingest(docs)]
+    pull(there)
+    servers.register(there.store, there.ledger)
+    servers.say_that_it_lives(there.store, there.ledger)
+    for hour in (6, 7):
+        made.append(here.ingest(write(docs, gate=GATE.replace("05:30", f"{hour}:30"))))
+    library = there.library()
+    data = status(library)
+    [row] = data["namespaces"]
+    assert (row["release_id"], row["behind"], data["ledger_problem"]) == (made[0], 2, "")
+    own = server_id(there.store)
+    [server] = data["servers"]
+    assert (server["server"], server["here"], server["gone"]) == (own, True, False)
+    assert server["releases"] == {"default": made[0]} and server["unacknowledged"] == 0
+    assert "2 publications did not come here yet" in data["markdown"]
+    pull(there)
+    [row] = status(library)["namespaces"]
+    assert (row["release_id"], row["behind"]) == (made[2], 0)
+    library.close()
+
+
+def test_status_says_that_the_ledger_is_away(
+    machines: tuple[Shelf, Shelf], tmp_path: Path, postgres: PostgresServer
+) -> None:
+    here, _ = machines
+    here.ingest(write(tmp_path / "docs", gate=GATE))
+    away = Store(here.store.home, "postgresql://rag@127.0.0.1:1/rag", here.store.remote)
+    library = Library(here.settings, away, hidden_by_ledger(away))
+    data = status(library)
+    library.close()
+    assert (
+        "cannot be reached" in data["ledger_problem"] and data["ledger_problem"] in data["problems"]
+    )
+    [row] = data["namespaces"]
+    assert "cannot be reached" in row["problem"]
+
+
+def test_a_server_that_begins_with_nothing_has_nothing_to_remove(
+    machines: tuple[Shelf, Shelf], tmp_path: Path
+) -> None:
+    here, there = machines
+    docs = write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    here.ingest(docs)
+    document = next(d for d in here.ledger.documents("default") if d.filename == "gate.md")
+    here.ledger.delete("default", document.doc_id, None, "hard")
+    servers.register(there.store, there.ledger)
+    servers.register(here.store, here.ledger)
+    found = {server.server_id for _, server in here.ledger.unacknowledged()}
+    assert found == {server_id(here.store)}
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Returns as soon as that is so."""
+    until = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.02)

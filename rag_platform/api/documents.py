@@ -192,7 +192,7 @@ def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Ma
     published: Mapping[str, int] | None = None
     if library.store.current_path(namespace).is_file():
         with library.lease(namespace) as lease:
-            published = lease.release.manifest.versions
+            published = lease.release.versions
     with closing(open_ledger(library.store)) as ledger:
         may_see = access.current().may_see
         known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))

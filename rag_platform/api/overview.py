@@ -128,10 +128,11 @@ def _totals(library: Library, namespace: str) -> list[TotalPart]:
         day_ago = f"{datetime.now(UTC) - timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
         try:
             with library.lease(namespace) as lease:
-                catalog, held = lease.release.catalog, lease.release.manifest.versions
+                catalog, counts = lease.release.catalog, lease.release.manifest.counts
                 came = catalog.versions_since(day_ago)
-                total = len(held), sum(held.values()), catalog.count_images()
-                new = len(came), sum(map(held.__getitem__, came)), catalog.count_images(day_ago)
+                total = counts["documents"], counts["chunks"], catalog.count_images()
+                chunks = catalog.chunk_counts(came) if came else {}
+                new = len(came), sum(chunks.values()), catalog.count_images(day_ago)
         except RagError:  # among the problems
             pass
     return [

@@ -10,6 +10,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.errors import RagError, ReleaseError
 from rag_platform.ir import Hit, Json, QueryRequest
 from rag_platform.observability.trace_reader import list_questions
+from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.records import to_json
@@ -124,6 +125,10 @@ def _documents(
     """(documents that differ, how many do not, how many are hidden, chunks of the unchanged)."""
     hidden = library.hidden_names(old) | library.hidden_names(new)
     left, right = (lease.release.catalog.live_versions() for lease in (old, new))
+    made_old, made_new = (
+        manifest_of(library.store, lease.namespace, lease.release_id, ("outputs", "editions"))
+        for lease in (old, new)
+    )
     changes: list[DocumentChange] = []
     unchanged = gone = kept = 0
     for doc_id in sorted(left.keys() | right.keys()):
@@ -131,8 +136,8 @@ def _documents(
         if not hidden.isdisjoint((doc_id, before, after)):
             gone += 1
             continue
-        if before == after and _same_outputs(old, new, after):
-            unchanged, kept = unchanged + 1, kept + new.release.manifest.versions[after]
+        if before == after and _same_outputs(made_old, made_new, after):
+            unchanged, kept = unchanged + 1, kept + new.release.versions[after]
             continue
         one, other = _chunk_ids(old, before), _chunk_ids(new, after)
         if before == after and one == other:
@@ -147,9 +152,8 @@ def _documents(
 _NONE = ("", "")  # version_id and source_uri of what a release does not hold
 
 
-def _same_outputs(old: Lease, new: Lease, version_id: str) -> bool:
+def _same_outputs(one: Manifest, other: Manifest, version_id: str) -> bool:
     """True where both releases were made from the same stored outputs of a version."""
-    one, other = old.release.manifest, new.release.manifest
     known = one.outputs.get(version_id)
     return (
         known is not None

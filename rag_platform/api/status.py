@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 from typing import cast
@@ -11,7 +12,7 @@ from rag_platform import access
 from rag_platform.api.documents import document_states
 from rag_platform.api.envelopes import without_paths
 from rag_platform.caching import together
-from rag_platform.config.settings import strategy_names
+from rag_platform.config.settings import Settings, strategy_names
 from rag_platform.contract.markdown_views import collections_markdown, status_markdown
 from rag_platform.contract.schema import (
     CollectionPart,
@@ -19,20 +20,24 @@ from rag_platform.contract.schema import (
     FaultStatus,
     JobStatus,
     NamespaceStatus,
+    ServerStatus,
     StatusData,
 )
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
-from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
+from rag_platform.ledger.servers import is_silent, server_id
 from rag_platform.ledger.tables import SCHEMA_VERSION as LEDGER_SCHEMA
 from rag_platform.observability import faults
 from rag_platform.observability.build import build_info
 from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES
+from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
+from rag_platform.storage.store import Store
 
 _STARTED = time.monotonic()
 _SHOWN_FAILURES = 5
@@ -65,7 +70,12 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
     }
     data["jobs"] = _jobs(library)
+    data["ledger_problem"] = why_no_ledger(library.store)
+    if library.store.remote is not None and not data["ledger_problem"]:
+        with closing(open_ledger(library.store)) as ledger:
+            data["servers"] = servers_data(library.settings, ledger, server_id(library.store))
     data["problems"] = [
+        *filter(None, [data["ledger_problem"]]),
         *(f"{row['namespace']}: {row['problem']}" for row in data["namespaces"] if row["problem"]),
         *(
             f"{row['namespace']}: the newest version of {it['source_uri']} failed: {it['reason']}"
@@ -85,6 +95,45 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         data["unexpected_errors"] = cast(FaultStatus, found)
     data["markdown"] = status_markdown(data)
     return data
+
+
+def why_no_ledger(store: Store) -> str:
+    """Why the ledger cannot be asked, empty when it can or there is none yet."""
+    if not store.has_ledger():
+        return ""
+    try:
+        open_ledger(store).close()
+    except RagError as error:
+        return error.message
+    return ""
+
+
+def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[ServerStatus]:
+    """What the ledger knows of the servers, `own` being the one that says it."""
+    waiting = Counter(server.server_id for _, server in ledger.unacknowledged())
+    return [
+        {
+            "server": server.server_id,
+            "host": server.host,
+            "releases": dict(server.releases),
+            "seen_at": server.seen_at,
+            "gone": is_silent(server, settings.blobs.silent_seconds),
+            "unacknowledged": waiting[server.server_id],
+            "here": server.server_id == own,
+        }
+        for server in ledger.servers()
+    ]
+
+
+def _behind(namespace: str, library: Library) -> int:
+    """How many releases were published after the one that is read here."""
+    with closing(open_ledger(library.store)) as ledger:
+        rows, published = ledger.releases(namespace), ledger.published(namespace)
+    read = current(library.store, namespace)
+    if not published or read in published:
+        return 0
+    public = [row.release_id for row in rows if row.published_at]
+    return max(1, public.index(read)) if read in public else len(public)
 
 
 def list_collections(library: Library) -> CollectionsData:
@@ -118,7 +167,7 @@ def _collection(library: Library, namespace: str) -> CollectionPart:
 
 def _jobs(library: Library) -> list[JobStatus]:
     """The jobs that are open, and the newest of each namespace."""
-    if not library.store.has_ledger():
+    if not library.store.has_ledger() or why_no_ledger(library.store):
         return []
     with closing(open_ledger(library.store)) as ledger:
         found = {
@@ -145,7 +194,7 @@ def _jobs(library: Library) -> list[JobStatus]:
 
 def _namespaces(library: Library) -> list[str]:
     known = set(library.namespaces())
-    if library.store.has_ledger():
+    if library.store.has_ledger() and not why_no_ledger(library.store):
         with closing(open_ledger(library.store)) as ledger:
             known |= set(ledger.namespaces())
     return sorted(filter(access.current().may_see, known))
@@ -178,10 +227,12 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
             with library.lease(namespace) as lease:
                 manifest = lease.release.manifest
             found["release_id"], found["published_at"] = manifest.release_id, manifest.created_at
-            found["documents"] = len(manifest.versions)
-            found["chunks"] = sum(manifest.versions.values())
+            found["documents"] = int(manifest.counts["documents"])
+            found["chunks"] = int(manifest.counts["chunks"])
             found["strategy"] = manifest.strategy
             found["strategy_config_id"] = manifest.strategy_config_id
+            if library.store.remote is not None:
+                found["behind"] = _behind(namespace, library)
             found["encoding"], embedder = manifest.encoding, manifest.embedder
             found["embedder"] = f"{embedder.embedder_id} {embedder.version}" if embedder else "none"
     # one namespace that cannot be opened must not hide the state of the others

@@ -14,6 +14,7 @@ from rag_platform.assets.partitions import document_versions
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.observability.redaction import Names
+from rag_platform.releases import servers
 from rag_platform.releases.garbage_collection import Collected, OnProgress, alone, collect
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
@@ -79,6 +80,7 @@ def run_collection(
             force=bool(job.args.get("force")),
             on_progress=on_progress,
         )
+    servers.acknowledge(store, ledger)
     ledger.update_job(job.job_id, result={**ledger.job(job.job_id).result, **found.data()})
     return found
 

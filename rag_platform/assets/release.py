@@ -29,7 +29,7 @@ from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.processes.jobs import Progress
 from rag_platform.releases.checks import CHECKS
-from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_manifest
+from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_head
 from rag_platform.releases.publishing import (
     build_candidate,
     find_equal,
@@ -222,7 +222,7 @@ def _manifest_if_unchanged(job: Job, namespace: str, workspace: Workspace) -> Ma
     if is_built_anyway(job):
         return None
     same = find_equal(namespace, workspace.strategy, workspace.store, workspace.ledger)
-    return read_manifest(workspace.store.release_dir(namespace, same)) if same else None
+    return read_head(workspace.store.release_dir(namespace, same)) if same else None
 
 
 def _publishes(context: dg.AssetExecutionContext) -> bool:
@@ -257,7 +257,7 @@ def published_release(
         if manifest is None:
             release_id = newest_candidate(namespace, ledger)
             publish_candidate(namespace, release_id, settings=settings, store=store, ledger=ledger)
-            manifest = read_manifest(store.release_dir(namespace, release_id))
+            manifest = read_head(store.release_dir(namespace, release_id))
     metadata = {
         "release_id": manifest.release_id,
         "previous": before or "",
@@ -277,12 +277,7 @@ def published_release(
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:
     """How many documents of a namespace a release lacks because they failed, and which."""
-    wanted = [
-        ledger.version(document.wanted_version)
-        for document in ledger.documents(namespace, status="active")
-        if document.wanted_version and document.wanted_version != document.live_version
-    ]
-    failed = [version for version in wanted if version.status in ("failed", "dead")]
+    failed = ledger.failed(namespace)
     rows = [
         dg.TableRecord({"file": version.source_uri, "code": version.code, "reason": version.reason})
         for version in failed[:_SHOWN_FAILURES]

@@ -268,6 +268,7 @@ def docs_delete(
     """
     from rag_platform.evaluation.expectations import drop_for_document
     from rag_platform.releases.deletion import delete_data, plan_delete, start_delete
+    from rag_platform.releases.servers import wait_for_servers
 
     parts: dict[str, Any] = {
         "mode": mode,
@@ -282,7 +283,12 @@ def docs_delete(
     document = _find_document(context, namespace, doc)
     started = start_delete(context.namespace(namespace), doc, version, **parts)
     job = wait_for_job(context, started.job, started.process)
-    data = delete_data(job, store=context.store)
+    waiting = (
+        wait_for_servers(started.tombstone.sequence, context.settings, context.ledger)
+        if mode == "hard" and job.state == "done"
+        else []
+    )
+    data = delete_data(job, store=context.store, waiting=waiting)
     if version is None and job.state == "done":
         dropped = drop_for_document(context.store, document.namespace, document.source_uri)
         if dropped:

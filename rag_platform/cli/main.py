@@ -25,6 +25,7 @@ _PLACES = {
     "sources": "reading:sources",
     "gc": "maintenance:gc",
     "ledger": "ledger:ledger",
+    "servers": "servers:servers",
     "drafts": "drafts:drafts",
     "preview": "reading:preview",
     "query": "reading:query",

@@ -29,7 +29,17 @@ Connect
 _GROUPS: Mapping[str, Sequence[str]] = {
     "Ask": ("query", "docs", "verify", "trace", "expect"),
     "Fill": ("demo", "ingest", "preview", "rebuild", "drafts", "sources"),
-    "Operate": ("status", "doctor", "init", "jobs", "releases", "namespaces", "ledger", "gc"),
+    "Operate": (
+        "status",
+        "doctor",
+        "init",
+        "jobs",
+        "releases",
+        "namespaces",
+        "ledger",
+        "servers",
+        "gc",
+    ),
     "Measure": ("eval", "bisect", "prompts"),
 }
 

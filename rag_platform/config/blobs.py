@@ -18,6 +18,10 @@ class BlobSettings(Section):
     prefix: str = Field(default="", pattern=r"^([\w.-]+(/[\w.-]+)*)?$")
     # between two looks of a server at what is published there
     poll_seconds: float = Field(default=5.0, gt=0)
+    # a server that has not said for so long that it lives is called gone
+    silent_seconds: float = Field(default=300.0, ge=30)
+    # a hard deletion waits so long for the servers that live
+    acknowledge_seconds: float = Field(default=60.0, ge=0)
 
     @model_validator(mode="after")
     def _names_a_bucket(self) -> BlobSettings:

@@ -15,7 +15,9 @@ from rag_platform.contract.schema import (
     DocumentsData,
     DroppedData,
     ListedDocument,
+    NamespaceStatus,
     SectionPart,
+    ServerStatus,
     StatusData,
 )
 from rag_platform.ir import Hit
@@ -217,6 +219,22 @@ def collections_markdown(data: CollectionsData) -> str:
     return "\n".join(lines) or "Nothing is published yet: the user runs `rag ingest PATH`."
 
 
+def server_line(row: ServerStatus) -> str:
+    """What is known of a server."""
+    read = ", ".join(f"{name} {release}" for name, release in row["releases"].items() if release)
+    waiting = row["unacknowledged"]
+    return (
+        f"{row['server']} {'is gone' if row['gone'] else 'lives'}, seen {row['seen_at']}, reads"
+        f" {read or 'nothing'}"
+        + (f", has not carried out {pluralise(waiting, 'hard deletion')}" if waiting else "")
+    )
+
+
+def _behind(row: NamespaceStatus) -> list[str]:
+    behind = row.get("behind", 0)
+    return [f"  {pluralise(behind, 'publication')} did not come here yet"] if behind else []
+
+
 def status_markdown(data: StatusData) -> str:
     """A line about the installation, then one for each namespace."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
@@ -235,6 +253,7 @@ def status_markdown(data: StatusData) -> str:
                 f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}"
                 f" of {row['published_at']}, strategy {row['strategy']}, embedder {row['embedder']}"
             )
+        lines += _behind(row)
         if row["pending"] or row["failed"]:
             lines.append(f"  {row['pending']} not yet published, {row['failed']} failed")
     if not data["namespaces"]:
@@ -244,6 +263,7 @@ def status_markdown(data: StatusData) -> str:
         lines.append(
             f"- job {job['job_id']} ({job['kind']} of {job['namespace']}): {job['state']}{ended}"
         )
+    lines += [f"- server {server_line(row)}" for row in data.get("servers", ())]
     if problems := data.get("problems"):
         lines += ["", "What is wrong:", *(f"- {problem}" for problem in problems), ""]
     shares = [

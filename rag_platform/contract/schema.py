@@ -438,6 +438,19 @@ class NamespaceStatus(TypedDict):
     failed: int  # documents whose newest version failed
     failures: list[dict[str, str]]  # the first of these: source_uri, reason
     problem: str  # why the release cannot be opened, empty when it can
+    behind: NotRequired[int]  # publications that did not come here yet
+
+
+class ServerStatus(TypedDict):
+    """A data root that reads what other machines publish."""
+
+    server: str
+    host: str
+    releases: dict[str, str]  # namespace to the release that is read there
+    seen_at: str
+    gone: bool  # it has not said for long that it lives
+    unacknowledged: int  # hard deletions that it has not carried out
+    here: bool  # the data root that says this
 
 
 class CacheStatus(TypedDict):
@@ -499,3 +512,5 @@ class StatusData(TypedDict):
     caches: NotRequired[dict[str, CacheStatus]]  # of a server: query_vectors, retrievals, responses
     running_queries: NotRequired[int]  # of a server
     unexpected_errors: NotRequired[FaultStatus]  # where there were any
+    ledger_problem: NotRequired[str]  # why it cannot be asked, empty when it can
+    servers: NotRequired[list[ServerStatus]]  # where machines share an object store

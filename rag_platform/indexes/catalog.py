@@ -9,6 +9,7 @@ built, so readers open it with `immutable=1` and need no locks.
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -37,6 +38,14 @@ from rag_platform.storage.records import from_row, parse_json
 from rag_platform.storage.sqlite_files import LastingFile, Rows
 
 _IN_CLAUSE = 500
+_PAGE = 5_000
+# chunks that are not in both indexes: each a range of `chunks_state`, which `!=` would not be
+_ODD = (
+    "status < 'ready'",
+    "status > 'ready'",
+    "status = 'ready' AND in_lexical = 0",
+    "status = 'ready' AND in_lexical = 1 AND in_dense = 0",
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -311,13 +320,11 @@ class CatalogReader:
                 found |= {row[0] for row in self._select_in(sql, values)}
         return found
 
-    def based(self, version_ids: Iterable[str]) -> list[Version]:
-        """Those of the versions that the base holds, and what no longer counts of it."""
-        sql = f"SELECT {columns(Version)} FROM main.versions WHERE version_id IN (?)"
-        wanted = set(version_ids)
-        if self._changes is not None:
-            wanted |= {row[0] for row in self._select("SELECT version_id FROM changes.gone")}
-        return [from_row(Version, row) for row in self._select_in(sql, wanted)]
+    def gone(self) -> dict[str, str]:
+        """version_id to doc_id of what the base holds though it no longer counts."""
+        if self._changes is None:
+            return {}
+        return dict(self._select("SELECT version_id, doc_id FROM changes.gone"))
 
     def indexed_ids(self) -> tuple[set[str], set[str]]:
         """Ids of the chunks that the word index and the vectors must hold."""
@@ -372,16 +379,26 @@ class CatalogReader:
             for row in self._select(sql, [*params, -1 if limit is None else limit])
         ]
 
-    def names(self) -> list[tuple[str, str, str, int]]:
+    def documents_of(self, doc_ids: Iterable[str]) -> list[Document]:
+        """Those of the documents that the release holds."""
+        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id IN (?)"
+        return [from_row(Document, row) for row in self._select_in(sql, doc_ids)]
+
+    def names(self) -> Iterator[tuple[str, str, str, int]]:
         """(doc_id, filename, title, number of chunks) of every document, by doc_id."""
-        found = self._select_each(
-            lambda part: (
-                "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
-                f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM"
-                f" {part['documents']} d WHERE {part.held('d.doc_id')}"
-            )
+        return heapq.merge(*map(self._names_in, self._parts))
+
+    def _names_in(self, part: Part) -> Iterator[tuple[str, str, str, int]]:
+        """A page at a time: all rows of a large library at once take more memory than is kept."""
+        sql = (
+            "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"
+            f" {part.name or 'main'}.chunks c WHERE c.doc_id = d.doc_id) FROM {part['documents']} d"
+            f" WHERE d.doc_id > ? AND {part.held('d.doc_id')} ORDER BY d.doc_id LIMIT {_PAGE}"
         )
-        return sorted(tuple(row) for row in found)
+        after = ""
+        while page := self._select(sql, (after,)):
+            yield from page
+            after = page[-1][0]
 
     def live_versions(self) -> dict[str, tuple[str, str]]:
         """doc_id to (version_id, source_uri) of every document."""
@@ -417,6 +434,23 @@ class CatalogReader:
             for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
         )
         return {row[0] for row in held}, {str(row[0]) for row in named}
+
+    def versions_of(self, doc_ids: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Ids of the versions held of these documents, and of those that they name as live."""
+        asked = list(doc_ids)
+        held, named = (
+            self._select_in(sql, asked)
+            for sql in (
+                "SELECT version_id FROM versions WHERE doc_id IN (?)",
+                "SELECT live_version FROM documents WHERE doc_id IN (?)",
+            )
+        )
+        return {row[0] for row in held}, {str(row[0]) for row in named}
+
+    def owners_with(self, status: str) -> set[str]:
+        """Ids of the documents that have a chunk of this status."""
+        sql = "SELECT DISTINCT doc_id FROM chunks WHERE status = ?"
+        return {row[0] for row in self._select(sql, (status,))}
 
     def versions_with(self, status: str) -> set[str]:
         """Ids of the versions that have a chunk of this status."""
@@ -477,29 +511,46 @@ class CatalogReader:
 
     def counts(self) -> dict[str, int]:
         """Rows by table, and chunks by `lexical`, `dense`, `failed_embed`, `no_text`."""
-        tables = ("documents", "versions", "sections", "chunks")
-        found = {table: self._sum("count(*)", table)[0] for table in tables}
+        found = {
+            table: self._count(table) for table in ("documents", "versions", "sections", "chunks")
+        }
         found["asset"] = self.count_images()
-        sums = (
-            "coalesce(sum(in_lexical), 0), coalesce(sum(in_dense), 0), count(*) FILTER (WHERE"
-            " status = 'failed_embed'), count(*) FILTER (WHERE status = 'no_text')"
-        )
-        names = ("lexical", "dense", "failed_embed", "no_text")
-        return found | dict(zip(names, self._sum(sums, "chunks"), strict=True))
+        odd = self._odd_chunks()
+        return found | {
+            "lexical": found["chunks"] - sum(n for (_, held, _), n in odd.items() if not held),
+            "dense": found["chunks"] - sum(n for (_, _, held), n in odd.items() if not held),
+            "failed_embed": sum(n for (status, *_), n in odd.items() if status == "failed_embed"),
+            "no_text": sum(n for (status, *_), n in odd.items() if status == "no_text"),
+        }
 
-    def _sum(self, sums: str, table: str) -> list[int]:
-        """Sums over the rows of a table: those of the base, less what is gone of it, and changes;
-        so that an index alone answers for the base.
+    def _count(self, table: str) -> int:
+        """Rows of the base, less what is gone of it, and of the changes: so that an index alone
+        answers for the base.
         """
-        counted = [self._select(f"SELECT {sums} FROM {part[table]}") for part in self._parts]
-        found = [sum(column) for column in zip(*(rows[0] for rows in counted), strict=True)]
+        counted = [self._select(f"SELECT count(*) FROM {part[table]}") for part in self._parts]
+        found = sum(int(rows[0][0]) for rows in counted)
         if self._changes is None:
             return found
         key = "version_id" if table == "sections" else "doc_id"
         gone = self._select(
-            f"SELECT {sums} FROM changes.gone g CROSS JOIN main.{table} t ON t.{key} = g.{key}"
+            f"SELECT count(*) FROM changes.gone g CROSS JOIN main.{table} t ON t.{key} = g.{key}"
         )
-        return [count - less for count, less in zip(found, gone[0], strict=True)]
+        return found - int(gone[0][0])
+
+    def _odd_chunks(self) -> Counter[tuple[str, int, int]]:
+        """How many chunks there are of each status, in the word index or not and with a vector or
+        not, but for those that are as most are; only the odd ones are looked at.
+        """
+        found: Counter[tuple[str, int, int]] = Counter()
+        state = "status, in_lexical, in_dense"
+        for part in self._parts:
+            for condition in _ODD:
+                rows = self._select(
+                    f"SELECT {state}, count(*) FROM {part['chunks']} WHERE {condition} AND"
+                    f" {part.held('doc_id')} GROUP BY {state}"
+                )
+                found.update({(status, *held): count for status, *held, count in rows})
+        return found
 
     def versions_since(self, time: str) -> list[str]:
         """The versions that came in from that ISO time on."""
@@ -521,8 +572,12 @@ class CatalogReader:
         )
         return len({row[0] for row in found})
 
-    def chunk_counts(self) -> dict[str, int]:
-        """Number of chunks of every live version, zero included."""
+    def chunk_counts(self, version_ids: Iterable[str] | None = None) -> dict[str, int]:
+        """Number of chunks of every live version, or of the given ones, zero included."""
+        if version_ids is not None:
+            sql = "SELECT version_id, count(*) FROM chunks WHERE version_id IN (?) GROUP BY 1"
+            asked = list(version_ids)
+            return dict.fromkeys(asked, 0) | dict(self._select_in(sql, asked))
         held = self._select("SELECT version_id, 0 FROM versions ORDER BY version_id")
         found = dict(held)
         for part in self._parts:  # main.: an index alone answers, also where a view shows more

@@ -112,33 +112,28 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
 def compare(
     live: Sequence[tuple[Document, Version]],
     parent: CatalogReader | None,
-    kept: Collection[str] = (),
+    asked: Collection[str] | None = None,
 ) -> Delta:
     """The difference between the live versions and a parent's catalog; without a parent every
-    version is changed.
-
-    Versions that are `kept` are live and stand in the parent as they are; they need no comparison.
+    version is changed. `live` are those of the documents `asked` for: the others stand in the
+    parent as they are.
     """
     if parent is None:
         return Delta(changed=[version for _, version in live])
-    asked = [version for _, version in live if version.version_id not in kept]
     held, retry = (
-        parent.versions(version.version_id for version in asked),
+        parent.versions(version.version_id for _, version in live),
         parent.versions_with("failed_embed"),
     )
-    unchanged = [v for v in asked if held.get(v.version_id) == v and v.version_id not in retry]
+    unchanged = [v for _, v in live if held.get(v.version_id) == v and v.version_id not in retry]
     same = {version.version_id for version in unchanged}
-    dropped = sorted(
-        version_id
-        for version_id in parent.version_ids()[0]
-        if version_id not in same and version_id not in kept
-    )
+    before, _ = parent.version_ids() if asked is None else parent.versions_of(asked)
+    dropped = sorted(before - same)
     old = {
         entry.chunk.chunk_id: Indexed.of(entry)
         for version_id in dropped
         for entry in parent.entries_of_version(version_id)
     }
-    return Delta(unchanged, [v for v in asked if v.version_id not in same], dropped, old)
+    return Delta(unchanged, [v for _, v in live if v.version_id not in same], dropped, old)
 
 
 def link_parent(parent: Path, directory: Path, without: str, copied: Collection[str] = ()) -> None:
@@ -147,7 +142,13 @@ def link_parent(parent: Path, directory: Path, without: str, copied: Collection[
 
     They are linked: whoever changes one gives it bytes of its own first.
     """
-    left = {"manifest.json", "versions.json", *copied, *([CHANGES] if copied else [])}
+    left = {
+        "manifest.json",
+        "versions.json",
+        "versions-changes.json",
+        *copied,
+        *([CHANGES] if copied else []),
+    }
     for name in files_below(parent):
         if name not in left and not (
             name.startswith(f"{without}/") or name.endswith((".lock", "-journal", "-wal", "-shm"))

@@ -36,11 +36,12 @@ from rag_platform.ledger.schema import (
     columns,
     now,
     put,
-    select_unless,
     to_column,
 )
+from rag_platform.ledger.servers import Servers
 from rag_platform.observability.redaction import ERASED
 from rag_platform.storage.postgres import bad_url, is_postgres
+from rag_platform.storage.records import from_row
 from rag_platform.storage.store import Store
 
 _BOUND = f"""
@@ -71,9 +72,10 @@ WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT names
     AND :version_id IN (wanted_version, live_version)
 """
 _LIVE = """
-SELECT v.version_id, {}
+SELECT {}, {}
 FROM documents d JOIN versions v ON v.version_id = d.live_version
-WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = ? ORDER BY d.doc_id
+WHERE d.namespace = ? AND d.status = 'active' AND v.namespace = d.namespace AND {}
+ORDER BY d.doc_id
 """
 _PIN = """
 UPDATE documents SET live_version = :version_id, pinned = 1, status = 'active', updated_at = :now
@@ -95,6 +97,7 @@ WHERE namespace = :namespace AND doc_id = :doc_id AND pinned = 1
 """
 
 
+_AT_ONCE = 500  # values of one condition
 MAX_WARNINGS = 500  # of a job, in its result
 _RANGES = "job_id > ? AND job_id < ?"
 
@@ -104,7 +107,7 @@ def new_job_id() -> str:
     return "job_" + uuid.uuid4().hex[:16]
 
 
-class Ledger(DocumentList):
+class Ledger(DocumentList, Servers):
     """The ledger database, safe to share between threads; `open_ledger` opens it."""
 
     # --- namespaces and sources ------------------------------------------------------------------
@@ -322,21 +325,48 @@ class Ledger(DocumentList):
                 ),
             )
 
-    def live(self, namespace: str) -> list[tuple[Document, Version]]:
-        """Active documents with their live version, by doc_id; what the next release holds."""
-        return self.live_unless(namespace, {})[0]
-
-    def live_unless(
-        self, namespace: str, known: Mapping[str, str]
-    ) -> tuple[list[tuple[Document, Version]], dict[str, str]]:
-        """(those of the live pairs whose rows are not `known`, what all of them would be known by),
-        both of one moment.
-
-        A live version is known by the fingerprint of its row and its document's.
+    def live(
+        self, namespace: str, doc_ids: Iterable[str] | None = None
+    ) -> list[tuple[Document, Version]]:
+        """Active documents with their live version, by doc_id; what the next release holds. With
+        `doc_ids` those of them.
         """
-        row = f"{columns(Document, 'd')}, {columns(Version, 'v')}"
-        sql = _LIVE.format(self.backend.json_array.format(row))
-        return select_unless(self._db(), Document, Version, sql, (namespace, namespace), known)
+        row = (columns(Document, "d"), columns(Version, "v"))
+        if doc_ids is None:
+            rows = self._db().execute(_LIVE.format(*row, "TRUE"), (namespace,)).fetchall()
+        else:
+            asked = sorted(doc_ids)
+            shares = [asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE)]
+            rows = [
+                found
+                for share in shares
+                for found in self._db().execute(
+                    _LIVE.format(*row, _is_in("d.doc_id", share)), (namespace, *share)
+                )
+            ]
+        width = len(dataclasses.fields(Document))
+        return [(from_row(Document, row), from_row(Version, row[width:])) for row in rows]
+
+    def failed(self, namespace: str) -> list[Version]:
+        """The versions that active documents should show and do not, because they failed."""
+        rows = self._db().execute(
+            f"SELECT {columns(Version, 'v')} FROM documents d JOIN versions v ON v.version_id ="
+            " d.wanted_version WHERE d.namespace = ? AND d.status = 'active' AND d.wanted_version"
+            " != COALESCE(d.live_version, '') AND v.status IN ('failed', 'dead') ORDER BY"
+            " d.source_uri",
+            (namespace,),
+        )
+        return [from_row(Version, row) for row in rows]
+
+    def sequence(self, namespace: str) -> int:
+        """The number of the newest change of a document or one of its versions."""
+        sql = "SELECT COALESCE(MAX(sequence), 0) FROM touched WHERE namespace = ?"
+        return int(self._db().execute(sql, (namespace,)).fetchone()[0])
+
+    def touched(self, namespace: str, since: int) -> set[str]:
+        """The documents that changed, or one of their versions, after the change of that number."""
+        sql = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
+        return {row[0] for row in self._db().execute(sql, (namespace, since))}
 
     # --- deletions -------------------------------------------------------------------------------
 
@@ -393,6 +423,19 @@ class Ledger(DocumentList):
         """The sequence of the newest deletion, 0 without one."""
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?"
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
+
+    def purged(self, version_ids: Iterable[str]) -> set[str]:
+        """Those of the versions whose data is gone."""
+        asked = list(version_ids)
+        return {
+            row[0]
+            for at in range(0, len(asked), _AT_ONCE)
+            for row in self._db().execute(
+                "SELECT version_id FROM versions WHERE status = 'purged' AND"
+                f" {_is_in('version_id', asked[at : at + _AT_ONCE])}",
+                asked[at : at + _AT_ONCE],
+            )
+        }
 
     def purge(self, version_ids: Sequence[str]) -> None:
         """Versions whose data is about to go; their rows stay, as history."""

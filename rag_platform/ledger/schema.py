@@ -5,20 +5,18 @@ from, what was done, published and deleted.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from rag_platform.ir import Json
 from rag_platform.ledger.backends import Backend
 from rag_platform.storage.records import from_row
 
 RecordT = TypeVar("RecordT")
-OtherT = TypeVar("OtherT")
 
 
 def now() -> str:
@@ -71,30 +69,6 @@ def columns(record: type[Any], alias: str = "") -> str:
     return ", ".join(
         f"{alias}.{field.name}" if alias else field.name for field in dataclasses.fields(record)
     )
-
-
-def select_unless(
-    db: Any,
-    one: type[RecordT],
-    other: type[OtherT],
-    sql: str,
-    values: Sequence[Any],
-    known: Mapping[str, str],
-) -> tuple[list[tuple[RecordT, OtherT]], dict[str, str]]:
-    """(the pairs of records whose rows are not `known`, the fingerprint of all rows by key).
-
-    The SELECT gives a key and the columns of both records as one JSON array: rows are compared as
-    they are stored, for making records of those that nobody changed would take most of the time.
-    """
-    width = len(dataclasses.fields(cast(Any, one)))
-    found: list[tuple[RecordT, OtherT]] = []
-    marks: dict[str, str] = {}
-    for key, stored_row in db.execute(sql, values):
-        mark = marks[key] = hashlib.sha256(stored_row.encode()).hexdigest()[:16]
-        if known.get(key) != mark:
-            row = json.loads(stored_row)
-            found.append((from_row(one, row), from_row(other, row[width:])))
-    return found, marks
 
 
 def put(db: Any, table: str, record: Any, keys: Sequence[str], keep: Sequence[str] = ()) -> None:
@@ -194,6 +168,8 @@ class Release:
     counts: Json = field(default_factory=dict)
     reason: str = ""
     pinned: bool = False  # kept whatever retention says
+    # the newest change of a document that it may hold; None where that was not recorded
+    sequence: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +187,17 @@ class Tombstone:
     mode: str  # soft | hard
     created_at: str
     lifted_at: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A data root that reads what the machines of this ledger publish."""
+
+    server_id: str
+    host: str
+    releases: Json = field(default_factory=dict)  # namespace to the release that is read there
+    registered_at: str = ""
+    seen_at: str = ""  # when it said last that it lives
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SCHEMA = """
@@ -84,6 +84,23 @@ ALTER TABLE jobs ADD COLUMN process TEXT NOT NULL DEFAULT '{}';
 ALTER TABLE jobs ADD COLUMN heartbeat_at TEXT NOT NULL DEFAULT ''
 """
     ),
+    # `touched`: the number of the newest change of each document or one of its versions, which
+    # triggers of the backends count; a release remembers the number that it was made at
+    4: (
+        """
+CREATE TABLE touched (
+    namespace TEXT NOT NULL, doc_id TEXT NOT NULL, sequence INTEGER NOT NULL,
+    PRIMARY KEY (namespace, doc_id));
+CREATE INDEX touched_by_sequence ON touched (namespace, sequence);
+CREATE TABLE servers (
+    server_id TEXT PRIMARY KEY, host TEXT NOT NULL, releases TEXT NOT NULL,
+    registered_at TEXT NOT NULL, seen_at TEXT NOT NULL);
+CREATE TABLE acknowledgements (
+    sequence INTEGER NOT NULL, server_id TEXT NOT NULL, created_at TEXT NOT NULL,
+    PRIMARY KEY (sequence, server_id));
+ALTER TABLE releases ADD COLUMN sequence INTEGER
+"""
+    ),
 }
 
 
@@ -91,6 +108,15 @@ def statements(found: int) -> Iterator[str]:
     """What makes a ledger of version `found` one of today; 0 is one without tables."""
     for version in range(found + 1, SCHEMA_VERSION + 1):
         yield from filter(str.strip, _CHANGES.get(version, _SCHEMA).split(";"))
+
+
+# The statement by which a changed row of documents or versions touches its document.
+TOUCH = """
+INSERT INTO touched (namespace, doc_id, sequence)
+SELECT {row}.namespace, {row}.doc_id, COALESCE(MAX(t.sequence), 0) + 1
+FROM touched t WHERE t.namespace = {row}.namespace
+ON CONFLICT (namespace, doc_id) DO UPDATE SET sequence = excluded.sequence"""
+TOUCHING = ("documents", "versions")
 
 
 @functools.cache

@@ -88,6 +88,20 @@ class S3Blobs:
             found = self._head(key)
         return found is not None and found["version"] not in (None, "null")
 
+    def remove_versions(self, prefix: str, *, plan: bool = False) -> int | None:
+        """Remove what the store keeps of objects below the prefix that are gone, or with `plan`
+        count it; None where it cannot be asked for that.
+        """
+        from rag_platform.providers import s3_versions
+
+        if not s3_versions.can_sign():
+            return None
+        below = f"{self.prefix}/{prefix}" if self.prefix else prefix
+        found = s3_versions.list_versions_of_gone(self.bucket, below)
+        if not plan:
+            s3_versions.remove_versions(self.bucket, found)
+        return len(found)
+
     def get(self, key: str, path: Path) -> None:
         """Write an object into a file. Raises NotFoundError `no_blob`."""
         import obstore

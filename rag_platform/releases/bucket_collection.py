@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from rag_platform.errors import ProviderError
 from rag_platform.ir import Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Release
@@ -20,10 +21,13 @@ from rag_platform.storage.store import Store
 _GRACE = timedelta(hours=1)
 _AT_ONCE = 500  # objects that go between two looks at the pointer
 _VERSIONED = (
-    "the bucket keeps earlier versions of its objects, also of those that were removed: let a"
-    " lifecycle rule of the bucket expire them"
+    "the bucket keeps earlier versions of its objects, also of those that were removed, and there"
+    " is no AWS_ACCESS_KEY_ID in the environment to remove them with: let a lifecycle rule of the"
+    " bucket expire them"
 )
-_ELSEWHERE = "what other machines keep under their data roots: `rag gc --prove` there tells"
+_ELSEWHERE = (
+    "what machines keep under their data roots that only write: `rag gc --prove` there tells"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +76,28 @@ def collect_bucket(
                 left = (f"another machine published {namespace} meanwhile: run `rag gc` again",)
                 break
             blobs.delete([blob.key for blob in gone[start : start + _AT_ONCE]])
-    if hard and blobs.keeps_versions(transfer.pointer_key(namespace)):
-        left = (*left, _VERSIONED)
     return Garbage(len(manifests) + len(gone), size, left, () if plan else tuple(manifests))
+
+
+def remove_versions(
+    namespace: str, store: Store, *, plan: bool = False
+) -> tuple[int, tuple[str, ...]]:
+    """Remove what the bucket keeps of objects that are gone, after a hard deletion, or with `plan`
+    count it; how much, and what could not be removed.
+    """
+    blobs = open_blobs(store)
+    if not blobs.keeps_versions(transfer.pointer_key(namespace)):
+        return 0, ()
+    found = 0
+    for prefix in (f"releases/{namespace}/", "versions/", "raw/"):
+        try:
+            removed = blobs.remove_versions(prefix, plan=plan)
+        except ProviderError as error:
+            return found, (error.message,)
+        if removed is None:
+            return found, (_VERSIONED,)
+        found += removed
+    return found, ()
 
 
 def _retained(rows: Sequence[Release], keep: int) -> set[str]:
@@ -150,6 +173,5 @@ def count_in_bucket(
     blind = [_ELSEWHERE]
     if unnamed := _unnamed(namespace, files, store):
         blind.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
-    if blobs.keeps_versions(transfer.pointer_key(namespace)):
-        blind.append(_VERSIONED)
-    return holding, blind
+    kept, unseen = remove_versions(namespace, store, plan=True)
+    return holding + kept, [*blind, *unseen]

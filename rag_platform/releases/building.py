@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.profiles import (
@@ -45,16 +44,28 @@ from rag_platform.releases.catalog_proof import given_fingerprints
 from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
 from rag_platform.releases.feeding import Feed
 from rag_platform.releases.manifest import (
+    OF_VERSIONS,
+    VERSION_CHANGES,
     VERSIONS,
     CheckResult,
     Manifest,
+    OfVersions,
+    VersionChanges,
     embedder_info,
+    read_manifest,
+    read_version_changes,
     write_manifest,
     write_versions,
 )
 from rag_platform.releases.release_store import usable_parent
 from rag_platform.releases.version_bundles import bring_version, output_fingerprint
-from rag_platform.storage.store import Store, copy_file, directory_bytes, flush_directory
+from rag_platform.storage.store import (
+    Store,
+    copy_file,
+    directory_bytes,
+    flush_directory,
+    link_or_copy,
+)
 
 _BUILDING = ".building-"
 _CHUNKS_AT_ONCE = 5_000  # of which a build holds the rows: some 100 MB
@@ -65,14 +76,15 @@ _NOWHERE = deltas.Indexed("", "", "")
 class Live:
     """What the ledger calls live at one moment.
 
-    `rows` are the fingerprints by which it knows all live versions; `pairs` may leave out what the
-    parent holds as it is (`release_store.known_rows`). `deletions` is the sequence of the newest
-    deletion before.
+    `pairs` are those of the documents that were `asked` for, because the parent may not hold them
+    as they are; None for all. `deletions` is the sequence of the newest deletion before, and
+    `purged` says that the parent's files hold what was purged since.
     """
 
     pairs: Sequence[tuple[Document, Version]]
-    rows: Mapping[str, str] = field(default_factory=dict)
+    asked: Collection[str] | None = None
     deletions: int = 0
+    purged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +128,7 @@ def build(
         work = _Build(store, strategy, live, directory, origin, cache, processes, workers)
         work.run()
         checks = work.check(descent.parent)
-        of_versions: dict[str, Any] = {
-            "versions": work.chunk_counts,
-            "outputs": work.outputs,
-            "given": work.given,
-            "editions": work.editions,
-            "rows": live.rows,
-        }
-        work.hashes[VERSIONS] = write_versions(directory, **of_versions)
+        work.write_versions()
         manifest = Manifest(
             release_id=release_id,
             namespace=namespace,
@@ -145,7 +150,6 @@ def build(
             },
             checks=tuple(checks),
             deletions=live.deletions,
-            **of_versions,
         )
         write_manifest(directory, manifest)
         _flush(directory)
@@ -195,14 +199,11 @@ class _Build:
     def run(self) -> None:
         """Fill the directory."""
         self.seconds: dict[str, float] = {}
-        self.outputs: dict[str, str] = {}
-        self.chunk_counts: dict[str, int] = {}
+        self.told: OfVersions = {name: {} for name in OF_VERSIONS}
         self.chunks_added = self.chunks_removed = 0
         self._shares_catalog = False
         self.profiles = stage_profiles(self.strategy)
         self.info = embedder_info(self.strategy)
-        # ids of the live versions that the parent holds as they are
-        self.kept = self.live.rows.keys() - {v.version_id for _, v in self.live.pairs}
         self.parent_directory = (
             self.store.release_dir(self.origin.namespace, self.origin.release_id)
             if self.origin
@@ -213,8 +214,7 @@ class _Build:
             if self.parent_directory is not None:
                 reader = CatalogReader(self.parent_directory / CATALOG)
                 opened.callback(reader.close)
-            self.delta = deltas.compare(self.live.pairs, reader, self.kept)
-            self._must_rewrite = reader is not None and self._lingers(reader)
+            self.delta = deltas.compare(self.live.pairs, reader, self.live.asked)
         self._require_space()
         self.changes = IndexChanges((set(), set()), (set(), set()))
         # engines, SQLite and the disk work outside the interpreter lock
@@ -262,7 +262,9 @@ class _Build:
             store=self.store,
             strategy=self.strategy,
             profiles=self.profiles,
-            live={*self.kept, *(version.version_id for _, version in self.live.pairs)},
+            live={version.version_id for _, version in self.live.pairs},
+            asked=self.live.asked,
+            versions=self._count_versions(),
             to_prove=self.delta.changed,
             files=[*carried, *fresh],
             parent=parent,
@@ -279,16 +281,46 @@ class _Build:
                 self.hashes = {**carried, **self.hashes, **hashing.result()}
         return checks
 
-    def _lingers(self, parent: CatalogReader) -> bool:
-        """True when the parent's base holds what must not linger beside what counts: documents that
-        leave, and versions that were purged.
+    def _count_versions(self) -> int:
+        """How many versions the release must hold."""
+        if self.origin is None or self.live.asked is None:
+            return len(self.live.pairs)
+        before = int(self.origin.counts["versions"])
+        return before - len(self.delta.dropped) + len(self.delta.changed)
+
+    def write_versions(self) -> None:
+        """Write what the release says of versions: what differs from the file that its parent has,
+        or all of it; `hashes` get those files.
         """
-        live, dropped = {d.doc_id for d, _ in self.live.pairs}, set(self.delta.dropped)
-        return any(
-            version.doc_id not in live and version.version_id not in self.kept
-            if version.version_id in dropped
-            else not self.store.version_dir(version).is_dir()
-            for version in parent.based(dropped)
+        changed = {version.version_id for version in self.delta.changed}
+        changes = VersionChanges(self.told, frozenset(self.delta.dropped) | changed)
+        parent = self.parent_directory
+        if self.origin is None or parent is None:
+            self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, self.told)
+            return
+        if VERSIONS in self.origin.files:
+            together = read_version_changes(parent).then(changes)
+            if not outgrows(len(together), int(self.origin.counts["versions"])):
+                link_or_copy(parent / VERSIONS, self.directory / VERSIONS)
+                self.hashes[VERSIONS] = self.origin.files[VERSIONS]
+                self.hashes[VERSION_CHANGES] = write_versions(
+                    self.directory / VERSION_CHANGES, together.told, together.gone
+                )
+                return
+        before = read_manifest(parent)
+        told = changes.applied({name: dict(getattr(before, name)) for name in OF_VERSIONS})
+        self._complete(told)
+        self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, told)
+
+    def _complete(self, told: OfVersions) -> None:
+        """Add the fingerprints that a parent of an earlier program does not have."""
+        for version in self.delta.unchanged:
+            if version.version_id not in told["outputs"]:
+                told["outputs"][version.version_id] = output_fingerprint(
+                    self.store, version, self.profiles
+                )
+        told["given"] |= given_fingerprints(
+            self.directory / CATALOG, told["versions"].keys() - told["given"].keys()
         )
 
     def _require_space(self) -> None:
@@ -314,7 +346,8 @@ class _Build:
             int(version.counts.get("chunks", 0)) for version in self.delta.changed
         )
         changes, before = changes_of(parent), count_changes(parent)
-        self._shares_catalog = not self._must_rewrite and not outgrows(
+        # of an edited or removed document nothing is removed from the base before it is purged
+        self._shares_catalog = not self.live.purged and not outgrows(
             before + changed, int(self.origin.counts["chunks"])
         )
         copied = changes if self._shares_catalog else parent
@@ -387,7 +420,7 @@ class _Build:
             catalog.add_version(
                 version.version, version.sections, entries, version.links, version.texts
             )
-            self.chunk_counts[version.version.version_id] = len(entries)
+            self.told["versions"][version.version.version_id] = len(entries)
             now = {entry.chunk.chunk_id: deltas.Indexed.of(entry) for entry in entries}
             before = {key: self.delta.old.get(key, _NOWHERE) for key in now}
             again |= {key: one for key, one in now.items() if key in self.delta.old}
@@ -422,12 +455,13 @@ class _Build:
             spool.add([*to_vectors], [vectors[one] for one in to_vectors.values()])
 
     def _read_rows(self, versions: Sequence[Version]) -> dict[str, deltas.VersionRows]:
-        """The stage outputs of changed versions; `self.outputs` gets their fingerprints."""
+        """The stage outputs of changed versions; `self.told` gets their fingerprints."""
         found: dict[str, deltas.VersionRows] = {}
         tasks = [(self.store, self.profiles, share) for share in split_into_tasks(versions)]
         for answers in self.workers.map(_load, tasks):
             for rows, output in answers:
-                found[rows.version.version_id], self.outputs[rows.version.version_id] = rows, output
+                found[rows.version.version_id] = rows
+                self.told["outputs"][rows.version.version_id] = output
         return found
 
     def _vectors(
@@ -495,35 +529,18 @@ class _Build:
     def _summarise(self) -> None:
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
             counts = catalog.counts()
-        outputs, given, editions = (
-            (self.origin.outputs, self.origin.given, self.origin.editions)
-            if self.origin is not None
-            else ({}, {}, {})
+        changed = {version.version_id for version in self.delta.changed}
+        self.told["given"] = given_fingerprints(
+            self.directory / CATALOG,
+            changed
+            | {
+                version.version_id
+                for version in self.delta.unchanged
+                if version.doc_id in self._changed_documents
+            },
         )
-        if self.origin is not None:
-            same_chunks = {*self.kept, *(v.version_id for v in self.delta.unchanged)}
-            self.chunk_counts |= {name: self.origin.versions[name] for name in same_chunks}
-        self.outputs |= {version_id: outputs[version_id] for version_id in self.kept}
-        for version in self.delta.unchanged:
-            name = version.version_id
-            self.outputs[name] = outputs.get(name) or output_fingerprint(
-                self.store, version, self.profiles
-            )
-        same = {
-            *self.kept,
-            *(
-                v.version_id
-                for v in self.delta.unchanged
-                if v.doc_id not in self._changed_documents
-            ),
-        }
-        self.given = {name: given[name] for name in same & given.keys()}
-        self.given |= given_fingerprints(
-            self.directory / CATALOG, self.chunk_counts.keys() - self.given.keys()
-        )
-        self.editions = {name: edition for name, edition in editions.items() if name in self.kept}
-        self.editions |= {
-            version.version_id: version.edition for _, version in self.live.pairs if version.edition
+        self.told["editions"] = {
+            version.version_id: version.edition for version in self.delta.changed if version.edition
         }
         if not self.strategy.builds_lexical:
             counts["lexical"] = 0
@@ -536,9 +553,7 @@ class _Build:
             "full_build": self.origin is None,
             "versions_added": len(self.delta.changed),
             "versions_removed": len(self.delta.dropped),
-            "versions_unchanged": len(
-                {*self.kept, *(version.version_id for version in self.delta.unchanged)}
-            ),
+            "versions_unchanged": counts["versions"] - len(self.delta.changed),
             "chunks_added": self.chunks_added,
             "chunks_removed": self.chunks_removed,
             "chunks_kept": counts["chunks"] - self.chunks_added,

@@ -152,9 +152,11 @@ class Candidate:
     store: Store
     strategy: Strategy
     profiles: Mapping[str, str]
-    live: Collection[str]  # version ids
+    live: Collection[str]  # version ids, of the documents `asked` for
     to_prove: Sequence[Version]  # versions whose provenance no earlier release has proved
     files: Collection[str]  # relative paths
+    asked: Collection[str] | None = None  # None for all
+    versions: int = 0  # so many there must be then
     parent: str | None = None  # the release that the carried files were proved with
     carried: Collection[str] = ()  # files that are the parent's own
     ann_recall: float | None = None  # as measured when the base was written
@@ -178,7 +180,7 @@ class Candidate:
             return [
                 self._counts_agree(catalog, counts),
                 *vectors,
-                self._versions_complete(catalog),
+                self._versions_complete(catalog, counts),
                 self._provenance_proved(workers),
                 self._files_intact(),
             ]
@@ -250,15 +252,22 @@ class Candidate:
                     )
         return CheckResult("ann_recall", True, details, figures)
 
-    def _versions_complete(self, catalog: CatalogReader) -> CheckResult:
-        (held, documents), live = catalog.version_ids(), set(self.live)
+    def _versions_complete(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
+        held, documents = (
+            catalog.version_ids() if self.asked is None else catalog.versions_of(self.asked)
+        )
+        live, there = set(self.live), counts["versions"]
         wrong = [f"missing {item}" for item in sorted(live - held)] + [
             f"not live {item}" for item in sorted(held - live)
         ]
         wrong += [f"document without version {item}" for item in sorted(documents - held)]
-        details = "; ".join(wrong[:_SHOWN]) if wrong else f"{len(held)} live versions"
+        if self.asked is not None and {there, counts["documents"]} != {self.versions}:
+            wrong.append(
+                f"{there} versions of {counts['documents']} documents, expected {self.versions}"
+            )
+        details = "; ".join(wrong[:_SHOWN]) if wrong else f"{there} live versions"
         figures = {
-            "versions": len(held),
+            "versions": there,
             "missing": len(live - held),
             "not_live": len(held - live),
         }

@@ -25,6 +25,7 @@ from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, Tombstone
+from rag_platform.ledger.servers import name_waiting
 from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
 from rag_platform.processes import jobs
@@ -34,7 +35,9 @@ from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.stored_artifacts import (
     Belongings,
     Record,
+    bring_record,
     of_versions,
+    push_record,
     read_record,
     write_record,
 )
@@ -328,8 +331,9 @@ def record_deletion(
     write: bool = True,
 ) -> Record:
     """The record of a deletion; where there is none yet, made of `held` or of what is found now."""
-    if (known := read_record(store, stone.namespace, stone.sequence)) is not None:
-        return known
+    for find in (read_record, bring_record):
+        if (known := find(store, stone.namespace, stone.sequence)) is not None:
+            return known
     versions = [
         v
         for v in ledger.versions(stone.namespace, stone.doc_id)
@@ -352,6 +356,7 @@ def record_deletion(
     )
     if write:
         write_record(store, record)
+        push_record(store, record)
     return record
 
 
@@ -436,8 +441,10 @@ def _list_counts(affected: dict[str, int]) -> str:
     )
 
 
-def delete_data(job: Job, *, store: Store) -> Json:
-    """The `delete` payload of the public contract, from a job in its final state."""
+def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
+    """The `delete` payload of the public contract, from a job in its final state; `waiting` says
+    who has not carried it out.
+    """
     args = job.args
     data: Json = {
         "doc_id": args["doc_id"],
@@ -467,6 +474,8 @@ def delete_data(job: Job, *, store: Store) -> Json:
         lines.append(
             f"Purged: {bytes_:,} bytes. `rag gc --prove {args['doc_id']}` counts what is left."
         )
+        lines += [f"Not over: {sentence}." for sentence in waiting]
+        data["unacknowledged"] = list(waiting)
     return {"markdown": "\n".join(lines), **data}
 
 
@@ -572,7 +581,8 @@ def prove(
     if store.remote is not None:
         alone = own.file_sha256s - work.others("file_sha256s")
         in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
-        work.open += unseen
+        waiting = [it for it in ledger.unacknowledged(namespace) if it[0] in stones]
+        work.open += [*unseen, *name_waiting(waiting, settings.blobs.silent_seconds)]
     work.open += [*blind, *packed]
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),

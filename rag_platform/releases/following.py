@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
 from rag_platform.config.settings import Settings
 from rag_platform.errors import BusyError, RagError
-from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability import faults
 from rag_platform.storage.store import Store
 
 log = logging.getLogger(__name__)
+_BEAT_SECONDS = 15.0
 
 
 @contextmanager
 def following(settings: Settings) -> Iterator[None]:
     """Read what other machines publish, as long as the block lasts: a thread asks the object store
-    for its pointers, and pulls beside the answers. Nothing without an object store.
+    for its pointers, pulls beside the answers, and carries out hard deletions. Nothing without an
+    object store.
     """
     store = Store.of(settings)
     if store.remote is None:
@@ -28,7 +31,7 @@ def following(settings: Settings) -> Iterator[None]:
     stop = threading.Event()
     follower = threading.Thread(
         target=_follow,
-        args=(store, settings.blobs.poll_seconds, stop),
+        args=(settings, store, stop),
         name="rag-pull",
         daemon=True,
     )
@@ -39,20 +42,19 @@ def following(settings: Settings) -> Iterator[None]:
         stop.set()
 
 
-def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
-    from rag_platform.releases.transfer import pull
+def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
+    from rag_platform.releases import servers
 
     tags: dict[str, str] = {}
-    said = ""
+    said, due = "", 0.0
     while True:
         try:
             with closing(open_ledger(store)) as ledger:
-                for namespace in ledger.namespaces():
-                    pulled, tags[namespace] = pull(
-                        namespace, store=store, ledger=ledger, known=tags.get(namespace, "")
-                    )
-                    if pulled.files or pulled.linked:
-                        log.info("pulled release %s of %s", pulled.release_id, namespace)
+                if time.monotonic() >= due:
+                    servers.say_that_it_lives(store, ledger)
+                    due = time.monotonic() + _BEAT_SECONDS
+                _pull_each(store, ledger, tags)
+                servers.carry_out_deletions(settings, store, ledger)
             said = ""
         except BusyError:  # another process of this machine pulls it
             pass
@@ -62,5 +64,17 @@ def _follow(store: Store, seconds: float, stop: threading.Event) -> None:
             said = str(error)
         except Exception as error:  # noqa: BLE001 (the next look may go well)
             faults.report(error, "pull", logs_dir=store.logs_dir)
-        if stop.wait(seconds):
+        if stop.wait(settings.blobs.poll_seconds):
             return
+
+
+def _pull_each(store: Store, ledger: Ledger, tags: dict[str, str]) -> None:
+    """Pull what the object store publishes of every namespace; `tags` are those of the pointers."""
+    from rag_platform.releases.transfer import pull
+
+    for namespace in ledger.namespaces():
+        pulled, tags[namespace] = pull(
+            namespace, store=store, ledger=ledger, known=tags.get(namespace, "")
+        )
+        if pulled.files or pulled.linked:
+            log.info("pulled release %s of %s", pulled.release_id, namespace)

@@ -29,7 +29,11 @@ from rag_platform.observability.trace_store.compaction import compact, drop_old
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases import retention, transfer
-from rag_platform.releases.bucket_collection import collect_bucket, collect_versions
+from rag_platform.releases.bucket_collection import (
+    collect_bucket,
+    collect_versions,
+    remove_versions,
+)
 from rag_platform.releases.deletion import Partitions, lingering, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import record_dropped, retain
@@ -150,6 +154,25 @@ def collect(
     return work.result
 
 
+def collect_here(record: Record, *, settings: Settings, store: Store, ledger: Ledger) -> None:
+    """Remove from this data root what a hard deletion took that another machine carried out. The
+    caller holds `alone`. Raises as `collect`.
+    """
+    retention.require_known(store, ledger)
+    work = _Collection(settings, store, ledger, None, record, force=True, plan=False, here=True)
+    for step in (
+        work.releases,
+        work.versions,
+        work.facts,
+        work.raw,
+        work.media,
+        work.caches,
+        work.rest,
+        work.deletions,
+    ):
+        step()
+
+
 @dataclass
 class _Collection:
     """One call of `collect`."""
@@ -161,6 +184,7 @@ class _Collection:
     scope: Record | None
     force: bool
     plan: bool
+    here: bool = False  # the ledger and the object store are another machine's to clean
 
     def __post_init__(self) -> None:
         self.result = Collected(self.plan)
@@ -314,6 +338,10 @@ class _Collection:
                 plan=self.plan,
             )
             self.result.add("blobs", found.count, found.bytes)
+        for namespace in sorted(deleted) if self.store.remote and not self.plan else ():
+            count, left = remove_versions(namespace, self.store)
+            self.result.add("blob_versions", count)
+            self.result.left += left
 
     def versions(self) -> None:
         """Purge versions that are not kept, and outputs of kept ones under unused profiles."""
@@ -488,14 +516,14 @@ class _Collection:
             )
             self.result.add("events", forgotten)
             self.result.left += unreached
-        for due in self.due:
+        for due in self.due if not self.here else ():
             self.ledger.scrub(
                 due.record.namespace,
                 due.record.doc_id,
                 sorted(due.versions),
                 whole=self._took_document(due.record),
             )
-        if not self.ledger.compact():
+        if not self.here and not self.ledger.compact():
             self.result.left.append(
                 "somebody reads the ledger just now, so what it held before is still beside it: run"
                 " `rag gc` again"

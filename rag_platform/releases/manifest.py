@@ -1,7 +1,8 @@
 """What a release says about itself: written last, so a directory without one is unfinished.
 
 What it says of every version stands in a file of its own, which lists of releases need not read;
-releases built before have it in the manifest.
+releases share it, and what differs from it stands beside it. Releases built before have all of it
+in the manifest.
 """
 
 from __future__ import annotations
@@ -22,11 +23,14 @@ from rag_platform.registry import build
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import atomic_path, read_json
 
-SCHEMA_VERSION = 2  # 2 has the versions in a file of their own
-READABLE = (1, 2)
+# 2 has the versions in a file of their own, 3 may have changes of it beside it
+SCHEMA_VERSION = 3
+READABLE = (1, 2, 3)
 FILENAME = "manifest.json"
 VERSIONS = "versions.json"
-OF_VERSIONS = ("versions", "editions", "outputs", "given", "rows")  # fields of Manifest
+VERSION_CHANGES = "versions-changes.json"
+OF_VERSIONS = ("versions", "editions", "outputs", "given")  # fields of Manifest
+OfVersions = dict[str, dict[str, Any]]  # field of Manifest to what it says by version_id
 QUALITY_GATE = "quality_gate"  # the check that questions make; it alone can be overridden
 
 
@@ -56,7 +60,7 @@ class Manifest:
     profiles: Mapping[str, str]
     encoding: str
     embedder: EmbedderInfo | None  # None when the release holds no vectors
-    versions: Mapping[str, int]  # version_id: number of chunks
+    versions: Mapping[str, int] = field(default_factory=dict)  # version_id: number of chunks
     counts: Json = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)  # relative path: sha256
     delta: Json = field(default_factory=dict)
@@ -68,8 +72,6 @@ class Manifest:
     outputs: Mapping[str, str] = field(default_factory=dict)
     # version_id: fingerprint of its row and its document's; older ones lack it
     given: Mapping[str, str] = field(default_factory=dict)
-    # version_id: fingerprint of the ledger's rows that it was built from; likewise
-    rows: Mapping[str, str] = field(default_factory=dict)
     # sequence of the newest deletion when the live versions were read; later ones are hidden by
     # readers
     deletions: int = 0
@@ -111,40 +113,80 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         temporary.write_bytes(orjson.dumps(told, option=options))
 
 
-def write_versions(directory: Path, **of_versions: Mapping[str, str | int]) -> str:
-    """Write what a manifest says of versions, by the names of its fields; the file's sha256."""
-    ids = sorted(of_versions["versions"])
+@dataclass(frozen=True, slots=True)
+class VersionChanges:
+    """What differs from what the file of versions says: of those that are `gone` from it nothing
+    holds, and what is said of `told` holds instead.
+    """
+
+    told: OfVersions = field(default_factory=lambda: {name: {} for name in OF_VERSIONS})
+    gone: frozenset[str] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.told["given"].keys() | self.gone)
+
+    def then(self, later: VersionChanges) -> VersionChanges:
+        """These changes with later ones applied."""
+        told = {name: _apply(dict(self.told[name]), name, later) for name in OF_VERSIONS}
+        return VersionChanges(told, self.gone | later.gone)
+
+    def applied(self, base: OfVersions) -> OfVersions:
+        """What is said of every version; the base is changed."""
+        return {name: _apply(known, name, self) for name, known in base.items()}
+
+
+def _apply(known: dict[str, Any], name: str, changes: VersionChanges) -> dict[str, Any]:
+    for version_id in changes.gone:
+        known.pop(version_id, None)
+    return known | changes.told[name]
+
+
+def write_versions(path: Path, told: OfVersions, gone: Collection[str] = ()) -> str:
+    """Write what is said of versions; the file's sha256."""
+    ids = sorted(set[str]().union(*told.values()))
     lines = [
-        {"schema_version": SCHEMA_VERSION, "fields": OF_VERSIONS},
+        {"schema_version": SCHEMA_VERSION, "fields": OF_VERSIONS, "gone": sorted(gone)},
         ids,
-        *(list(map(of_versions[name].get, ids)) for name in OF_VERSIONS),
+        *(list(map(told[name].get, ids)) for name in OF_VERSIONS),
     ]
     data = b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in lines)
-    with atomic_path(directory / VERSIONS) as temporary:
+    with atomic_path(path) as temporary:
         temporary.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
 
-def _read_versions(directory: Path, fields: Collection[str]) -> dict[str, dict[str, Any]]:
-    """One line for each field, so that a reader of one pays for no other, and one of none only for
-    knowing that the file is there.
-    """
+def read_version_changes(directory: Path, fields: Collection[str] = OF_VERSIONS) -> VersionChanges:
+    """What a release says otherwise of versions than the file that it shares with others."""
+    path = directory / VERSION_CHANGES
+    return VersionChanges(*_read_part(path, fields)) if path.is_file() else VersionChanges()
+
+
+def _read_versions(directory: Path, fields: Collection[str]) -> OfVersions:
+    """What a release says of versions; the `fields` that nobody asks for are empty."""
     path = directory / VERSIONS
     if not fields:
         path.stat()
         return {}
-    head, ids, *values = path.read_bytes().splitlines()
+    return read_version_changes(directory, fields).applied(_read_part(path, fields)[0])
+
+
+def _read_part(path: Path, fields: Collection[str]) -> tuple[OfVersions, frozenset[str]]:
+    """One line for each field, so that a reader of one pays for no other."""
+    first, ids, *values = path.read_bytes().splitlines()
+    head = orjson.loads(first)
     held: list[str] = orjson.loads(ids)
-    found = {
-        name: dict(zip(held, orjson.loads(line), strict=True)) if name in fields else {}
-        for name, line in zip(orjson.loads(head)["fields"], values, strict=True)
+    lines = dict(zip(head["fields"], values, strict=True))
+    told = {
+        name: {
+            version_id: value
+            for version_id, value in zip(held, orjson.loads(lines[name]), strict=True)
+            if value is not None
+        }
+        if name in fields
+        else {}
+        for name in OF_VERSIONS
     }
-    return {
-        name: {key: value for key, value in told.items() if value is not None}
-        if None in told.values()
-        else told
-        for name, told in found.items()
-    }
+    return told, frozenset(head.get("gone", ()))
 
 
 def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Manifest:
@@ -160,6 +202,7 @@ def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Man
             code="unknown_release",
         ) from None
     data = {**apart, **data, **{name: {} for name in OF_VERSIONS if name not in fields}}
+    data.pop("rows", None)  # of releases built before
     embedder = data.pop("embedder")
     checks = data.pop("checks")
     return Manifest(
@@ -167,6 +210,21 @@ def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Man
         embedder=None if embedder is None else _embedder(embedder),
         checks=tuple(from_json(CheckResult, check) for check in checks),
     )
+
+
+def new_outputs(directory: Path, before: Path | None) -> list[str]:
+    """The versions of which a release was made from other stored outputs than the one before."""
+    fields = ("outputs",)
+    if before is None:
+        return list(read_manifest(directory, fields).outputs)
+    shared = read_head(directory).files.get(VERSIONS)
+    if shared is not None and shared == read_head(before).files.get(VERSIONS):
+        own, known = (
+            read_version_changes(it, fields).told["outputs"] for it in (directory, before)
+        )
+    else:
+        own, known = (dict(read_manifest(it, fields).outputs) for it in (directory, before))
+    return [version_id for version_id, found in own.items() if known.get(version_id) != found]
 
 
 def read_head(directory: Path) -> Manifest:

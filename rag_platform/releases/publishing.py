@@ -19,7 +19,7 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.errors import NotFoundError, ReleaseError
+from rag_platform.errors import NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -32,6 +32,7 @@ from rag_platform.releases import transfer
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import (
     QUALITY_GATE,
+    VERSIONS,
     CheckResult,
     Manifest,
     read_head,
@@ -50,6 +51,8 @@ def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: L
     they were built under an earlier config than they are now, and nobody went back to it on
     purpose.
     """
+    if _holds_what_changed(namespace, store, ledger):
+        return False
     rows = ledger.live(namespace)
     live = {version.version_id: version.edition for _, version in rows}
     profiles = {version.counts.get("profile") for _, version in rows}
@@ -60,6 +63,30 @@ def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: L
     )
 
 
+def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
+    """True when the published release holds what changed since it was made as it is now, which is
+    known without a look at the rest.
+    """
+    published = releases.current(store, namespace)
+    if published is None:
+        return False
+    try:
+        manifest = releases.manifest_of(store, namespace, published, ())
+        with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
+            asked = _find_touched(namespace, published, catalog, ledger)
+            if asked is None:
+                return False
+            held = catalog.versions(catalog.versions_of(asked)[0])
+    except RagError:  # its files are lost, or of another program version
+        return False
+    live = ledger.live(namespace, asked)
+    return {name: version.edition for name, version in held.items()} == {
+        version.version_id: version.edition for _, version in live
+    } and all(
+        version.counts.get("profile") == manifest.profiles.get("embeddings") for _, version in live
+    )
+
+
 def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
     """The published release_id when a release of what is live would equal it in content and
     profiles, None when there is a difference.
@@ -67,28 +94,25 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
     published = releases.current(store, namespace)
     if published is None or releases.why_full(store, namespace, strategy, published):
         return None
-    manifest, live = releases.manifest_of(store, namespace, published), ledger.live(namespace)
+    manifest = releases.manifest_of(store, namespace, published, ())
     hidden = {
         stone.version_id or stone.doc_id
         for stone in ledger.tombstones(namespace, since=manifest.deletions)
     }
-    if (
-        manifest.strategy != strategy.name
-        or manifest.contents != {version.version_id: version.edition for _, version in live}
-        or any(
-            not hidden.isdisjoint((document.doc_id, version.version_id))
-            for document, version in live
-        )
-        or releases.missing_files(store, manifest)
-    ):
+    if manifest.strategy != strategy.name or releases.missing_files(store, manifest):
         return None
     with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
             return None
-        held = catalog.versions()
-        documents = {document.doc_id: _words(document) for document in catalog.documents()}
-    same = all(
-        version.version_id in held
+        asked = _find_touched(namespace, published, catalog, ledger)
+        live = ledger.live(namespace, asked)
+        ids = (catalog.version_ids() if asked is None else catalog.versions_of(asked))[0]
+        held = catalog.versions(ids)
+        documents = {
+            d.doc_id: _words(d) for d in catalog.documents_of(v.doc_id for v in held.values())
+        }
+    same = held.keys() == {version.version_id for _, version in live} and all(
+        hidden.isdisjoint((document.doc_id, version.version_id))
         and _content_of(held[version.version_id]) == _content_of(version)
         and _words(with_file_metadata(document, version)) == documents.get(document.doc_id)
         for document, version in live
@@ -98,8 +122,10 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
 
 def _content_of(version: Version) -> tuple[object, ...]:
     """What a release holds of a version, as far as the ledger knows; times do not count."""
-    return version.revision, *(
-        version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")
+    return (
+        version.revision,
+        version.edition,
+        *(version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")),
     )
 
 
@@ -147,10 +173,13 @@ def build_candidate(
     deletions = ledger.deletion_sequence(namespace)
     settle(namespace, store, ledger)
     parent = releases.current(store, namespace)
-    known = {} if full else releases.known_rows(store, namespace, strategy, parent)
-    live, rows = ledger.live_unless(namespace, known)
+    sequence = ledger.sequence(namespace)
+    live = replace(
+        _read_live(namespace, None if full else parent, strategy, store, ledger),
+        deletions=deletions,
+    )
     profile = stage_profiles(strategy)["embeddings"]
-    stale = [version for _, version in live if version.counts.get("profile") != profile]
+    stale = [version for _, version in live.pairs if version.counts.get("profile") != profile]
     if stale:
         raise _stale_error(stale)
     retain(namespace, settings=settings, store=store, ledger=ledger)
@@ -171,7 +200,7 @@ def build_candidate(
             store,
             namespace,
             strategy,
-            Live(live, rows, deletions),
+            live,
             release_id=release_id,
             descent=Descent(parent, full, replaces),
             cache=cache,
@@ -191,9 +220,53 @@ def build_candidate(
             created_at=manifest.created_at,
             counts=dict(manifest.counts),
             reason="; ".join(f"{check.name}: {check.details}" for check in failed),
+            sequence=sequence,
         )
     )
     return manifest, list(manifest.checks)
+
+
+def _read_live(
+    namespace: str, parent: str | None, strategy: Strategy, store: Store, ledger: Ledger
+) -> Live:
+    """What is live: what changed since the parent was made and what has to be tried again, or all
+    where nobody knows or the parent cannot be taken over.
+    """
+    asked, purged = None, False
+    if parent and not releases.why_full(store, namespace, strategy, parent):
+        with closing(CatalogReader(store.release_dir(namespace, parent) / CATALOG)) as catalog:
+            asked = _find_touched(namespace, parent, catalog, ledger)
+            purged = _holds_purged(namespace, catalog, ledger)
+    return Live(ledger.live(namespace, asked), asked, purged=purged)
+
+
+def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> bool:
+    """True when the files of a release hold what was purged, or is about to be: no release may
+    take them over.
+    """
+    hard = [stone for stone in ledger.tombstones(namespace) if stone.mode == "hard"]
+    gone = catalog.gone()
+    named = {stone.version_id or stone.doc_id for stone in hard}
+    held, _ = catalog.versions_of(stone.doc_id for stone in hard if stone.version_id is None)
+    return bool(
+        held
+        or catalog.versions(stone.version_id for stone in hard if stone.version_id)
+        or not named.isdisjoint({*gone, *gone.values()})
+        or ledger.purged(gone)
+    )
+
+
+def _find_touched(
+    namespace: str, release_id: str, catalog: CatalogReader, ledger: Ledger
+) -> set[str] | None:
+    """The documents that a release may not hold as they are; None where nobody knows, because a
+    restored ledger or one of an earlier program does not say when it was made.
+    """
+    rows = ledger.releases(namespace)
+    made = next((row.sequence for row in rows if row.release_id == release_id), None)
+    if made is None:
+        return None
+    return ledger.touched(namespace, made) | catalog.owners_with("failed_embed")
 
 
 def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
@@ -368,7 +441,9 @@ def record_check(
     it `rejected`. The write lock must be held.
     """
     directory = store.release_dir(namespace, release_id)
-    manifest = read_manifest(directory)
+    manifest = read_head(directory)
+    if VERSIONS not in manifest.files:  # an earlier program built it
+        manifest = read_manifest(directory)
     others = tuple(known for known in manifest.checks if known.name != check.name)
     manifest = replace(manifest, checks=(*others, check), evaluation_run=evaluation_run)
     write_manifest(directory, manifest)

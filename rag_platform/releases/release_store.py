@@ -17,7 +17,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -54,38 +54,25 @@ if TYPE_CHECKING:
 _TRASH = ".trash-"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class OpenRelease:
     """The readers of one release; safe between threads."""
 
-    manifest: Manifest
+    manifest: Manifest  # without what it says of versions
     catalog: CatalogReader
     lexical: LexicalReader | None
     dense: DenseVectors | None
+
+    @functools.cached_property
+    def versions(self) -> Mapping[str, int]:
+        """version_id to the number of chunks."""
+        return self.catalog.chunk_counts()
 
     def close(self) -> None:
         """Let go of the release's files."""
         self.catalog.close()
         if self.dense is not None:
             self.dense.close()
-
-
-def known_rows(
-    store: Store, namespace: str, strategy: Strategy, parent: str | None
-) -> Mapping[str, str]:
-    """version_id to ledger fingerprint of what the next release can take over from its parent."""
-    origin, _ = usable_parent(store, namespace, strategy, parent)
-    if origin is None:
-        return {}
-    with closing(
-        CatalogReader(store.release_dir(origin.namespace, origin.release_id) / CATALOG)
-    ) as catalog:
-        again = catalog.versions_with("failed_embed")
-    return {
-        version_id: fingerprint
-        for version_id, fingerprint in origin.rows.items()
-        if version_id not in again
-    }
 
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
@@ -96,12 +83,14 @@ def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | Non
 def usable_parent(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> tuple[Manifest | None, str]:
-    """The parent's manifest when a delta can be applied to a copy of it, or why it cannot."""
+    """The head of the parent's manifest when a delta can be applied to a copy of it, or why it
+    cannot.
+    """
     if parent is None:
         return None, "nothing is published yet"
     directory = store.release_dir(namespace, parent)
     try:
-        manifest = read_manifest(directory)
+        manifest = read_head(directory)
         catalog = CatalogReader(directory / CATALOG)
         catalog.close()
     except NotFoundError:
@@ -379,8 +368,7 @@ def open_release(
     """
     release_id = release_id or require_current(store, namespace)
     directory = store.release_dir(namespace, release_id)
-    # readers need no fingerprints
-    manifest = manifest_of(store, namespace, release_id, ("versions", "editions"))
+    manifest = manifest_of(store, namespace, release_id, ())
     built_with = Strategy.model_validate(manifest.strategy_config)
     without_embedder: ConfigError | None = None
     try:

@@ -7,15 +7,24 @@ and the proof counts what is left.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.descriptions import make_questions
-from rag_platform.errors import SchemaVersionError
+from rag_platform.errors import NotFoundError, SchemaVersionError
 from rag_platform.ir import Chunk, Json, Version
+from rag_platform.storage.blobs import open_blobs, open_for_writing
 from rag_platform.storage.records import to_json
-from rag_platform.storage.store import Store, read_columns, read_json, read_records, write_json
+from rag_platform.storage.store import (
+    Store,
+    atomic_path,
+    read_columns,
+    read_json,
+    read_records,
+    write_json,
+)
 
 SCHEMA_VERSION = 1  # of records
 
@@ -123,6 +132,28 @@ def write_record(store: Store, record: Record) -> None:
         store.deletion_path(record.namespace, record.sequence),
         {**data, "schema_version": SCHEMA_VERSION, "belongings": held},
     )
+
+
+def _record_key(namespace: str, sequence: int) -> str:
+    return f"deletions/{namespace}/{sequence}.json"
+
+
+def push_record(store: Store, record: Record) -> None:
+    """Let other machines know by ids and hashes what a deletion takes, where they share a store."""
+    if store.remote is not None:
+        open_for_writing(store).put_new(
+            _record_key(record.namespace, record.sequence),
+            store.deletion_path(record.namespace, record.sequence),
+        )
+
+
+def bring_record(store: Store, namespace: str, sequence: int) -> Record | None:
+    """The record that another machine made of a deletion, which is kept here as well."""
+    if store.remote is None:
+        return None
+    with suppress(NotFoundError), atomic_path(store.deletion_path(namespace, sequence)) as path:
+        open_blobs(store).get(_record_key(namespace, sequence), path)
+    return read_record(store, namespace, sequence)
 
 
 def read_record(store: Store, namespace: str, sequence: int) -> Record | None:

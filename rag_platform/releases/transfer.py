@@ -32,8 +32,10 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import (
     FILENAME,
+    VERSION_CHANGES,
     VERSIONS,
     Manifest,
+    new_outputs,
     read_head,
     read_manifest,
 )
@@ -164,13 +166,9 @@ def push(store: Store, manifest: Manifest) -> Pointer:
 
 def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
     """Put the versions of a release there, but for those of the one that is published."""
-
-    def outputs(release_id: str) -> Mapping[str, str]:
-        return releases.manifest_of(store, manifest.namespace, release_id, ["outputs"]).outputs
-
-    known = outputs(parent) if parent else {}
-    new = [name for name, own in outputs(manifest.release_id).items() if known.get(name) != own]
-    path = store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
+    folder = store.release_dir(manifest.namespace, manifest.release_id)
+    before = store.release_dir(manifest.namespace, parent) if parent else None
+    path, new = folder / CATALOG, new_outputs(folder, before)
     with closing(CatalogReader(path)) as catalog:
         versions = [found for name in new if (found := catalog.version(name)) is not None]
     push_versions(store, versions, manifest.profiles)
@@ -253,8 +251,9 @@ def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
     with store.scratch() as folder:
         blobs = open_blobs(store)
         blobs.get(_manifest_key(namespace, release_id), path := folder / FILENAME)
-        if of_versions := _listed_files(path, namespace, release_id).get(VERSIONS):
-            fetch(blobs, file_key(namespace, of_versions), folder / VERSIONS, of_versions)
+        files = _listed_files(path, namespace, release_id)
+        for name in files.keys() & {VERSIONS, VERSION_CHANGES}:
+            fetch(blobs, file_key(namespace, files[name]), folder / name, files[name])
         return read_manifest(folder)
 
 

@@ -12,7 +12,7 @@ headings of these chunks, and are searched there.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -45,7 +45,7 @@ _PIECE = re.compile(
 class Catalog(Protocol):
     """What is asked of a release's catalog."""
 
-    def names(self) -> Sequence[tuple[str, str, str, int]]:
+    def names(self) -> Iterable[tuple[str, str, str, int]]:
         """(doc_id, filename, title, number of chunks) of every document."""
         ...
 
@@ -82,11 +82,10 @@ class DocumentNames:
     def __init__(self, catalog: Catalog, index: Words) -> None:
         self._catalog, self._index = catalog, index
         self._documents: list[str] = []
-        self._sizes: list[int] = []
+        self._sizes = array("I")
         # names that wait for the first question in Chinese, and its dictionary
         self._chinese: list[tuple[int, str]] = []
-        words: list[tuple[int, Iterable[str]]] = []
-        pairs: list[tuple[int, Iterable[str]]] = []
+        self._plain, self._joined = _Holders(), _Holders()
         for number, (doc_id, filename, title, chunks) in enumerate(catalog.names()):
             self._documents.append(doc_id)
             self._sizes.append(chunks)
@@ -94,13 +93,12 @@ class DocumentNames:
             (of_file, file_pairs), (of_title, title_pairs) = (
                 name_words(name, chinese=False) for name in (stem, title)
             )
-            words.append((number, of_file | of_title))
-            pairs.append((number, {*file_pairs, *title_pairs}))
+            self._plain.add(number, of_file | of_title)
+            self._joined.add(number, {*file_pairs, *title_pairs})
             if has_han(names := f"{stem}\n{title}"):
                 self._chinese.append((number, names))
-        self._plain, self._joined = _index_by_word(words), _index_by_word(pairs)
         self._chunks = sum(self._sizes)
-        self._telling: dict[tuple[str, tuple[int, ...]], bool] = {}
+        self._telling: dict[tuple[str, int], bool] = {}  # by word and number of its documents
         self._known: Cache[tuple[dict[str, str], frozenset[str]]] = Cache(KEPT_NAMED)
 
     def find_mentions(self, question: str) -> Mentions | None:
@@ -126,13 +124,13 @@ class DocumentNames:
             tuple(word for word, holders in naming.items() if not set(meant).isdisjoint(holders)),
         )
 
-    def _score(self, question: str) -> tuple[dict[str, tuple[int, ...]], dict[int, float]]:
+    def _score(self, question: str) -> tuple[dict[str, Sequence[int]], dict[int, float]]:
         """(word that names documents, as it was written: these; document: the rarity of its words).
 
         Numbers and words of many names count for documents that another word names.
         """
-        naming: dict[str, tuple[int, ...]] = {}
-        refining: list[tuple[int, ...]] = []
+        naming: dict[str, Sequence[int]] = {}
+        refining: list[Sequence[int]] = []
         for word, (written, holders) in self._find_words(question).items():
             if word.isdigit() or len(holders) > MAX_NAMESAKES:
                 refining.append(holders)
@@ -148,24 +146,16 @@ class DocumentNames:
         return naming, scores
 
     def _add_chinese(self) -> None:
-        words = (
-            (
-                number,
-                {
-                    word
-                    for run in RUN.findall(names)
-                    if run[0] >= FIRST_CJK
-                    for word in _chinese_words(run)
-                },
-            )
-            for number, names in self._chinese
-        )
-        self._plain, self._chinese = self._plain | _index_by_word(words), []
+        found = _Holders()
+        for number, names in self._chinese:
+            runs = (run for run in RUN.findall(names) if run[0] >= FIRST_CJK)
+            found.add(number, {word for run in runs for word in _chinese_words(run)})
+        self._plain, self._chinese = _Holders(self._plain | found), []
 
-    def _find_words(self, question: str) -> dict[str, tuple[str, tuple[int, ...]]]:
+    def _find_words(self, question: str) -> dict[str, tuple[str, Sequence[int]]]:
         """Word of names in the question: how the question writes it, and whose names hold it."""
         words, pairs = name_words(question)
-        found: dict[str, tuple[str, tuple[int, ...]]] = {}
+        found: dict[str, tuple[str, Sequence[int]]] = {}
         for word in sorted(words):
             plain, joined = self._plain.get(word, ()), self._joined.get(word, ())
             if plain or joined:
@@ -176,9 +166,9 @@ class DocumentNames:
                 found[pair] = written, self._plain[pair]
         return found
 
-    def _tells(self, word: str, holders: tuple[int, ...]) -> bool:
+    def _tells(self, word: str, holders: Sequence[int]) -> bool:
         """Whether the passages with the word are mostly those of the documents with the name."""
-        key = word, holders
+        key = word, len(holders)
         if key not in self._telling:
             own = sum(self._sizes[number] for number in holders)
             held, few = self._index.holding(word), (self._chunks - own) // FOREIGN_CHUNKS
@@ -205,13 +195,17 @@ class DocumentNames:
         return known
 
 
-def _index_by_word(words: Iterable[tuple[int, Iterable[str]]]) -> dict[str, tuple[int, ...]]:
-    """Word to the numbers that come with it, in their order."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
-    for number, some in words:
-        for word in some:
-            found[word].append(number)
-    return {word: tuple(numbers) for word, numbers in found.items()}
+class _Holders(dict[str, "array[int]"]):
+    """Word to the numbers of the documents in whose names it stands, ascending; some bytes for
+    each.
+    """
+
+    def add(self, number: int, words: Iterable[str]) -> None:
+        """Note the words of a document."""
+        for word in words:
+            if (holders := self.get(word)) is None:
+                self[word] = holders = array("I")
+            holders.append(number)
 
 
 def _chinese_words(run: str) -> list[str]:

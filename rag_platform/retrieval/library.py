@@ -230,18 +230,18 @@ class Library:
         return kept
 
     def _open(self, namespace: str, release_id: str) -> Lease:
-        manifest = manifest_of(self.store, namespace, release_id)
+        manifest = manifest_of(self.store, namespace, release_id, ())
         recorded = Strategy.model_validate(manifest.strategy_config)
         try:
             release = open_release(self.store, namespace, recorded, release_id)
         except (RagError, OSError):
             # removed meanwhile: that is what has to be said
-            manifest_of(self.store, namespace, release_id)
+            manifest_of(self.store, namespace, release_id, ())
             raise
         # removed meanwhile, so an index may be missing
         if not self._is_there(namespace, release_id):
             release.close()
-            manifest_of(self.store, namespace, release_id)
+            manifest_of(self.store, namespace, release_id, ())
         tracing.event("release.opened", {"namespace": namespace, "release_id": release_id})
         return Lease(namespace, release_id, release, recorded)
 
@@ -257,7 +257,7 @@ class Library:
             idle = self._let_go(key) if key in self._leases else None
         if idle is not None:
             idle.release.close()
-        manifest_of(self.store, namespace, release_id)
+        manifest_of(self.store, namespace, release_id, ())
 
     def _retire(self, namespace: str, current: str) -> None:
         """Let go of the namespace's other releases; retained ones are opened again on demand."""

@@ -395,8 +395,8 @@ def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | No
         span.set(phase="pre", hidden=len(hidden), **facts)
         if plan.applied:
             tracing.event("filter.applied", {"filters": plan.applied, **facts})
-        everything = matched is not None and matched + len(hidden) >= sum(
-            release.manifest.versions.values()
+        everything = matched is not None and matched + len(hidden) >= int(
+            release.manifest.counts["chunks"]
         )
         return Access(None if everything else allowed, hidden), matched
 

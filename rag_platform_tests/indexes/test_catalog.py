@@ -229,7 +229,10 @@ def test_counts(catalog: CatalogReader) -> None:
         "no_text": 1,
     }
     assert catalog.chunk_counts() == {"default.doc-1@aaa": 3, "default.doc-2@aaa": 3}
-    assert catalog.names() == [("doc-1", "1.md", "Title 1", 3), ("doc-2", "2.md", "Title 2", 3)]
+    assert list(catalog.names()) == [
+        ("doc-1", "1.md", "Title 1", 3),
+        ("doc-2", "2.md", "Title 2", 3),
+    ]
     assert catalog.versions_with("failed_embed") == {"default.doc-2@aaa"}
     assert catalog.chunk_ids("in_dense") == ["chk-1-0", "chk-1-1", "chk-1-2", "chk-2-0"]
 
@@ -477,7 +480,7 @@ def read_everything(path: Path) -> dict[str, object]:
         "indexed": catalog.indexed_ids(),
         "documents": catalog.documents(),
         "page": catalog.documents(tag="x", after="doc-1", limit=2),
-        "names": catalog.names(),
+        "names": list(catalog.names()),
         "live": catalog.live_versions(),
         "languages": catalog.languages(),
         "versions": catalog.versions(),

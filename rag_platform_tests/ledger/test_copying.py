@@ -34,6 +34,8 @@ def fill(ledger: Ledger) -> None:
     ledger.put_draft(Draft("lib", "zebra", "lib.zebra@1", ({"op": "edit_text"},)))
     for _ in range(2):
         ledger.delete("lib", "Ärger", None, "soft")
+    ledger.register("host-1", "host")
+    ledger.acknowledge(1, "host-1")
     item = JobItem("docs/zebra.md", "zebra", "lib.zebra@1", "new", state="done")
     job = ledger.add_job("ingest", "lib", {"release": True}, [item])
     ledger.update_job(job.job_id, state="done")
@@ -67,6 +69,9 @@ def test_a_ledger_is_the_same_after_going_there_and_back(places: list[Ledger]) -
         "deletions": 2,
         "drafts": 1,
         "editions": 1,
+        "touched": 3,
+        "servers": 1,
+        "acknowledgements": 1,
     }
     for copy in (database, back):
         assert [row.release_id for row in copy.releases("lib")] == ["r1", "r2"]

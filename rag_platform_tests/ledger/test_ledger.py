@@ -429,33 +429,68 @@ def test_a_ledger_of_schema_2_is_brought_up_to_date(tmp_path: Path) -> None:
     at(path).close()
 
 
-def test_live_rows_are_known_by_their_fingerprint_until_somebody_changes_them(
-    ledger: Ledger,
-) -> None:
+def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -> None:
     other = replace(DOCUMENT, doc_id="notes-2", source_uri="docs/notes.md")
     notes = replace(
         FIRST, version_id="lib.notes-2@ccc", doc_id="notes-2", source_uri="docs/notes.md"
     )
+    assert (ledger.sequence("lib"), ledger.touched("lib", 0)) == (0, set())
     ledger.receive([(DOCUMENT, FIRST), (other, notes)])
     for version in (FIRST, notes):
         ledger.complete(version.version_id, title="Guide", counts={"chunks": 3})
-    pairs, known = ledger.live_unless("lib", {})
-    assert pairs == ledger.live("lib") and set(known) == {FIRST.version_id, notes.version_id}
-    assert ledger.live_unless("lib", known) == ([], known)
-    ledger.put_document(replace(ledger.document("lib", "notes-2"), tags=("new",)))
-    changed, now_known = ledger.live_unless("lib", known)
-    assert [(document.doc_id, document.tags, version.counts) for document, version in changed] == [
-        ("notes-2", ("new",), {"chunks": 3})
+    assert ledger.touched("lib", 0) == {"guide-1", "notes-2"}
+    steps = [
+        lambda: ledger.put_document(replace(ledger.document("lib", "notes-2"), tags=("new",))),
+        lambda: ledger.put_edition(notes.version_id, "e1", ()),
+        lambda: ledger.pin("lib", "notes-2", notes.version_id),
+        lambda: ledger.unpin("lib", "notes-2"),
+        lambda: ledger.receive([(other, notes)]),
+        lambda: ledger.fail(notes.version_id, "broken", "why"),
+        lambda: ledger.scrub("lib", "notes-2", [notes.version_id], whole=False),
+        lambda: ledger.purge([notes.version_id]),
+        lambda: ledger.retire("lib", ["notes-2"]),
+        lambda: ledger.delete("lib", "notes-2", None, "soft"),
     ]
-    assert (
-        now_known[FIRST.version_id] == known[FIRST.version_id]
-        and now_known[notes.version_id] != known[notes.version_id]
-    )
+    for step in steps:
+        before = ledger.sequence("lib")
+        step()
+        assert ledger.sequence("lib") > before
+        assert ledger.touched("lib", before) == {"notes-2"}
+        assert ledger.touched("lib", ledger.sequence("lib")) == set()
+    assert ledger.touched("other", 0) == set()
+    ledger.add_job("ingest", "lib", {})
+    assert ledger.touched("lib", ledger.sequence("lib")) == set()
+
+
+def test_failed_versions_that_documents_should_show(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    assert ledger.failed("lib") == []
+    ledger.receive([(DOCUMENT, SECOND)])
+    assert ledger.failed("lib") == []
+    ledger.fail(SECOND.version_id, "broken", "why")
+    assert [(v.version_id, v.code) for v in ledger.failed("lib")] == [(SECOND.version_id, "broken")]
+    ledger.fail(FIRST.version_id, "broken", "why")  # not what it should show
+    assert [v.version_id for v in ledger.failed("lib")] == [SECOND.version_id]
     ledger.retire("lib", ["guide-1"])
-    assert ledger.live_unless("lib", now_known) == (
-        [],
-        {notes.version_id: now_known[notes.version_id]},
-    )
+    assert ledger.failed("lib") == []
+
+
+def test_live_documents_can_be_asked_for_by_their_ids(ledger: Ledger) -> None:
+    made = [
+        (
+            replace(DOCUMENT, doc_id=f"d-{n:04}", source_uri=f"docs/{n}.md"),
+            replace(FIRST, version_id=f"lib.d-{n:04}@a", doc_id=f"d-{n:04}"),
+        )
+        for n in range(1_200)
+    ]
+    ledger.receive(made)
+    for _, version in made[::2]:
+        ledger.complete(version.version_id, title="Guide", counts={})
+    names = [document.doc_id for document, _ in made]
+    assert [d.doc_id for d, _ in ledger.live("lib", names)] == names[::2]
+    assert [d.doc_id for d, _ in ledger.live("lib", ["d-0002", "d-0003", "x"])] == ["d-0002"]
+    assert ledger.live("lib", []) == []
 
 
 def test_no_more_jobs_are_read_than_are_asked_for(ledger: Ledger) -> None:

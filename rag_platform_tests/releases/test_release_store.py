@@ -12,6 +12,7 @@ import os
 import random
 import shlex
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -179,11 +180,13 @@ def test_full_build_holds_everything_and_passes_every_check(
     assert (
         manifest.counts["documents"] == 3
         and chunks
-        == sum(manifest.versions.values())
+        == sum(read_manifest(store.release_dir("default", "r1")).versions.values())
         == manifest.counts["lexical"]
         == manifest.counts["dense"]
     )
-    assert set(manifest.versions) == {version.version_id for _, version in live}
+    assert set(read_manifest(store.release_dir("default", "r1")).versions) == {
+        version.version_id for _, version in live
+    }
     assert {"catalog.sqlite", "dense/vectors.npy", "dense/ids.npy", "lexical/meta.json"} <= set(
         manifest.files
     )
@@ -225,51 +228,80 @@ def test_delta_gives_what_a_full_build_gives(
 
 
 @pytest.mark.integration
-def test_versions_whose_rows_are_known_are_taken_over_unseen(
+def test_documents_that_nobody_asked_for_are_taken_over_unseen(
     store: Store, tiny: Strategy, make: Callable[..., Live]
 ) -> None:
     guide, handbook = make("guide", GUIDE, tags=("ops",)), make("handbook", HANDBOOK)
     notes, newer = make("notes", NOTES), make("notes", NOTES + "A newer line.\n")
-    ids = [version.version_id for _, version in (guide, handbook, notes, newer)]
 
-    def built(
-        release_id: str, live: list[Live], rows: dict[str, str], parent: str | None = None
-    ) -> Manifest:
+    def built(release_id: str, live: building.Live, parent: str | None = None) -> Manifest:
         with EmbeddingCache(store.embeddings_path) as cache:
-            manifest = build(
+            build(
                 store,
                 "default",
                 tiny,
-                building.Live(live, rows),
+                live,
                 release_id=release_id,
                 descent=Descent(parent),
                 cache=cache,
                 processes=1,
             )
         release_store.publish(store, "default", release_id)
-        return manifest
+        return read_manifest(store.release_dir("default", release_id))
 
-    built("r1", [guide, handbook, notes], {ids[0]: "a", ids[1]: "b", ids[2]: "c"})
-    assert release_store.known_rows(store, "default", tiny, "r1") == {
-        ids[0]: "a",
-        ids[1]: "b",
-        ids[2]: "c",
-    }
+    built("r1", building.Live([guide, handbook, notes]))
     renamed = dataclasses.replace(handbook[0], title="Another title"), handbook[1]
-    grown = built("r2", [renamed, newer], {ids[0]: "a", ids[1]: "other", ids[3]: "d"}, "r1")
-    assert (
-        grown.delta["versions_added"],
-        grown.delta["versions_removed"],
-        grown.delta["versions_unchanged"],
-    ) == (1, 1, 2)
-    whole = built("whole", [guide, renamed, newer], dict(grown.rows))
+    asked = {handbook[0].doc_id, notes[0].doc_id}
+    grown = built("r2", building.Live([renamed, newer], asked), "r1")
+    counts = ("versions_added", "versions_removed", "versions_unchanged")
+    assert [grown.delta[name] for name in counts] == [1, 1, 2]
+    whole = built("whole", building.Live([guide, renamed, newer]))
     assert content(store, "r2") == content(store, "whole")
-    assert (grown.versions, grown.outputs, grown.given, grown.rows) == (
-        whole.versions,
-        whole.outputs,
-        whole.given,
-        whole.rows,
+    assert [getattr(grown, name) for name in OF_VERSIONS] == [
+        getattr(whole, name) for name in OF_VERSIONS
+    ]
+    first, second = (store.release_dir("default", name) for name in ("r1", "r2"))
+    assert (first / "versions.json").samefile(second / "versions.json")
+    smaller = built("r3", building.Live([], {guide[0].doc_id}), "r2")
+    assert smaller.delta["versions_removed"] == 1
+    # the base still has the rows of what left, and readers do not
+    assert (first / "catalog.sqlite").samefile(
+        store.release_dir("default", "r3") / "catalog.sqlite"
     )
+    built("less", building.Live([renamed, newer]))
+    assert content(store, "r3") == content(store, "less")
+    less = read_manifest(store.release_dir("default", "less"))
+    assert [getattr(smaller, name) for name in OF_VERSIONS] == [
+        getattr(less, name) for name in OF_VERSIONS
+    ]
+    again = built("r4", building.Live([guide], {guide[0].doc_id}), "r3")
+    assert content(store, "r4") == content(store, "whole")
+    assert again.given == whole.given and again.versions == whole.versions
+
+
+@pytest.mark.integration
+def test_what_was_not_asked_for_but_left_is_noticed(
+    store: Store, tiny: Strategy, make: Callable[..., Live], grow: Callable[..., Manifest]
+) -> None:
+    grow([make("guide", GUIDE), make("notes", NOTES)], "r1")
+    path = store.release_dir("default", "r1") / "catalog.sqlite"
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("DELETE FROM documents WHERE doc_id LIKE 'notes%'")
+    newer = make("guide", GUIDE + "A newer line.\n")
+    with EmbeddingCache(store.embeddings_path) as cache:
+        manifest = build(
+            store,
+            "default",
+            tiny,
+            building.Live([newer], {newer[0].doc_id}),
+            release_id="r2",
+            descent=Descent("r1"),
+            cache=cache,
+            processes=1,
+        )
+    assert {check.name: check.details for check in manifest.failures} == {
+        "versions_complete": "2 versions of 1 documents, expected 2"
+    }
 
 
 @pytest.mark.integration
@@ -769,8 +801,9 @@ def test_a_release_of_the_program_before_is_read_and_grown_on(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
     """Its manifest says everything of versions, and its ids are lines of text."""
-    manifest = grow([make("guide", GUIDE), make("handbook", HANDBOOK)], "r1")
+    grow([make("guide", GUIDE), make("handbook", HANDBOOK)], "r1")
     before, directory = content(store, "r1"), store.release_dir("default", "r1")
+    manifest = read_manifest(directory)
     told = read_json(directory / "manifest.json") | {
         name: getattr(manifest, name) for name in OF_VERSIONS
     }
@@ -801,6 +834,6 @@ def test_manifest_comes_back_equal(
     store: Store, make: Callable[..., Live], grow: Callable[..., Manifest]
 ) -> None:
     manifest = grow([make("guide", GUIDE)], "r1")
-    assert read_manifest(store.release_dir("default", "r1")) == manifest
+    assert read_manifest(store.release_dir("default", "r1"), ()) == manifest
     assert Strategy.model_validate(manifest.strategy_config).name == "tiny"
     assert not list(Path(store.releases_dir("default")).glob(".building-*"))

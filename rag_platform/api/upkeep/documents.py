@@ -69,7 +69,9 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
             _, version = _published(library, lease, doc_id)
             data["release_id"] = lease.release_id
             data["sections"] = _outline(lease, doc_id, version)
-            data["chunks"] = lease.release.manifest.versions[version.version_id]
+            data["chunks"] = lease.release.catalog.chunk_counts([version.version_id])[
+                version.version_id
+            ]
     except NotFoundError as error:
         data["unread"] = error.message
     return data
@@ -207,8 +209,7 @@ def describe_chunk(library: Library, namespace: str, chunk_id: str) -> ChunkDeta
 def _view(lease: Lease, store: Store, version: Version, chunk_id: str) -> View | None:
     """What the retrievers read of a chunk; None where the file of it was collected."""
     manifest = lease.release.manifest
-    edition = manifest.editions.get(version.version_id, "")
-    path = store.version_path(version, "views", manifest.profiles["views"], edition)
+    path = store.version_path(version, "views", manifest.profiles["views"], version.edition)
     if not path.is_file():
         return None
     return next((view for view in read_records(path, View) if view.chunk_id == chunk_id), None)

@@ -1,0 +1,79 @@
+"""What a data root that shares a ledger says of itself, and what it does about hard deletions.
+
+A hard deletion is over when no data root holds anything of it: releases, files that were fetched,
+caches, logs and traces. Each one acknowledges that in the ledger, where everybody sees who has not.
+"""
+
+from __future__ import annotations
+
+import platform
+import time
+
+from rag_platform.config.settings import Settings
+from rag_platform.errors import BusyError
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.schema import Tombstone
+from rag_platform.ledger.servers import is_silent, name_waiting, server_id
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.deletion import record_deletion
+from rag_platform.releases.garbage_collection import alone, collect_here
+from rag_platform.releases.stored_artifacts import read_record
+from rag_platform.storage.store import Store
+
+_POLL_SECONDS = 0.2
+
+
+def register(store: Store, ledger: Ledger) -> None:
+    """Let hard deletions wait for this data root from now on."""
+    if store.remote is not None:
+        ledger.register(server_id(store), platform.node(), empty=not store.has_releases())
+
+
+def say_that_it_lives(store: Store, ledger: Ledger) -> None:
+    """Say that this data root is read, and which releases; registers it before."""
+    register(store, ledger)
+    read = {name: releases.current(store, name) or "" for name in ledger.namespaces()}
+    ledger.beat(server_id(store), platform.node(), read)
+
+
+def carry_out_deletions(settings: Settings, store: Store, ledger: Ledger) -> None:
+    """Remove what hard deletions left in this data root, and acknowledge those of which nothing is
+    left; what somebody writes just now waits for the next look.
+    """
+    for stone in _waiting_for(store, ledger):
+        try:
+            with alone(store, [stone.namespace], "carrying out a deletion", wait=0):
+                record = record_deletion(stone, settings=settings, store=store, ledger=ledger)
+                collect_here(record, settings=settings, store=store, ledger=ledger)
+        except BusyError:
+            break
+    acknowledge(store, ledger)
+
+
+def acknowledge(store: Store, ledger: Ledger) -> None:
+    """Tell the ledger of which hard deletions nothing is left in this data root."""
+    for stone in _waiting_for(store, ledger):
+        record = read_record(store, stone.namespace, stone.sequence)
+        if record is not None and record.purged_at:
+            ledger.acknowledge(stone.sequence, server_id(store))
+
+
+def _waiting_for(store: Store, ledger: Ledger) -> list[Tombstone]:
+    """The hard deletions that this data root has not acknowledged."""
+    if store.remote is None:
+        return []
+    own = server_id(store)
+    return [stone for stone, server in ledger.unacknowledged() if server.server_id == own]
+
+
+def wait_for_servers(sequence: int, settings: Settings, ledger: Ledger) -> list[str]:
+    """Who has not acknowledged a hard deletion, a sentence each, after the servers that live had
+    some time for it.
+    """
+    until = time.monotonic() + settings.blobs.acknowledge_seconds
+    seconds = settings.blobs.silent_seconds
+    while True:
+        found = [(s, server) for s, server in ledger.unacknowledged() if s.sequence == sequence]
+        if time.monotonic() >= until or all(is_silent(server, seconds) for _, server in found):
+            return name_waiting(found, seconds)
+        time.sleep(_POLL_SECONDS)
