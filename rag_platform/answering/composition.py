@@ -9,11 +9,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from rag_platform.answering import citations, states
-from rag_platform.answering.constants import MAX_REFUSAL_CONFIDENCE
+from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.errors import CancelledError
@@ -81,10 +82,11 @@ def compose(
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
+        closest = (context or hits)[:CLOSEST_PASSAGES]
         text, cited = citations.list_passages(
             kind,
             found[0].query.language,
-            [(hit, find_sentence(found[0].query, hit)) for hit in context or hits],
+            [(hit, find_sentence(found[0].query, hit)) for hit in closest],
             reason,
         )
         return dataclasses.replace(
@@ -179,12 +181,15 @@ class _Composer:
     def _compose(self, answerer: Answerer, on_text: OnText | None) -> Answer:
         query, config = self.first.query, self.first.strategy.answerer
         reads = traits_of(answerer).uses_llm  # it has read the passages, and may refuse itself
+        decide = partial(
+            states.decide, phrased=bool(query.rewrites), least=config.min_confidence, reads=reads
+        )
+        if not reads and decide(self.sure) == "nothing_found":
+            return Answer(confidence=round(self.sure, 3))  # what it would quote is not shown
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
         sure = round(self.sure * checked.agreement, 3)
-        state = states.decide(
-            sure, phrased=bool(query.rewrites), least=config.min_confidence, reads=reads
-        )
+        state = decide(sure)
         made = Answer(
             confidence=sure,
             state=state,

@@ -41,6 +41,7 @@ from rag_platform.query.filter_inference import (
     tidy,
 )
 from rag_platform.query.filters import SOFT_FIELDS
+from rag_platform.query.parts import without_directions
 from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
 from rag_platform.text.keyphrases import keyphrases as find_keyphrases
@@ -49,7 +50,7 @@ from rag_platform.text.scripts import UNSPACED
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 5  # of everything below; another number when the same text would give another QueryIR
+RULES = 6  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()
@@ -338,7 +339,7 @@ def find_phrases(text: str) -> tuple[str, ...]:
 
 def _texts(text: str, config: QueryConfig) -> dict[str, Any]:
     """The texts of a QueryIR. Case is kept: the word analysis splits camelCase before it lowers."""
-    searched = text
+    searched = text = without_directions(text)
     if config.drop_function_words:
         searched = stop_words.without(text, config.function_words, _find_quotations(text))
     return {"normalised": text, "dense_text": half_width(text), "sparse_query": searched}

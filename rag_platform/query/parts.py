@@ -1,4 +1,4 @@
-"""The parts of a question that asks for two things at once, by rules."""
+"""The parts of a question by rules: each thing that it asks for, and how to answer it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,21 @@ _ASKS = re.compile(
     r"|什么|哪|怎|多少|几|吗|是否|能不能|要不要|为何|谁",
     re.IGNORECASE,
 )
+# sentences behind a question that say how to answer it, not what is asked
+_DIRECTIONS = re.compile(
+    r"(?<=[?？])\s*(?:please\s+)?(?:if\b[^?？]+\b(?:state|say|explain|mention)\b|round\b"
+    r"|(?:address|answer|respond|reply)\b|如果[^?？]+(?:说明|解释|指出)|请?(?:四舍五入|保留))[^?？]*$",
+    re.IGNORECASE,
+)
+
+
+def without_directions(question: str) -> str:
+    """A cleaned question without the sentences behind it that say how to answer it.
+
+    >>> without_directions("How large is the margin? Round your answer to two decimals.")
+    'How large is the margin?'
+    """
+    return _DIRECTIONS.sub("", question)
 
 
 def find_parts(question: str) -> tuple[str, ...]:

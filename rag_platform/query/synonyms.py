@@ -31,12 +31,14 @@ class Vocabulary:
     """Names by their words, each with what it brings; `digest` changes with any of them."""
 
     names: Mapping[tuple[str, ...], tuple[str, ...]]
+    items: frozenset[str]  # of ratios
     longest: int
     digest: str
 
     def expansions(self, text: str, weight: float, most: int) -> tuple[tuple[str, float], ...]:
-        """At most `most` other names, with that weight, for what the text names, in its order; none
-        that the text holds already.
+        """At most `most` other names for what the text names, in its order; none that the text
+        holds already. They have that weight, but what a ratio is computed of weighs like the
+        question's own words: nothing else of a statement answers it.
         """
         if not self.names or not most or not weight:
             return ()
@@ -46,7 +48,9 @@ class Vocabulary:
         wanted = dict.fromkeys(
             other for other in brought if f" {' '.join(_words(other))} " not in said
         )
-        return tuple((other, weight) for other in list(wanted)[:most])
+        return tuple(
+            (other, 1.0 if other in self.items else weight) for other in list(wanted)[:most]
+        )
 
     def _find_names(self, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
         start = 0
@@ -73,7 +77,7 @@ def load_vocabulary(config: QueryConfig) -> Vocabulary:
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
     groups += _read(config_file(config.synonyms_path)) if config.synonyms_path else ()
     backwards = [(alias, (name,)) for name, aliases in groups for alias in aliases]
-    return _build([*groups, *backwards, *_read_ratios()])
+    return _build([*groups, *backwards], _read_ratios())
 
 
 @lru_cache(maxsize=1)
@@ -98,17 +102,20 @@ def read_mtime(config: QueryConfig) -> int:
         ) from error
 
 
-def _build(groups: Sequence[tuple[str, tuple[str, ...]]]) -> Vocabulary:
+def _build(
+    groups: Sequence[tuple[str, tuple[str, ...]]], ratios: Sequence[tuple[str, tuple[str, ...]]]
+) -> Vocabulary:
     names: dict[tuple[str, ...], dict[str, None]] = {}
-    for asked, brought in groups:
+    for asked, brought in (*groups, *ratios):
         if words := tuple(_words(asked)[:MAX_SYNONYM_WORDS]):
             names.setdefault(words, {}).update(
                 dict.fromkeys(other.strip() for other in brought if other.strip())
             )
     return Vocabulary(
         {words: tuple(brought) for words, brought in names.items()},
+        frozenset(item for _, items in ratios for item in items),
         max(map(len, names), default=0),
-        fingerprint(groups),
+        fingerprint([*groups, *ratios]),
     )
 
 

@@ -20,6 +20,7 @@ from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.limits import Gate, Metered
 from rag_platform.protocols import LLM, Answerer, Embedder, Vectors
+from rag_platform.storage.store import Store
 from rag_platform.traits import Traits
 
 
@@ -43,6 +44,7 @@ class Models:
         # the same for ever, so only their number counts
         self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)
         self._calls = settings.load.provider_calls
+        self._cache_folder = Store.of(settings).embeddings_path.parent
         self._built: dict[tuple[str, ...], Built] = {}
         self._gates: dict[str, Gate] = {}
         self._loaded: set[int] = set()
@@ -51,12 +53,7 @@ class Models:
         """The provider of a config. Raises ConfigError for a wrong name, package or option."""
         if isinstance(config, EmbeddingConfig):
             more = str(config.price_per_million_tokens or "")
-            return self._keep(
-                kind,
-                config,
-                more,
-                lambda: registry.build(kind, config.provider, config.call_options),
-            )
+            return self._keep(kind, config, more, lambda: self._build_embedder(config))
         return self._keep(
             kind, config, "", lambda: registry.build(kind, config.provider, config.options)
         )
@@ -243,6 +240,12 @@ class Models:
             }
             found = self._built.setdefault(key, Built(make(), span))
         return found
+
+    def _build_embedder(self, config: EmbeddingConfig) -> Any:
+        options = registry.with_cache_folder(
+            config.provider, config.call_options, self._cache_folder
+        )
+        return registry.build("embedder", config.provider, options)
 
     def _gate(self, name: str, config: ProviderConfig) -> Gate:
         """The gate of an endpoint, one for each set of options."""

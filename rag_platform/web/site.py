@@ -24,7 +24,7 @@ class Site:
         """The published releases."""
         if self._library is not None:
             return self._library
-        from rag_platform.api.documents import hidden_by_ledger
+        from rag_platform.ledger.hiding import hidden_by_ledger
 
         return Library(self.settings, self.store, hidden_by_ledger(self.store))
 

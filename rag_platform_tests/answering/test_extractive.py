@@ -101,6 +101,13 @@ FORMATS = (
 )
 
 
+def test_a_sentence_is_quoted_once_wherever_its_links_point() -> None:
+    said = "Read how to [set the pump limit]({}) before you raise the pump limit to its end."
+    one, other = (hit(n, said.format(way)) for n, way in enumerate(("pumps.md", "../pumps.md"), 1))
+    quoted = Extractive().answer(asked("raise the pump limit"), [one, other]).text
+    assert quoted == f"{one.chunk_text} [1]"
+
+
 def test_a_list_is_quoted_with_the_line_above_it() -> None:
     answer = Extractive().answer(asked("supported formats"), [hit(1, FORMATS.format(""))]).text
     assert answer == "Supported formats:\n\n- PDF and DOCX\n- Markdown\n\n[1]"
@@ -267,6 +274,22 @@ def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
     says = hit(2, "The upload size has a limit, set by `max_size` in the settings.")
     answer = Extractive().answer(asked("How do I limit the upload size?"), [intro, says]).text
     assert answer.index("in the settings") < answer.index("like this")
+
+
+def test_long_code_comes_after_a_sentence_that_says_the_same() -> None:
+    code = "\n".join(f"setting_{n} = read_value(name_{n})" for n in range(20))
+    evidence = [hit(1, f"```\ncache_limit = 3\n{code}\n```\n\nThe cache_limit is 3.")]
+    found = score_parts(asked("cache_limit"), evidence, 0.5)
+    assert [item.part.kind for item in found] == ["sentence", "code"]
+
+
+def test_another_alphabet_counts_as_another_language() -> None:
+    evidence = [
+        hit(1, "Лицензия для проекта PaddleOCR: Apache 2.0."),
+        hit(2, "PaddleOCR is Apache 2.0."),
+    ]
+    answer = Extractive().answer(asked("PaddleOCR license"), evidence)
+    assert answer.text.startswith("PaddleOCR is Apache 2.0. [2]")
 
 
 def test_words_that_became_filters_are_not_looked_for() -> None:

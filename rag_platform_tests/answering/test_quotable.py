@@ -23,6 +23,7 @@ def parts(text: str) -> list[tuple[str, str]]:
         ("guide](https://example.org) first.\n\nIt is new.", 1),
         ("See also:\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n", 0),
         ("[Home](a.md) | [Pipes](b.md)\n\nIt is new.", 1),
+        ("English | [简体中文](README_cn.md)\n\nIt is new.", 1),
         ("Settings are:", 0),  # what they are is in another chunk
     ],
 )
@@ -78,6 +79,9 @@ LONG = f"The valve {'slowly, ' * 12} opens."
         ("It drains. Use valve 7.\n\nClose it.", 1, "It drains. Use valve 7.\n\nClose it."),
         ("Valve 6 is deprecated.\n\nUse valve 7.", 0, "Valve 6 is deprecated.\n\nUse valve 7."),
         ("阀门 6 已弃用。\n\n请改用阀门 7。", 0, "阀门 6 已弃用。\n\n请改用阀门 7。"),
+        # not with an introduction of what is left out
+        ("Use valve 7. Set `level`:\n\n{* a.py *}", 0, "Use valve 7."),
+        ("Set `level`:\n{* a.py *}\nUse valve 7.", 1, "Use valve 7."),
         # not with one of another paragraph before it, of another section, nor a long one's
         ("Valve 6 leaks.\n\nUse valve 7.", 1, "Use valve 7."),
         ("Use valve 7.\n\n# Pumps\n\nThey hum.", 0, "Use valve 7."),
@@ -103,3 +107,15 @@ def test_what_stands_between_units_is_left_out() -> None:
     text = "Run this:\n\n<div>\n\n```sh\nls\n```\n\n</div>\n"
     (part,) = read_layout(text).parts
     assert render_run(text, extend(text, part), "[1]") == "Run this:\n\n```sh\nls\n```\n\n[1]"
+
+
+def test_pieces_of_a_long_block_of_code_stand_in_a_fence() -> None:
+    blocks = ["\n".join(f"{name}{n} = {n}" for n in range(12)) for name in "abcd"]
+    text = "Begin:\n\n~~~~python\n" + "\n\n".join(blocks) + "\n~~~~\n"
+    first, second = read_layout(text).parts
+    assert render_run(text, range(first.first, first.last + 1), "[1]") == (
+        f"Begin:\n\n~~~~python\n{blocks[0]}\n\n{blocks[1]}\n~~~~\n\n[1]"
+    )
+    assert joins(text, first, {0, 1}, second, range(2, 3))
+    whole = text.rstrip() + "\n\n[1]"
+    assert render_run(text, {0, 1, 2}, "[1]") == whole

@@ -1,10 +1,10 @@
-"""Questions that ask for two things, by hand."""
+"""Questions that ask for two things, or say how to answer, by hand."""
 
 from __future__ import annotations
 
 import pytest
 
-from rag_platform.query.parts import find_parts
+from rag_platform.query.parts import find_parts, without_directions
 
 
 @pytest.mark.parametrize(
@@ -31,3 +31,22 @@ from rag_platform.query.parts import find_parts
 )
 def test_a_question_has_parts_where_each_asks(question: str, parts: tuple[str, ...]) -> None:
     assert find_parts(question) == parts
+
+
+@pytest.mark.parametrize(
+    ("question", "searched"),
+    [
+        ("Did it fall? If that says little, then state that.", "Did it fall?"),
+        ("毛利率是多少？请保留两位小数。", "毛利率是多少？"),
+        ("Is it safe? Please answer in one word.", "Is it safe?"),
+        # what tells more of the matter, or asks again, stays
+        ("Why does it fail? It worked before.", "Why does it fail? It worked before."),
+        (
+            "Is it round? Round means no edge, does it?",
+            "Is it round? Round means no edge, does it?",
+        ),
+        ("Round the tank. If it leaks, say so.", "Round the tank. If it leaks, say so."),
+    ],
+)
+def test_how_to_answer_is_not_searched_for(question: str, searched: str) -> None:
+    assert without_directions(question) == searched

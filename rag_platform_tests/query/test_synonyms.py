@@ -114,7 +114,7 @@ def test_an_absent_file_is_named_and_an_empty_one_is_none(folder: Path) -> None:
 def test_a_ratio_brings_what_it_is_computed_of_and_nothing_brings_a_ratio() -> None:
     known = load_vocabulary(CONFIG)
     assert known.expansions("Has the Quick Ratio improved? 毛利", 0.4, 2) == (
-        ("total current assets", 0.4),
-        ("total current liabilities", 0.4),
+        ("total current assets", 1.0),
+        ("total current liabilities", 1.0),
     )
     assert known.expansions("net sales and inventories", 0.4, 12) == ()
