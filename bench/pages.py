@@ -31,6 +31,7 @@ from starlette.testclient import TestClient
 from rag_platform.config.folders import SHIPPED
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ledger.ledger import open_ledger
+from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
 
 PAGE_MS, FIRST_SECONDS = 150.0, 1.0
@@ -59,7 +60,7 @@ def build(folder: Path, chunks: int, sections: int, embedder: str) -> str:
 
 
 def addresses(client: TestClient) -> Iterator[str]:
-    """Every page, and those of one document, chunk, trace and release."""
+    """Every page, and those of one document, chunk and trace; at last a trace of 5,000 events."""
     yield from ("/", f"/?q={QUESTION}", "/browser", "/browser?group_by=tags", "/browser?words=note")
     yield from ("/ingestion", "/releases", "/drafts", "/ingestion-traces", "/query-traces")
     yield from ("/evaluation", "/overview", "/api/status", "/api/documents", "/api/traces")
@@ -73,6 +74,17 @@ def addresses(client: TestClient) -> Iterator[str]:
     yield f"/chunks/{space}/{chunk}"
     yield f"/source/{space}/{chunk}"
     yield f"/traces/{trace}"
+    yield f"/traces/{_write_trace(Store.of(settings).logs_dir, space)}"
+
+
+def _write_trace(logs_dir: Path, namespace: str) -> str:
+    """The id of a trace of 5,000 events in 1,000 stages."""
+    with tracing.trace("ingestion", logs_dir=logs_dir, namespace=namespace) as trace:
+        for number in range(1_000):
+            with tracing.span("stage.loader", provider_type="loader", provider_id="loader.bench"):
+                for _ in range(5):
+                    tracing.event("ingest.parse_summary", {"text": QUESTION, "number": number})
+    return trace.trace_id
 
 
 def main() -> None:

@@ -272,6 +272,8 @@ def published_release(
         metadata=metadata, data_version=dg.DataVersion(manifest.release_id), tags=tags
     )
     if context.run.job_name == RELEASE_JOB:
+        tell = Progress(ledger, record.job.job_id)
+        tell("release", 0, 1, "published; asking it questions made of the release before")
         context.log_event(canaries_evaluation(namespace, platform))
 
 

@@ -266,6 +266,7 @@ def read_facts(work: VersionBuild) -> Facts:
             limits,
             work.on_page,
             charset=version.charset,
+            kept=None if work.force else work.store.pages_path(version, work.profiles["facts"]),
         )
 
 

@@ -22,6 +22,7 @@ from typing import Any
 from rag_platform.config.settings import Limits
 from rag_platform.errors import ConfigError, DocumentError
 from rag_platform.intake import second_readers
+from rag_platform.intake.kept_pages import KeptPages
 from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.pdf.assembly import PagedLoader, PdfInfo
 from rag_platform.loaders.pdf.page_json import info_from_json, page_from_json
@@ -260,10 +261,15 @@ def _raise_for(message: Mapping[str, Any], memory_mb: int) -> None:
 
 
 def load_isolated(
-    path: Path, loader: PagedLoader, limits: Limits, on_page: OnPage | None = None
+    path: Path,
+    loader: PagedLoader,
+    limits: Limits,
+    on_page: OnPage | None = None,
+    kept: Path | None = None,
 ) -> Facts:
     """The facts of a PDF read by children over windows of pages; `on_page(done, total)` follows the
-    progress.
+    progress. A long one keeps its pages in the file `kept` until all are read, and takes over those
+    that are there.
 
     Raises DocumentError: as `loaders.pdf.mupdf.describe`, `timeout` after limits.file_seconds for
     each LONG_PDF_PAGES begun, `parser_failed` when not even opening works.
@@ -272,7 +278,10 @@ def load_isolated(
     deadline = started + limits.file_seconds
     reading = _Reading(path, loader.traits.engine, loader.engine.profile, limits, deadline, on_page)
     info = reading.describe()
-    reading.total = info.pages
+    if info.pages > limits.pdf_window_pages:
+        reading.kept = KeptPages(kept)
+        reading.pages = reading.kept.read()
+    reading.total, reading.taken = info.pages, len(reading.pages)
     reading.deadline = started + limits.file_seconds * max(1, -(-info.pages // LONG_PDF_PAGES))
     try:
         if len(windows := _windows(info.pages, limits.pdf_window_pages)) == 1:
@@ -292,9 +301,11 @@ def load_isolated(
                     raise
     finally:
         reading.stopped.set()
-    return loader.assemble(
+    facts = loader.assemble(
         [reading.pages[number] for number in sorted(reading.pages)], info, sorted(reading.warnings)
     )
+    reading.kept.drop()
+    return facts
 
 
 def extract_images(
@@ -370,6 +381,8 @@ class _Reading:
     deadline: float
     on_page: OnPage | None
     total: int = 0
+    taken: int = 0  # pages of an earlier reading
+    kept: KeptPages = field(default_factory=lambda: KeptPages(None))
     pages: dict[int, PageFacts] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     stopped: threading.Event = field(default_factory=threading.Event)
@@ -392,10 +405,10 @@ class _Reading:
         """Read the pages [first, last); a page that loses its child is read again as raw text, then
         given up with a warning.
         """
-        while first < last:
+        while (first := self._first_missing(first, last)) < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
             try:
-                first = self._read(first, last, raw)
+                self._read(first, last, raw)
             except ChildLost as error:
                 first = self._first_missing(first, last)
                 if first < last:
@@ -422,21 +435,22 @@ class _Reading:
                 )
             )
 
-    def _read(self, first: int, last: int, raw: bool) -> int:
+    def _read(self, first: int, last: int, raw: bool) -> None:
         task = {"task": "window", "first": first, "last": last, "profile": self.profile, "raw": raw}
         # a callback that raises must not leave its child at work
         with contextlib.closing(self.ask(task)) as messages:
             for message in messages:
                 if "page" in message:
+                    if not raw:  # another reading may have its layout
+                        self.kept.add(message["page"])
                     self._keep(page_from_json(message["page"]))
-        return self._first_missing(first, last)
 
     def _keep(self, page: PageFacts) -> None:
         with self.lock:
             self.pages[page.page] = page
             done = len(self.pages)
         if self.on_page:
-            self.on_page(done, self.total)
+            self.on_page(done - self.taken, self.total - self.taken)
 
     def ask(self, task: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """The messages of a child for one task. Raises DocumentError for what the file is,

@@ -225,13 +225,14 @@ def load(
     on_page: Callable[[int, int], None] | None = None,
     *,
     charset: str = "",
+    kept: Path | None = None,
 ) -> Facts:
     """The facts of a stored file: texts are read in this process, other formats in child processes
     under limits.
 
-    `on_page(done, total)` is called as the pages of a PDF are read; `charset` is the encoding that
-    a server declared. Raises DocumentError with code and reason; ConfigError when the strategy no
-    longer names the loader.
+    `on_page(done, total)` is called as the pages of a PDF are read, which the file `kept` holds
+    meanwhile; `charset` is the encoding that a server declared. Raises DocumentError with code and
+    reason; ConfigError when the strategy no longer names the loader.
     """
     item = _config_of(loader_name, strategy)
     if (size := path.stat().st_size) > limits.max_bytes:
@@ -250,7 +251,7 @@ def load(
         from rag_platform.loaders.pdf.assembly import PagedLoader
 
         _require_no_other_type(path, filename)
-        return load_isolated(path, cast(PagedLoader, loader), limits, on_page)
+        return load_isolated(path, cast(PagedLoader, loader), limits, on_page, kept)
     if declared.isolated:
         from rag_platform.intake.isolation import load_in_child
 

@@ -135,6 +135,10 @@ class Store:
         """Unfinished downloads and copies; anything here may be deleted when no job runs."""
         return self.home / "spool"
 
+    def pages_path(self, version: Version, profile: str) -> Path:
+        """Where the pages of a file are kept until it is read to its end."""
+        return self.spool_dir / f"pages-{version.file_sha256[:16]}-{profile}.jsonl"
+
     @property
     def inbox_dir(self) -> Path:
         """Watched by the sensor: one folder per namespace."""
@@ -533,5 +537,16 @@ def own_copies(directory: Path) -> None:
 
 
 def directory_bytes(paths: Iterable[Path]) -> int:
-    """The total size of the files below the given folders."""
-    return sum(item.stat().st_size for path in paths for item in path.rglob("*") if item.is_file())
+    """The total size of the files below the given folders, of links that of the link; what goes
+    meanwhile counts nothing.
+    """
+    total, waiting = 0, [os.fspath(path) for path in paths]
+    while waiting:
+        with suppress(FileNotFoundError), os.scandir(waiting.pop()) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total

@@ -1,0 +1,41 @@
+"""Pages of a long PDF as they are read, so that a reading which is cut off goes on where it was."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rag_platform.loaders.pdf.page_json import page_from_json
+from rag_platform.loaders.pdf.pages import PageFacts
+
+
+class KeptPages:
+    """The pages of one file by one profile, a line each; None keeps nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+
+    def read(self) -> dict[int, PageFacts]:
+        """Page numbers to pages. A line that a killed process left half is left out."""
+        found: dict[int, PageFacts] = {}
+        if self._path is not None and self._path.is_file():
+            for line in self._path.read_bytes().splitlines():
+                with suppress(ValueError, KeyError, TypeError):
+                    page = page_from_json(orjson.loads(line))
+                    found[page.page] = page
+        return found
+
+    def add(self, page: dict[str, Any]) -> None:
+        """Keep a page, as a child hands it over."""
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("ab") as file:
+                file.write(b"\n" + orjson.dumps(page))  # before it: the last line may be half
+
+    def drop(self) -> None:
+        """Forget the pages: they are in facts."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
