@@ -25,7 +25,13 @@ _CHINESE = (
 
 
 def write_corpus(
-    folder: Path, chunks: int, strategy: Strategy, settings: Settings, seed: int = 7
+    folder: Path,
+    chunks: int,
+    strategy: Strategy,
+    settings: Settings,
+    *,
+    seed: int = 7,
+    sections: int = 5,
 ) -> int:
     """Write Markdown files that the strategy cuts into `chunks` chunks, within a percent or a
     section; returns how many files.
@@ -36,7 +42,7 @@ def write_corpus(
     while files < wanted:
         path = folder / f"part-{files // 100:03d}" / f"note-{files:05d}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
-        text = _document(files, rng)
+        text = _document(files, rng, sections)
         path.write_text(text, encoding="utf-8")
         files += 1
         if files > SAMPLE:
@@ -54,9 +60,9 @@ def write_corpus(
     return files
 
 
-def _document(number: int, rng: random.Random) -> str:
+def _document(number: int, rng: random.Random, sections: int) -> str:
     lines = [f"# Note {number}: {' '.join(rng.choices(_ENGLISH, k=3))}", ""]
-    for section in range(5):
+    for section in range(sections):
         lines += [
             f"## {section + 1} {' '.join(rng.choices(_ENGLISH, k=2))} NT-{number:05d}-{section}",
             "",

@@ -31,11 +31,11 @@ from typing import Any
 import yaml
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.publishing import build_candidate, publish_candidate
 from rag_platform.retrieval.library import Library

@@ -1,9 +1,11 @@
 """Processor time of every page and list, warm, over a library of the asked size.
 
-    python bench/pages.py [--chunks 10000] [--embedder hashing] [--repeats 5] [--keep FOLDER]
+    python bench/pages.py [--chunks 10000] [--sections 5] [--embedder hashing] [--repeats 5]
+                          [--keep FOLDER]
 
 Goals: 150 ms for each page; the first page, with nothing loaded before, within a second of the
-server's answering. Documents hold about five chunks each. The embedder matters to no page: the
+server's answering. Documents have five sections, about a chunk each: `--chunks 100000 --sections
+10` is 10,000 of them. The embedder matters to no page: the
 default one, which only hashes words, builds a large library in minutes. `--keep` asks what was
 built there. Ends with exit code 1 where a goal is missed.
 """
@@ -36,7 +38,7 @@ QUESTION = "Which timeout does the scanner of lane 7 have?"
 STRATEGY = "pages"
 
 
-def build(folder: Path, chunks: int, embedder: str) -> str:
+def build(folder: Path, chunks: int, sections: int, embedder: str) -> str:
     """Build the library, unless it is there; returns what it holds, in one line."""
     config = folder / "config"
     os.environ.update(RAG_HOME=str(folder / "home"), RAG_CONFIG=str(config))
@@ -50,7 +52,7 @@ def build(folder: Path, chunks: int, embedder: str) -> str:
     settings = load_settings()
     strategy, built = load_strategy(settings, STRATEGY), folder / "built.txt"
     if not built.is_file():
-        write_corpus(folder / "docs", chunks, strategy, settings)
+        write_corpus(folder / "docs", chunks, strategy, settings, sections=sections)
         built.write_text(publish(folder / "docs", STRATEGY), encoding="utf-8")
     require_kept(Store(settings.home), settings.default_namespace, strategy, chunks)
     return built.read_text(encoding="utf-8")
@@ -77,12 +79,14 @@ def main() -> None:
     """Build, ask every page, and judge."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--chunks", type=int, default=10_000)
+    parser.add_argument("--sections", type=int, default=5)
     parser.add_argument("--embedder", default="hashing")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--keep", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
-        print(build(given.keep or Path(temporary), given.chunks, given.embedder))
+        folder = given.keep or Path(temporary)
+        print(build(folder, given.chunks, given.sections, given.embedder))
         missed = measure(given.repeats)
     sys.exit(1 if missed else 0)
 

@@ -42,12 +42,12 @@ from serve import EMPTY
 from sizes import described, require_kept, require_size
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability import tracing
 from rag_platform.protocols import Vectors

@@ -33,11 +33,11 @@ from release import Meter, floor
 from sizes import require_size
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.indexes import dense, dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.schema import Release
 from rag_platform.providers.tantivy import IndexedRow, Tantivy
 from rag_platform.providers.term_analysis import Analysis

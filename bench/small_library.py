@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy, load_settings, load_strategy
 from rag_platform.indexes.catalog import CatalogReader
@@ -26,6 +25,7 @@ from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.ingestion.batches import ingest_versions, stale_versions
 from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import changed_files

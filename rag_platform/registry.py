@@ -9,9 +9,11 @@ wherever a name is.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import ConfigError
@@ -211,15 +213,14 @@ def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, 
             raise ConfigError(f"{kind} {name!r}: {option} is {value!r}: {problem}", option=option)
 
 
-def _mistyped(cls: type[Any], option: str, value: object) -> str:
+def _mistyped(cls: Any, option: str, value: object) -> str:
     """What is wrong with the type of a value as YAML gives it, empty where nothing is."""
     import json
-    import typing
 
-    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+    from pydantic import PydanticUserError, ValidationError
 
     try:
-        wanted: TypeAdapter[Any] = TypeAdapter(typing.get_type_hints(cls)[option])
+        wanted = _type_of_option(cls, option)
         text = json.dumps(value)
     except (PydanticUserError, NameError, TypeError, ValueError):
         return ""  # no type or no value of a config file: the class itself says what it rejects
@@ -229,6 +230,16 @@ def _mistyped(cls: type[Any], option: str, value: object) -> str:
         first = error.errors()[0]
         return f"{first['msg'][:1].lower()}{first['msg'][1:]}"
     return ""
+
+
+@functools.cache
+def _type_of_option(cls: Any, option: str) -> Any:
+    """What validates an option of a provider. Raises PydanticUserError, NameError."""
+    import typing
+
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(typing.get_type_hints(cls)[option])
 
 
 def require_extra(kind: str, name: str) -> None:
@@ -286,6 +297,15 @@ def takes(kind: str, name: str, option: str) -> bool:
         return option in defaults(kind, name)
     except ConfigError:
         return False
+
+
+def with_cache_folder(
+    provider: str, options: Mapping[str, Any], folder: Path | None
+) -> dict[str, Any]:
+    """The options with the folder where this embedder keeps files, should it keep any."""
+    if folder is None or not takes("embedder", provider, "cache_folder"):
+        return dict(options)
+    return {"cache_folder": str(folder), **options}
 
 
 def defaults(kind: str, name: str) -> dict[str, Any]:

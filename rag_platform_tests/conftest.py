@@ -25,7 +25,6 @@ import hypothesis
 import pytest
 from click.testing import CliRunner
 
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.cli.main import main
 from rag_platform.config.settings import (
     FetchLimits,
@@ -34,6 +33,7 @@ from rag_platform.config.settings import (
     load_settings,
     load_strategy,
 )
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs

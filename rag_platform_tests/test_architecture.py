@@ -172,3 +172,28 @@ def test_the_contract_needs_no_protocol() -> None:
         "click",
         *ENGINES,
     }
+
+
+@pytest.mark.integration
+def test_the_first_page_waits_for_little(tmp_path: Path) -> None:
+    """FastAPI and what answers questions come in after it; each costs as much as the page."""
+    code = """
+import sys
+from starlette.testclient import TestClient
+from rag_platform.config.settings import Settings
+from rag_platform.web.app import create_app
+from rag_platform.web.site import Site
+app = create_app(Site(Settings(home=sys.argv[1])))
+found = TestClient(app, base_url="http://127.0.0.1").get("/")
+print(found.status_code, *sys.modules)
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        cwd=REPOSITORY,
+        timeout=120,
+    )
+    status, *loaded = ended.stdout.split()
+    assert status == "200", ended.stderr
+    assert not {"fastapi", "numpy", "pyarrow", "sqlalchemy", "markdown_it"} & set(loaded)

@@ -16,10 +16,10 @@ import dagster as dg
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.errors import IntegrityError
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.retrieval.library import Library
 
 pytestmark = pytest.mark.e2e

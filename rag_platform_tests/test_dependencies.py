@@ -21,6 +21,7 @@ PROJECTS_OWN = {"rag_platform", "rag_platform_tests"}
 NOT_IMPORTED = {
     "python-multipart": "reads the forms of pages, under starlette",
     "dagster-webserver": "started as a process of its own by `dagster dev`",
+    "kubernetes": "of chromadb; newer ones are several times as large",
     "dagster-celery": "named in dagster.yaml as the run launcher",
     "dagster-postgres": "named in dagster.yaml as the storage",
     "langchain-community": "imported by ragas, which works with versions below 0.4 alone",

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.errors import LedgerError
 from rag_platform.ir import QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform_tests.postgres_server import PostgresServer

@@ -181,9 +181,9 @@ def test_no_command_asks_for_another_machine(tmp_path: Path) -> None:
 
 DOORS = (
     "rag_platform.cli.main rag_platform.server.app rag_platform.definitions"
-    " rag_platform.assets.launch rag_platform.assets.instance rag_platform.intake.loader_child"
-    " rag_platform.indexes.embedding rag_platform.server.worker_pool"
-    " rag_platform.loaders.pdf.mupdf"
+    " rag_platform.assets.job_process rag_platform.assets.launch rag_platform.assets.instance"
+    " rag_platform.intake.loader_child rag_platform.indexes.embedding_pool"
+    " rag_platform.server.worker_pool rag_platform.loaders.pdf.mupdf"
 ).split()
 
 

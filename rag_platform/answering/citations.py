@@ -26,7 +26,7 @@ from rag_platform.answering.groundedness import (
 )
 from rag_platform.contract.markdown_views import format_section, hit_text
 from rag_platform.ir import Citation, Hit
-from rag_platform.text.markdown_blocks import code_spans
+from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
 
 # By kind, in English and in Chinese.
@@ -269,7 +269,7 @@ def _find_claims(text: str) -> list[_Claim]:
             own = own[lead.end() :]
         if own.strip():
             code = unit.kind == "code"
-            prose = own if code else strip_marks(own)
+            prose = fence_body(own) if code else strip_marks(own)
             marks = [] if code else _find_marks(own)
             found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
     return found

@@ -56,6 +56,8 @@ NUMBER_FACTOR: Final = 1.2
 MEANING_FACTOR: Final = 1.25
 # factor of a unit in another language than the question; chosen by hand
 OTHER_LANGUAGE_FACTOR: Final = 0.7
+# factor of code longer than MAX_QUOTE_CHARS, which has many words by its length; chosen by hand
+LONG_CODE_FACTOR: Final = 0.7
 # factor of a unit that only says where to read, or introduces what is not in it; chosen by hand
 POINTER_FACTOR: Final = 0.7
 # what each better hit adds to the divisor of a unit's score; chosen by hand

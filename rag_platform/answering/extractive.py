@@ -29,7 +29,7 @@ from rag_platform.answering.quotable import (
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
-from rag_platform.text.scripts import is_wide
+from rag_platform.text.scripts import find_script, is_wide
 from rag_platform.text.term_overlap import (
     ASKS_MEANING,
     ASKS_NUMBER,
@@ -55,7 +55,7 @@ class Extractive:
     meaning.
     """
 
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -231,7 +231,7 @@ class _Asks:
 
     digit: bool
     meaning: bool
-    wide: bool
+    script: str
 
     @classmethod
     def of(cls, question: str) -> _Asks:
@@ -239,7 +239,7 @@ class _Asks:
         return cls(
             digit=ASKS_NUMBER.search(lower) is not None,
             meaning=ASKS_MEANING.search(lower) is not None,
-            wide=is_wide(question),
+            script=find_script(question),
         )
 
     @property
@@ -255,8 +255,10 @@ class _Asks:
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
             fits *= constants.MEANING_FACTOR
-        if kind != "code" and is_wide(text) != self.wide:
+        if kind != "code" and find_script(text) != self.script:
             fits *= constants.OTHER_LANGUAGE_FACTOR
+        if kind == "code" and len(text) > constants.MAX_QUOTE_CHARS:
+            fits *= constants.LONG_CODE_FACTOR
         if POINTS.search(text) or text.endswith(INTRODUCES):
             fits *= constants.POINTER_FACTOR
         return fits

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from rag_platform.answering.citations import escape_marks
 from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS, MIN_QUOTE_CHARS
-from rag_platform.text.markdown_blocks import HEADING, cells
+from rag_platform.text.markdown_blocks import FENCE, HEADING, cells
 from rag_platform.text.passages import LINK, Unit, units
 
 INTRODUCES = (":", "：")
@@ -94,7 +94,7 @@ def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
     if at + 1 == len(read) or not _adjoin(text, read[at], read[at + 1]):
         return at
     follows = read[at + 1]
-    if follows.kind == "code" and text[follows.start : follows.end].lstrip()[0] in "`~":
+    if follows.kind == "code":
         return at + 1
     if not _BETWEEN_ITEMS.fullmatch(text, read[at].end, follows.start):  # something is left out
         return at
@@ -123,9 +123,14 @@ def _adjoin(text: str, one: Unit, other: Unit) -> bool:
 
 
 def _only_links(text: str, unit: Unit) -> bool:
-    """True for an item of a navigation or of a list of what else to read."""
+    """True for an item of a navigation, of a list of what else to read, or of a choice of languages
+    (`English | [简体中文](README_cn.md)`).
+    """
     said = text[unit.start : unit.end]
-    return "](" in said and not any(map(str.isalnum, LINK.sub("", said)))
+    if "](" not in said:
+        return False
+    rest = LINK.sub("", said)
+    return not any(map(str.isalnum, rest)) or ("|" in rest and len(rest.split()) <= 3)
 
 
 def _is_cut(text: str, unit: Unit) -> bool:
@@ -144,7 +149,7 @@ def extend(text: str, part: Part) -> range:
     """
     layout = read_layout(text)
     first, last = part.first, part.last
-    while part.kind in ("sentence", "code") and first:
+    while part.kind in ("sentence", "code") and first and not layout.units[first].fence:
         before = _neighbour(text, layout, first, first - 1)
         if (
             before is None
@@ -224,7 +229,7 @@ def render_run(text: str, chosen: Collection[int], mark: str) -> str:
     """Units of a chunk as they stand in it, without what stands between them, and the mark."""
     read = read_layout(text).units
     runs = list(_group(sorted(chosen)))
-    blocks = [_render_units(text, [read[i] for i in run]) for run in runs]
+    blocks = [_render_units(text, _join_pieces([read[i] for i in run])) for run in runs]
     last = read[runs[-1][-1]]
     apart = last.kind == "code" or (last.kind == "item" and len(chosen) > 1)
     return "\n\n".join(blocks) + ("\n\n" if apart else " ") + mark
@@ -250,8 +255,28 @@ def _render_units(text: str, run: Sequence[Unit]) -> str:
             else:
                 shown += "\n\n- " if unit.kind == "item" else "\n\n"
         quote = text[unit.start : unit.end]
+        if unit.fence:
+            quote = _fence(text[slice(*unit.fence)], quote)
         shown += quote if unit.kind == "code" else escape_marks(quote)
     return shown
+
+
+def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
+    """The units, those that are pieces of one block of code as one."""
+    joined: list[Unit] = []
+    for unit in run:
+        if unit.fence and joined and joined[-1].fence == unit.fence:
+            joined[-1] = replace(joined[-1], end=unit.end)
+        else:
+            joined.append(unit)
+    return joined
+
+
+def _fence(opening: str, code: str) -> str:
+    """Lines of a block of code between its opening line and one that closes it."""
+    opened = FENCE.match(opening)
+    mark = opened[1] if opened else "```"
+    return f"{opening[opened.start(1) if opened else 0 :].rstrip()}\n{code}\n{mark}"
 
 
 def render_rows(text: str, chosen: Collection[int], mark: str) -> str:

@@ -10,7 +10,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from rag_platform.api.release_choice import find_release
 from rag_platform.contract.source_shapes import AskedData, ComparedData, RankedRow
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.ir import Json, QueryRequest
@@ -175,6 +174,8 @@ def query_request(library: Library, question: Question) -> QueryRequest:
     names = choose_namespaces(library, question.namespace)
     release_id = None
     if question.release:
+        from rag_platform.api.release_choice import find_release
+
         if len(names) > 1:
             raise InputError(
                 f"a release belongs to one library; name it ({', '.join(names)})",

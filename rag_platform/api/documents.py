@@ -26,9 +26,9 @@ from rag_platform.documents.metadata import iso_date
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
-from rag_platform.ledger.ledger import Ledger, open_ledger, require
+from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
-from rag_platform.retrieval.library import Hidden, Lease, Library
+from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store
 from rag_platform.text.tokens import estimate_tokens
 
@@ -413,33 +413,3 @@ def _unknown_document(
         code="unknown_document",
         near=near,
     )
-
-
-def hidden_by_ledger(store: Store) -> Hidden:
-    """The function that tells a Library which doc_ids and version_ids tombstones hide.
-
-    It raises IntegrityError `no_ledger` where the ledger is gone or older than the release, and
-    LedgerError `ledger_unreachable`, for then nobody knows what was deleted.
-    """
-    # kept open: opening costs more than asking, and every query asks
-    opened: list[tuple[tuple[int, int], Ledger]] = []
-
-    def hidden(namespace: str, since: int) -> frozenset[str]:
-        require(store)
-        file = store.ledger_file()
-        if not opened or opened[-1][0] != file:  # it was put back from a backup
-            opened.append((file, open_ledger(store)))
-        ledger = opened[-1][1]
-        if (last := ledger.deletion_sequence(namespace)) < since:
-            raise IntegrityError(
-                f"the ledger knows of {last} deletions in namespace {namespace!r}, the release of"
-                f" {since}: it is an older copy or another one; put the newest back",
-                code="no_ledger",
-            )
-        if last == since:
-            return frozenset()
-        return frozenset(
-            stone.version_id or stone.doc_id for stone in ledger.tombstones(namespace, since=since)
-        )
-
-    return hidden

@@ -10,7 +10,7 @@ and a retry of those clears them. A run for each partition would cost seconds ea
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -29,6 +29,7 @@ from rag_platform.ingestion.request import Hooks, IngestionTotals
 from rag_platform.ir import StageOutcome, Version
 from rag_platform.ledger.ledger import MAX_WARNINGS, Ledger
 from rag_platform.ledger.schema import Job, JobItem
+from rag_platform.observability import tracing
 from rag_platform.processes.jobs import Progress, describe_failures
 from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks
 from rag_platform.workspace import Workspace
@@ -122,17 +123,19 @@ def _ingest(
     with run_of_job(context, workspace, "ingest", namespace, args, items) as record:
         job = record.job
         events = IngestionEvents(context, workspace, job, record.trace_id)
-        totals = ingest_versions(
-            versions,
-            workspace,
-            forced=job.args.get("forced", ()),
-            drafted=job.args.get("drafted"),
-            stages=events.stages,
-            hooks=Hooks(
-                events.on_outcome, events.on_failure, events.on_embedded, _progress(ledger, job)
-            ),
-            decisions={item.version_id: item.decision for item in ledger.job_items(job.job_id)},
-        )
+        progress = _DocumentProgress(ledger, job)
+        with tracing.watching(progress.tell_stage):
+            totals = ingest_versions(
+                versions,
+                workspace,
+                forced=job.args.get("forced", ()),
+                drafted=job.args.get("drafted"),
+                stages=events.stages,
+                hooks=Hooks(
+                    events.on_outcome, events.on_failure, events.on_embedded, progress.tell
+                ),
+                decisions={item.version_id: item.decision for item in ledger.job_items(job.job_id)},
+            )
         events.end()
         result = add_totals(ledger.job(job.job_id).result, totals)
         ledger.update_job(job.job_id, trace_id=record.trace_id, result=result)
@@ -269,19 +272,38 @@ def _by_namespace(keys: Sequence[str], ledger: Ledger) -> dict[str, list[Version
     return found
 
 
-def _progress(ledger: Ledger, job: Job) -> Callable[[str, int, int, str], None]:
-    """The hook that records progress; documents are counted over all runs of the job, one for each
-    range of partitions.
+# span of a document's trace: what is said while it runs; pages and embeddings are counted
+_DOING = {
+    "stage.asset_normalize": "collecting the pictures of {}",
+    "stage.chunker": "cutting {} into chunks",
+    "stage.transform_post": "preparing the chunks of {}",
+}
+
+
+class _DocumentProgress:
+    """Records progress; documents are counted over all runs of the job, one for each range of
+    partitions.
     """
-    record = Progress(ledger, job.job_id)
-    wanted = job.args.get("version_ids", ())
-    before = sum(
-        item.state != "queued" for item in ledger.job_items(job.job_id) if item.version_id in wanted
-    )
 
-    def on_progress(stage: str, done: int, total: int, message: str) -> None:
+    def __init__(self, ledger: Ledger, job: Job) -> None:
+        self._record = Progress(ledger, job.job_id)
+        self._wanted = job.args.get("version_ids", ())
+        self._before = sum(
+            item.state != "queued"
+            for item in ledger.job_items(job.job_id)
+            if item.version_id in self._wanted
+        )
+        self._documents = (0, 0, "")
+
+    def tell(self, stage: str, done: int, total: int, message: str) -> None:
+        """The hook of ingestion."""
         if stage == "documents":
-            done, total = done + before, max(done + before, len(wanted))
-        record(stage, done, total, message)
+            done, total = done + self._before, max(done + self._before, len(self._wanted))
+            self._documents = (done, total, message)
+        self._record(stage, done, total, message)
 
-    return on_progress
+    def tell_stage(self, span: str) -> None:
+        """What is done with the document that is built; a long one takes a while."""
+        done, total, source_uri = self._documents
+        if span in _DOING and total:
+            self._record("documents", done, total, _DOING[span].format(source_uri))

@@ -1,9 +1,8 @@
-"""`python -m rag_platform.assets.launch JOB_ID`: carries a job of the ledger out, as Dagster runs
-that show in the UI like any other. The Dagster job `work` calls the same.
+"""Carries a job of the ledger out, as Dagster runs that show in the UI like any other, in the job's
+own process (`assets.job_process`) or in that of a run of the Dagster job `work`.
 """
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -370,9 +369,3 @@ def _last_error(result: dg.ExecuteInProcessResult) -> str:
                 str(error.message).strip().removeprefix(f"rag_platform.errors.{error.cls_name}: ")
             )
     return "Its log is in the Dagster UI and in logs/jobs"
-
-
-if __name__ == "__main__":
-    # as Dagster's own processes: the run ends properly
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    sys.exit(run_job(sys.argv[1]))

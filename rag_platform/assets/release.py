@@ -7,7 +7,7 @@ looks again, so no path around Dagster can publish a failed one).
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -26,6 +26,8 @@ from rag_platform.config.settings import load_settings
 from rag_platform.evaluation.gating import apply_gates
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
+from rag_platform.observability import tracing
+from rag_platform.processes.jobs import Progress
 from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, Manifest, read_manifest
 from rag_platform.releases.publishing import (
@@ -100,7 +102,10 @@ def candidate(
     namespace = context.partition_key
     workspace = platform.root.workspace(namespace)
     strategy, store, ledger = workspace.strategy, workspace.store, workspace.ledger
-    with run_of_job(context, workspace, "release", namespace) as record:
+    with (
+        run_of_job(context, workspace, "release", namespace) as record,
+        tracing.watching(_step_teller(ledger, record.job)),
+    ):
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
             context.log.info(f"nothing changed: release {manifest.release_id} holds what is live")
@@ -148,6 +153,26 @@ def candidate(
                 **result.figures,
             },
         )
+
+
+# span of the release's trace: what is said while it runs
+_STEPS = {
+    "stage.upsert.catalog": "writing the chunks and the word index",
+    "stage.upsert.dense": "writing the vectors",
+    "stage.upsert.check": "checking the release and proving every new chunk",
+    "stage.upsert.hash": "hashing the files",
+}
+
+
+def _step_teller(ledger: Ledger, job: Job) -> Callable[[str], None]:
+    """Records in the job's progress which part of the release is made."""
+    record = Progress(ledger, job.job_id)
+
+    def tell(span: str) -> None:
+        if span in _STEPS:
+            record("release", 0, 1, _STEPS[span])
+
+    return tell
 
 
 # asset: (what of the release's folder is its own, the count of its rows)

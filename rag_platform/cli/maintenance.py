@@ -216,20 +216,26 @@ def _open_partitions(context: Context, opened: ExitStack) -> PartitionKeys | str
 @answers(own_trace=True)
 def doctor(context: Context) -> Json:
     """Check packages, weights, data root and config."""
-    from rag_platform.cli.doctor import examine
+    from rag_platform.cli.doctor import differing, examine
+    from rag_platform.config.settings import Settings
 
     findings = [to_json(finding) for finding in examine(context.settings)]
     config = context.settings.model_dump(mode="json", exclude={"home", "strategies_dir"})
     places = context.places()
     lines = [f"{f['level']:<8} {f['subject']}: {f['message']}" for f in findings]
-    lines += ["", *(f"{name}: {place}" for name, place in places.items())]
+    lines += ["", *(f"{name}: {place}" for name, place in places.items()), ""]
+    if changed := differing(config, Settings(home=context.settings.home).model_dump(mode="json")):
+        lines += ["settings that differ from the shipped ones:", json.dumps(changed, indent=1)]
+    else:
+        lines += ["Every setting is the shipped one."]
+    lines += ["`rag doctor --json` lists all settings, `rag mcp doctor` tries the server."]
     data = {
-        "markdown": "\n".join([*lines, "effective config:", json.dumps(config, indent=1)]),
+        "markdown": "\n".join(lines),
         "findings": findings,
         "places": places,
         "config": config,
     }
-    if any(f["level"] == "error" for f in findings):
-        error = RagError(str(data["markdown"]), code="unhealthy")
-        return {**envelopes.failure(error), "data": data}
+    if wrong := [f["subject"] for f in findings if f["level"] == "error"]:
+        error = RagError(f"to be mended: {', '.join(wrong)}", code="unhealthy")
+        return {**envelopes.failure(error, local=True), "data": data}
     return envelopes.envelope(data)

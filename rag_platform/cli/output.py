@@ -65,7 +65,7 @@ class Context:
     @cached_property
     def library(self) -> Any:
         """The published releases."""
-        from rag_platform.api.documents import hidden_by_ledger
+        from rag_platform.ledger.hiding import hidden_by_ledger
         from rag_platform.retrieval.library import Library
 
         return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
@@ -167,14 +167,18 @@ def print_envelope(
 ) -> None:
     """Print an envelope as JSON, or its Markdown to stdout and errors and warnings to stderr; on a
     terminal `render` prints the data instead of the Markdown, where it is given. The Markdown of
-    what `reports` is in the reader's language.
+    what `reports` is in the reader's language; a report that its error does not repeat
+    comes before it.
     """
     if json_output:
         versioned = {"schema_version": ENVELOPE_VERSION, **envelope}
         click.echo(json.dumps(versioned, ensure_ascii=False, indent=1))
         return
     if not envelope["ok"]:
-        print_error(envelope["error"]["code"], envelope["error"]["message"])
+        message, report = envelope["error"]["message"], (envelope["data"] or {}).get("markdown")
+        if report is not None and report not in message:
+            click.echo(say_lines(report))
+        print_error(envelope["error"]["code"], message)
         return
     markdown = envelope["data"]["markdown"]
     if render is not None and sys.stdout.isatty():

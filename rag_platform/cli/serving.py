@@ -95,6 +95,7 @@ def serve(
 def ui(host: str | None, port: int | None, open_browser: bool) -> None:
     """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
     try:
+        gc.disable()  # until the first page stands, as above
         settings = load_settings()
         from rag_platform.web.serving import UI_PORT, serve_pages
 

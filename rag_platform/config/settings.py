@@ -11,9 +11,9 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 
 import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
@@ -432,7 +432,11 @@ def _folders(settings: Settings) -> tuple[Path, ...]:
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
         loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
-    except (OSError, yaml.YAMLError) as error:
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"{place}: this is no YAML: {error.problem}") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}") from error
     if loaded is None:
         return {}
@@ -472,9 +476,30 @@ def _validate(
         given = (v for key, v in (variables or {}).items() if f"{where}.".startswith(f"{key}."))
         variable = next(given, "")
         place = f"the environment variable {variable}" if variable else place_of(path, first["loc"])
+        if first["type"] == "extra_forbidden":
+            known = sorted(_fields(model, first["loc"][:-1]))
+            raise ConfigError(
+                f"{place}: {where}: no such setting; known: {', '.join(known)}"
+                f"{did_you_mean(str(first['loc'][-1]), known)}"
+            ) from error
+        message = first["msg"].removeprefix("Value error, ")
+        if not first["loc"]:  # about several settings, which it names
+            raise ConfigError(f"{place}: {message}") from error
         raise ConfigError(
-            f"{place}: {where}: {first['msg']} (value: {first.get('input')!r})"
+            f"{place}: {where}: {message} (value: {first['input']!r:.200})"
         ) from error
+
+
+def _fields(model: Any, keys: Sequence[object]) -> Iterable[str]:
+    """The names of the settings below a key, where these are known."""
+    for key in keys:
+        kind = model if isinstance(key, int) else model.model_fields[key].annotation
+        parts = (kind, *get_args(kind))  # of a list or an optional section
+        model = next((part for part in parts if hasattr(part, "model_fields")), None)
+        if model is None:
+            return ()
+    fields: Iterable[str] = model.model_fields
+    return fields
 
 
 def require_usable(settings: Settings, names: Iterable[str] = ()) -> None:

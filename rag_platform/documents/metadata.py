@@ -11,7 +11,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from rag_platform.ir import Document, Facts, Json, Version
-from rag_platform.loaders.text import reads_as_title
+from rag_platform.loaders.text import names_section, reads_as_title
 
 MAX_TAGS, MAX_TAG_CHARS = 32, 60
 MAX_METADATA_CHARS = 8192
@@ -78,21 +78,21 @@ def file_metadata(found: Mapping[str, Any], file_modified: float | None = None) 
 
 
 def document_title(facts: Facts, filename: str) -> str:
-    """The first that reads as a title: the loader's, a heading, a paragraph, else the filename.
+    """The first that reads as a title: the loader's, a heading, a paragraph, else the filename,
+    which is also taken where the first heading only names a section.
 
     Without the marks of Markdown, at most MAX_TITLE_CHARS characters.
     """
-    headings = (
-        block.title or facts.text[block.start : block.end]
-        for block in facts.blocks
-        if block.kind == "heading"
-    )
-    paragraphs = (
-        facts.text[block.start : block.end].strip()
-        for block in facts.blocks
-        if block.kind in ("paragraph", "list")
-    )
-    for text in (facts.summary.title, *headings, *paragraphs):
+    headings = [block for block in facts.blocks if block.kind == "heading"]
+    texts = [facts.summary.title]
+    if not names_section(headings):
+        texts += [block.title or facts.text[block.start : block.end] for block in headings]
+        texts += [
+            facts.text[block.start : block.end].strip()
+            for block in facts.blocks
+            if block.kind in ("paragraph", "list")
+        ]
+    for text in texts:
         lines = (_plain(line) for line in text.splitlines())
         if reads_as_title(title := next((line for line in lines if line), "")):
             return title[:MAX_TITLE_CHARS].rstrip()

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.provider_snapshot import Provider
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
@@ -26,6 +25,7 @@ from rag_platform.evaluation.measuring import AskedCase, CaseMetrics, Judge, Met
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore, summarise
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import QueryRequest, QueryResult
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.observability import tracing
 from rag_platform.query import filters
 from rag_platform.registry import build, provider_version

@@ -152,7 +152,7 @@ class CatalogReader:
             ) from error
 
     def close(self) -> None:
-        """Close every thread's connection; the reader is unusable afterwards."""
+        """Close the file; the reader is unusable afterwards."""
         self._file.close()
 
     def _prepare(self, db: sqlite3.Connection) -> None:
@@ -165,7 +165,7 @@ class CatalogReader:
     def _select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
         try:
-            return self._file.db().execute(sql, values)
+            return self._file.execute(sql, values)
         except sqlite3.ProgrammingError:  # it was closed
             raise
         except sqlite3.DatabaseError as error:

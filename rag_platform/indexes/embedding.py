@@ -7,7 +7,6 @@ equal text in another document, version, namespace or release costs nothing.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import os
@@ -15,24 +14,27 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from rag_platform.config.ingestion import EmbeddingConfig
-from rag_platform.config.settings import canonical_json
 from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError
 from rag_platform.indexes import embedding_cache
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.indexes.embedding_pool import (
+    EmbeddingPool,
+    EmbeddingWorker,
+    guard,
+    parts,
+)
 from rag_platform.ir import EmbedderInfo, Json
-from rag_platform.observability import faults, tracing
-from rag_platform.processes.worker import Child, ChildDied, serve
+from rag_platform.observability import tracing
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.registry import build, provider_class, takes, traits, traits_of
+from rag_platform.registry import build, traits, traits_of, with_cache_folder
 from rag_platform.retrying import pause
 from rag_platform.storage.store import read_json, sha256_file, write_json
 from rag_platform.text.tokens import estimate_tokens
@@ -144,7 +146,7 @@ def embed_texts(
     """
     started = time.perf_counter()
     folder = cache.path.parent
-    options = _with_cache_folder(embedding.provider, embedding.call_options, folder)
+    options = with_cache_folder(embedding.provider, embedding.call_options, folder)
     embedder: Embedder = build("embedder", embedding.provider, options)
     info = embedder.info()
     if info.parts:
@@ -158,8 +160,10 @@ def embed_texts(
     size = sum(len(text.encode("utf-8", "replace")) for _, text in missing)
     rate = _rate(embedding, cache, info)
     # What runs already costs nothing to start, however few texts there are.
-    workers = min(pool.size, len(missing)) if pool and pool.size else 0
-    workers = workers or _workers((size + expected) / rate, embedding, processes, len(missing))
+    workers = max(
+        min(pool.size, len(missing)) if pool else 0,
+        _workers((size + expected) / rate, embedding, processes, len(missing)),
+    )
     run = _Run(info, cache, text_norm_profile, len(missing), on_progress)
     batches = _batches(
         missing, size, rate, embedding.batch_size, max(1, workers), whole=traits_of(embedder).remote
@@ -171,6 +175,7 @@ def embed_texts(
             if pool is not None
             else EmbeddingPool(embedding.provider, embedding.options, folder)
         ) as shared:
+            shared.wait()
             prepare = getattr(embedder, "prepare", None)
             if prepare is not None and (size + expected) / rate >= _LONG_SECONDS:
                 prepare()
@@ -238,7 +243,7 @@ def estimate(
     infos = embedding_cache.parts_of(
         build("embedder", embedding.provider, embedding.options).info()
     )
-    for part, info in zip(_parts(embedding), infos, strict=True):
+    for part, info in zip(parts(embedding), infos, strict=True):
         known = cache.hits(texts, info, text_norm_profile) if cache is not None and texts else set()
         part_size = size + sum(
             len(text.encode("utf-8", "replace"))
@@ -252,15 +257,6 @@ def estimate(
                 alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
             )
     return found
-
-
-def _with_cache_folder(
-    provider: str, options: Mapping[str, Any], folder: Path | None
-) -> dict[str, Any]:
-    """The options with the folder where this provider keeps files, should it keep any."""
-    if folder is None or not takes("embedder", provider, "cache_folder"):
-        return dict(options)
-    return {"cache_folder": str(folder), **options}
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
@@ -308,17 +304,6 @@ class _PartCall:
     expected: int
 
 
-def _parts(embedding: EmbeddingConfig) -> list[EmbeddingConfig]:
-    """The config of each embedder that is really called: the parts of a joined one, else itself."""
-    parts_of = getattr(provider_class("embedder", embedding.provider), "parts_of", None)
-    if parts_of is None:
-        return [embedding]
-    return [
-        embedding.model_copy(update={"provider": name, "options": options})
-        for name, options in parts_of(embedding.options)
-    ]
-
-
 def _embed_by_part(
     items: Mapping[str, str],
     info: EmbedderInfo,
@@ -340,7 +325,7 @@ def _embed_by_part(
     missing, total, done = set().union(*lacking), sum(map(len, lacking)), 0
     failed: dict[str, str] = {}
     reports: list[EmbeddingReport] = []
-    for part, lacks in zip(_parts(embedding), lacking, strict=True):
+    for part, lacks in zip(parts(embedding), lacking, strict=True):
         before = done + len(lacks & failed.keys())
         report = embed_texts(
             {key: items[key] for key in items if key in lacks and key not in failed},
@@ -348,7 +333,7 @@ def _embed_by_part(
             call.cache,
             text_norm_profile=call.profile,
             processes=call.processes,
-            pool=None if call.pool is None else call.pool.part(part.provider, part.options),
+            pool=None if call.pool is None else call.pool.of(part),
             expected=call.expected,
             on_progress=(
                 None
@@ -580,130 +565,3 @@ def _settle(
         run.done += len(good) + len(bad)
         if run.on_progress is not None:
             run.on_progress(run.done, run.total)
-
-
-class EmbeddingWorker:
-    """A child process with its embedder; started at the first batch, again after it died."""
-
-    def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
-        self._provider = provider
-        self._options = dict(options)
-        self._child: Child | None = None
-        self.loaded = False  # it has answered, so the next call is computing alone
-
-    def embed(self, texts: Sequence[str], seconds: float) -> Vectors:
-        """Vectors of the texts. Raises what the embedder raised; ProviderError `embedder_died`."""
-        child = self._start_child()
-        timer = threading.Timer(seconds, child.process.kill)
-        timer.start()
-        try:
-            vectors: Vectors = child.ask(list(texts))
-        except ChildDied as error:
-            late = not timer.is_alive()
-            self.close()
-            reason = f"took more than {seconds:.0f} s" if late else str(error)
-            raise ProviderError(
-                f"the embedder {self._provider!r} {reason} on {len(texts)} texts",
-                code="embedder_died",
-            ) from error
-        finally:
-            timer.cancel()
-        self.loaded = True
-        return vectors
-
-    def close(self) -> None:
-        """End the child at once; whatever it was doing is lost."""
-        self.loaded = False
-        if self._child is not None:
-            child, self._child = self._child, None
-            child.close()
-
-    def _start_child(self) -> Child:
-        if self._child is None:
-            self._child = Child(__name__, (self._provider, self._options))
-        return self._child
-
-
-class EmbeddingPool:
-    """Child processes that runs share; each call borrows one."""
-
-    def __init__(
-        self, provider: str, options: Mapping[str, Any], folder: Path | None = None
-    ) -> None:
-        self._provider = provider
-        self._folder = folder  # where embedders may keep what every process needs
-        self._options = _with_cache_folder(provider, options, folder)
-        self._workers: list[EmbeddingWorker] = []
-        self._idle: queue.SimpleQueue[EmbeddingWorker] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._parts: dict[str, EmbeddingPool] = {}
-        self.closed = False
-
-    def part(self, provider: str, options: Mapping[str, Any]) -> EmbeddingPool:
-        """The pool of one part of a joined embedder, which closes with this one."""
-        with self._lock:
-            return self._parts.setdefault(
-                canonical_json([provider, options]), EmbeddingPool(provider, options, self._folder)
-            )
-
-    @property
-    def size(self) -> int:
-        """Number of processes."""
-        return len(self._workers)
-
-    def grow(self, count: int) -> None:
-        """Have at least `count` processes; each starts with its first batch."""
-        with self._lock:
-            while len(self._workers) < count:
-                self._workers.append(EmbeddingWorker(self._provider, self._options))
-                self._idle.put(self._workers[-1])
-
-    @contextlib.contextmanager
-    def worker(self) -> Iterator[EmbeddingWorker]:
-        """A process that nobody else uses meanwhile; waits for one."""
-        borrowed = self._idle.get()
-        try:
-            yield borrowed
-        finally:
-            self._idle.put(borrowed)
-
-    def close(self) -> None:
-        """End every process at once; runs under way come to nothing."""
-        self.closed = True
-        with self._lock:
-            for worker in self._workers:
-                worker.close()
-            for part in self._parts.values():
-                part.close()
-
-    def __enter__(self) -> EmbeddingPool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-def main() -> None:
-    """Embed batches of texts."""
-    serve(_embedding)
-
-
-def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str]], Vectors]:
-    """The function that embeds; its embedder is loaded at the first batch."""
-    provider, options = named
-    built = functools.cache(lambda: build("embedder", provider, options))
-
-    return lambda texts: guard(provider, lambda: built().embed(texts))
-
-
-def guard(provider: str, embed: Callable[[], Vectors]) -> Vectors:
-    """What the embedder returns; an error that it does not foresee becomes ProviderError."""
-    try:
-        return embed()
-    except RagError:
-        raise
-    except Exception as error:
-        faults.report(error, "model.embed")
-        raise ProviderError(
-            f"the embedder {provider!r} failed: {type(error).__name__}: {error}"
-        ) from error

@@ -19,8 +19,8 @@ from rag_platform.errors import ProviderError
 from rag_platform.ingestion.committing import Committer
 from rag_platform.ingestion.embedding_batches import FIRST_BATCH, BatchEmbedder
 from rag_platform.ingestion.reading import Reader
-from rag_platform.ingestion.rebuild_plan import text_bytes
 from rag_platform.ingestion.request import Hooks, IngestionTotals, Request, VersionRun
+from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.isolation import pool
 from rag_platform.ir import Json, StageOutcome, Version
 from rag_platform.ledger.ledger import Ledger

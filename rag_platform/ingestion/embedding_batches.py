@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 
 from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.config.profiles import text_norm_profile_id
-from rag_platform.indexes.embedding import EmbeddingPool, EmbeddingReport, embed_texts
+from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.indexes.embedding_pool import take_pool
 from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun
 from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
@@ -57,7 +58,7 @@ class BatchEmbedder:
         self._embedded_texts, self._to_embed, self._lock = 0, 0, threading.Lock()
         embedding = request.workspace.strategy.embedding
         self._cache = EmbeddingCache(request.workspace.store.embeddings_path)
-        self._pool = EmbeddingPool(embedding.provider, embedding.options, self._cache.path.parent)
+        self._pool = take_pool(embedding, self._cache.path.parent)
         self._threads = ThreadPoolExecutor(_BATCHES_AT_ONCE, thread_name_prefix="embed")
 
     @property

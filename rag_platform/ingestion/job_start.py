@@ -487,7 +487,8 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     ]
     done = job.result.get("documents", 0)
     rate = f" (documents: {jobs.pace(done / data['seconds'])})" if done and data["seconds"] else ""
-    lines = [f"{', '.join(counts) or 'nothing to do'}, in {data['seconds']:.1f} s{rate}."]
+    nothing = "no file was found" if job.kind == "ingest" else "nothing to do"
+    lines = [f"{', '.join(counts) or nothing}, in {data['seconds']:.1f} s{rate}."]
     if done:
         lines.append(
             f"{pluralise(data['chunks'], 'chunk')},"

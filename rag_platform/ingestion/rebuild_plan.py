@@ -13,6 +13,7 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy, stra
 from rag_platform.documents.versions import STAGES, VersionBuild, marker
 from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.receiving import is_given_up
 from rag_platform.ir import Document, Json, Version, View
 from rag_platform.normalisation.edits import canonical
@@ -22,11 +23,6 @@ from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import read_records
 from rag_platform.workspace import DataRoot, Workspace
-
-# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures
-# have less.
-_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
-_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
 
 # Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says
 # "about".
@@ -315,15 +311,3 @@ def _markdown(found: RebuildPlan) -> str:
             " or try them again with `rag jobs retry --all`."
         )
     return "\n".join(lines)
-
-
-def text_bytes(version: Version) -> int:
-    """About how many bytes of text a version will bring; what was read of it once is known."""
-    if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
-        return version.size
-    if (known := version.counts.get("text_chars")) is not None:
-        return int(known)
-    return int(
-        version.size
-        * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0))
-    )

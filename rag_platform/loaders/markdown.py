@@ -22,6 +22,7 @@ from rag_platform.loaders.text import (
     first_line,
     line_starts,
     locate,
+    names_section,
     paragraph_blocks,
     suffix_of,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 SUFFIXES = {".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx"}
+_CLOSING = re.compile(r"\s+#+$")  # marks that close a heading before its attributes
 ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*)\}\s*$")
 MARKDOWN_LINE = re.compile(
     r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|>"
@@ -51,7 +53,7 @@ class MarkdownLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -101,14 +103,22 @@ class MarkdownLoader:
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            title = next((block.title for block in blocks if block.title), "") or first_line(
-                text[head.end :]
-            )
+            title = _find_title(blocks, text[head.end :])
         engine = Engine("markdown-it-py", engine_version, "commonmark+table")
         metadata = dict(head.metadata)
         return make_facts(
             self, engine, decoded, blocks, media, plain_line(title), metadata, warnings
         )
+
+
+def _find_title(blocks: Sequence[Block], text: str) -> str:
+    """The first heading, or the first line where there is none; empty where the first heading only
+    names a section.
+    """
+    headings = [block for block in blocks if block.title]
+    if not headings:
+        return first_line(text)
+    return "" if names_section(headings) else headings[0].title
 
 
 def _has_text(text: str, blocks: Sequence[Block]) -> bool:
@@ -275,7 +285,8 @@ def _leaves(tokens: Sequence[Token]) -> Iterator[tuple[str, int, int, int, str, 
 
 def heading_title(content: str) -> str:
     """The words of a heading without marks and a trailing `{ #anchor }`."""
-    content = ATTRIBUTES.sub("", content)
+    bare = ATTRIBUTES.sub("", content)
+    content = content if bare == content else _CLOSING.sub("", bare)
     if re.search(r"[\\`*_\[\]<>&!]", content) and len(content) < MAX_LINE_INLINE:
         children = inline_parser().parseInline(content, {})[0].children or []
         words = "".join(_words(child) for child in children)

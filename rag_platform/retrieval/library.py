@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag_platform import access
 from rag_platform.caching import Cache
@@ -47,9 +47,11 @@ from rag_platform.retrieval.constants import (
     KEPT_STRATEGIES,
     MAX_RETAINED_OPEN,
 )
-from rag_platform.retrieval.document_mentions import DocumentNames
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
+
+if TYPE_CHECKING:
+    from rag_platform.retrieval.document_mentions import DocumentNames
 
 _log = logging.getLogger(__name__)
 _NAMESPACE = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -77,6 +79,9 @@ class Lease:
     def names(self) -> DocumentNames:
         """The words by which documents are known, made at the first call. Needs a word index."""
         if self._names is None:
+            # with the first question: the pages show themselves without what answers need
+            from rag_platform.retrieval.document_mentions import DocumentNames
+
             assert self.release.lexical is not None
             self._names = DocumentNames(self.release.catalog, self.release.lexical)
         return self._names

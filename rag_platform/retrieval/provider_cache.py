@@ -14,13 +14,13 @@ from rag_platform import registry
 from rag_platform.caching import Cache
 from rag_platform.config import prompts
 from rag_platform.config.ingestion import EmbeddingConfig
-from rag_platform.config.query import AnswererConfig, ProviderConfig
+from rag_platform.config.query import AnswererConfig, ProviderConfig, RerankConfig
 from rag_platform.config.settings import Settings, Strategy, canonical_json, fingerprint
 from rag_platform.errors import ConfigError
 from rag_platform.observability import faults, tracing
 from rag_platform.processes.limits import Gate, Metered
 from rag_platform.protocols import LLM, Answerer, Embedder, Vectors
-from rag_platform.retrieval import reranking
+from rag_platform.storage.store import Store
 from rag_platform.traits import Traits
 
 
@@ -44,6 +44,7 @@ class Models:
         # the same for ever, so only their number counts
         self.vectors: Cache[Vectors] = Cache(settings.caches.query_vectors)
         self._calls = settings.load.provider_calls
+        self._cache_folder = Store.of(settings).embeddings_path.parent
         self._built: dict[tuple[str, ...], Built] = {}
         self._gates: dict[str, Gate] = {}
         self._loaded: set[int] = set()
@@ -52,12 +53,7 @@ class Models:
         """The provider of a config. Raises ConfigError for a wrong name, package or option."""
         if isinstance(config, EmbeddingConfig):
             more = str(config.price_per_million_tokens or "")
-            return self._keep(
-                kind,
-                config,
-                more,
-                lambda: registry.build(kind, config.provider, config.call_options),
-            )
+            return self._keep(kind, config, more, lambda: self._build_embedder(config))
         return self._keep(
             kind, config, "", lambda: registry.build(kind, config.provider, config.options)
         )
@@ -74,7 +70,7 @@ class Models:
 
     def reranker(self, strategy: Strategy) -> Built:
         """The strategy's reranker, with the model of its option `llm` or of the strategy."""
-        config = reranking.fill_timeout(strategy.reranker)
+        config = fill_timeout(strategy.reranker)
         if not registry.traits("reranker", config.provider).uses_llm:
             return self.provider("reranker", config)
         options = dict(config.options)
@@ -245,11 +241,29 @@ class Models:
             found = self._built.setdefault(key, Built(make(), span))
         return found
 
+    def _build_embedder(self, config: EmbeddingConfig) -> Any:
+        options = registry.with_cache_folder(
+            config.provider, config.call_options, self._cache_folder
+        )
+        return registry.build("embedder", config.provider, options)
+
     def _gate(self, name: str, config: ProviderConfig) -> Gate:
         """The gate of an endpoint, one for each set of options."""
         key = canonical_json([name, config.options])
         found = self._gates.get(key)
         return found if found is not None else self._gates.setdefault(key, Gate(name, self._calls))
+
+
+def fill_timeout(config: RerankConfig) -> RerankConfig:
+    """The section with its `timeout_ms` as an option of a provider that takes one and has none."""
+    if (
+        not registry.takes("reranker", config.provider, "timeout_ms")
+        or "timeout_ms" in config.options
+    ):
+        return config
+    return config.model_copy(
+        update={"options": {**config.options, "timeout_ms": config.timeout_ms}}
+    )
 
 
 def _llm_of(options: Mapping[str, Any]) -> ProviderConfig | None:

@@ -24,6 +24,7 @@ from rag_platform.retrieval.hydration import (
 from rag_platform.retrieval.provider_cache import Built
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.retrieval.search_context import SearchContext
+from rag_platform.text.passages import is_contents
 
 
 def read_given(s: SearchContext) -> list[Hit]:
@@ -223,7 +224,10 @@ def _read_hits(
                 )
             )
             hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
-            if start + step >= len(candidates) or len(_select_shown(s, hits, top_k, span)) == top_k:
+            shown = _select_shown(s, hits, top_k, span)
+            if start + step >= len(candidates) or (
+                len(shown) == top_k and not any(is_contents(hit.chunk_text) for hit in shown)
+            ):
                 break
     if attempt.error is not None and not hits:
         code = tracing.error_fields(attempt.error)["code"]

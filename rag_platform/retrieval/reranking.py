@@ -17,7 +17,7 @@ from rag_platform.config.query import RerankConfig
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.protocols import Reranker
-from rag_platform.registry import takes, traits_of
+from rag_platform.registry import traits_of
 from rag_platform.retrieval.fusion import min_max, z_score
 from rag_platform.traits import Traits
 
@@ -72,15 +72,6 @@ def apply_reranker(
     if (threshold := config.score_threshold) is not None:
         found = [hit for hit in found if hit.score >= threshold]
     return renumber(found[:rerank_k] if rerank_k else found)
-
-
-def fill_timeout(config: RerankConfig) -> RerankConfig:
-    """The section with its `timeout_ms` as an option of a provider that takes one and has none."""
-    if not takes("reranker", config.provider, "timeout_ms") or "timeout_ms" in config.options:
-        return config
-    return config.model_copy(
-        update={"options": {**config.options, "timeout_ms": config.timeout_ms}}
-    )
 
 
 def _scores(

@@ -13,6 +13,12 @@ from rag_platform.ir import Facts, Section
 from rag_platform.normalisation.edits import Normalised
 
 PREAMBLE = "__preamble__"
+# a heading that only numbers a part whose title is the next one
+_LABEL = re.compile(
+    r"(?:chapter|part|appendix|annex|book|unit)\s+(?:\d{1,3}|[IVXLC]{1,6}|[A-Z])[.:]?"
+    r"|第\s*[一二三四五六七八九十百〇\d]{1,4}\s*[章编篇部]",
+    re.IGNORECASE,
+)
 WHOLE = "__document__"
 UNDERLINE = re.compile(r" {0,3}(?:=+|-+)[ \t]*")
 Heading = tuple[int, int, str]  # offset, level, title
@@ -77,8 +83,8 @@ class MarkdownHeadings:
     section, part of the first one, or dropped (`doc_preamble_mode`). Short sections, under
     `min_section_chars`:
 
-    1. a heading with nothing below it but its first child's heading joins that child, whose path
-       already names it;
+    1. a heading with nothing below it but a rule and its first child's heading joins that child,
+       whose path already names it, and one that only numbers its part (`Chapter 2`) the next;
     2. a deeper section joins the one before it when that is a sibling or the parent's own text,
        until what was joined reaches `min_section_chars`: a list of short siblings becomes several
        sections, and none is filed under a distant heading;
@@ -95,7 +101,7 @@ class MarkdownHeadings:
     min_section_chars: int = 200
 
     NAME: ClassVar[str] = "markdown_headings"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def __post_init__(self) -> None:
         if self.doc_preamble_mode not in ("separate", "merge_into_first", "drop"):
@@ -180,9 +186,21 @@ class MarkdownHeadings:
             following = opened[index + 1] if index + 1 < len(opened) else None
             empty = size == 0 or (
                 section.heading_level > 0
-                and not text[heading_end(text, section.norm_start) : section.norm_end].strip()
+                and not _says_anything(
+                    text[heading_end(text, section.norm_start) : section.norm_end]
+                )
             )
-            if empty and following is not None and following.heading_level > section.heading_level:
+            if (
+                empty
+                and following is not None
+                and (
+                    following.heading_level > section.heading_level
+                    or (
+                        following.heading_level == section.heading_level
+                        and _LABEL.fullmatch(section.title)
+                    )
+                )
+            ):
                 waiting = section.norm_start if waiting is None else waiting
                 continue
             last = merged[-1] if merged else None
@@ -194,6 +212,10 @@ class MarkdownHeadings:
             merged.append(section if waiting is None else replace(section, norm_start=waiting))
             joined, waiting = 0, None
         return merged
+
+
+def _says_anything(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def _are_related(last: Section, section: Section) -> bool:

@@ -41,6 +41,7 @@ from rag_platform.config.settings import Settings, tool_name
 from rag_platform.errors import innermost
 from rag_platform.observability.build import build_info
 from rag_platform.server.stdio import readable_stdio
+from rag_platform.server.tasks import JobTasks
 
 if TYPE_CHECKING:
     from rag_platform.retrieval.library import Library
@@ -74,7 +75,7 @@ class LibraryServer(MCPServer[Any]):
             lifespan=lambda _: self._serve(),
             log_level="WARNING",
             middleware=[self._answer],
-            extensions=[_answer_view()],
+            extensions=[_answer_view(), JobTasks(settings.server, lambda: self.contents)],
         )
         self._config, self._preloads = settings, preloads
         self._contents: Contents | None = None

@@ -6,8 +6,8 @@ import gc
 import sys
 import threading
 
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.config.settings import Settings, require_usable
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging

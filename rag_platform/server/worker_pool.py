@@ -26,11 +26,11 @@ from typing import Any
 
 from rag_platform import access
 from rag_platform.answering.engine import answer
-from rag_platform.api.documents import hidden_by_ledger
 from rag_platform.api.query_data import fit_query, public
 from rag_platform.config.settings import Settings
 from rag_platform.errors import RagError
 from rag_platform.ir import Json, QueryRequest
+from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.observability import faults, otlp, tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.processes import limits

@@ -1,8 +1,7 @@
 """Reading files where they cannot be written, and SQLite files from any number of threads.
 
 Engines that write beside what they read get a temporary folder instead. A release is removed while
-questions to it are still answered: what is open stays readable, but a thread that comes later
-cannot open the file any more; it reads through a connection that is kept for this.
+questions to it are still answered: what is open stays readable, so one connection is always kept.
 """
 
 from __future__ import annotations
@@ -210,6 +209,7 @@ def _require_readable(db: sqlite3.Connection) -> sqlite3.Connection:
 
 
 _MAPPED_BYTES = 2**31 - 2**16  # the most that SQLite maps; what lies behind it is read as usual
+_MOST_CONNECTIONS = 8  # to a file; statements take a millisecond
 
 
 class Rows(list[Any]):
@@ -224,75 +224,68 @@ class Rows(list[Any]):
         return self[0] if self else None
 
 
-class Connection:
-    """A connection that is never closed while it is read; threads that share it take turns.
+class LastingFile:
+    """A file that never changes, read through as many connections as statements run at a time;
+    `prepare` may refuse each.
 
     SQLite crashes the process when one thread closes what another one reads, so whole results are
-    read under the lock.
+    read, and a connection that is read by is closed afterwards.
     """
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self._lock = threading.Lock()
-
-    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
-        """The rows of a statement."""
-        with self._lock:
-            return Rows(self._db.execute(sql, parameters))
-
-    def close(self) -> None:
-        """Close the connection after the statement that runs."""
-        with self._lock:
-            self._db.close()
-
-
-class LastingFile:
-    """Connections to a file that never changes, one a thread; `prepare` may refuse each."""
 
     def __init__(self, path: Path, prepare: Callable[[sqlite3.Connection], None]) -> None:
         self._path = path
         # no locks are needed, nor a place to write them
         self._uri = f"{path.resolve().as_uri()}?mode=ro&immutable=1"
         self._prepare = prepare
-        self._local = threading.local()
-        self._open: list[tuple[threading.Thread, Connection]] = []
+        self._changed = threading.Condition()
+        # the last one is taken first: what it has mapped need not be mapped again by another
+        self._free = [self._connect()]
+        self._opened = 1
+        self._most = _MOST_CONNECTIONS
         self._closed = False
-        self._lock = threading.Lock()
-        self._kept = self._connect()
 
-    def db(self) -> Connection:
-        """This thread's connection, the kept one when the file is gone. Raises SQLite's errors."""
-        held: Connection | None = getattr(self._local, "db", None)
-        return self._reopen() if held is None else held
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> Rows:
+        """The rows of a statement. Raises SQLite's errors, ProgrammingError once it is closed."""
+        db = self._take()
+        try:
+            return Rows(db.execute(sql, parameters))
+        finally:
+            with self._changed:
+                if self._closed:
+                    db.close()
+                else:
+                    self._free.append(db)
+                    self._changed.notify()
 
     def close(self) -> None:
-        """Close every thread's connection; none can be asked for afterwards."""
-        with self._lock:
+        """Close every connection, those that are read by as soon as that ends."""
+        with self._changed:
             self._closed = True
-            while self._open:
-                self._open.pop()[1].close()
-        self._kept.close()
+            while self._free:
+                self._free.pop().close()
+            self._changed.notify_all()
 
-    def _reopen(self) -> Connection:
-        try:
-            made = self._connect()
-        except sqlite3.OperationalError:
-            if self._path.exists():
-                raise
-            return self._kept
-        with self._lock:
-            if self._closed:
-                made.close()
-            ended = [held for held in self._open if not held[0].is_alive()]
-            self._open = [held for held in self._open if held not in ended] + [
-                (threading.current_thread(), made)
-            ]
-        for _, db in ended:  # nobody else would close them before the last reader of the file goes
-            db.close()
-        self._local.db = made
-        return made
+    def _take(self) -> sqlite3.Connection:
+        """A connection that nobody reads by; waits where there may be no more of them."""
+        with self._changed:
+            while not self._closed:
+                if self._free:
+                    return self._free.pop()
+                if self._opened < self._most:
+                    try:
+                        made = self._connect()
+                    except sqlite3.OperationalError:
+                        if self._path.exists():
+                            raise
+                        self._most = self._opened  # the file is gone; those that are open read it
+                    else:
+                        self._opened += 1
+                        return made
+                else:
+                    self._changed.wait()
+        raise sqlite3.ProgrammingError(f"{self._path.name} was closed")
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> sqlite3.Connection:
         # Autocommit and shared closing: close() may run in another thread than the queries did.
         db = sqlite3.connect(self._uri, uri=True, check_same_thread=False, isolation_level=None)
         try:
@@ -303,4 +296,4 @@ class LastingFile:
         except BaseException:
             db.close()
             raise
-        return Connection(db)
+        return db

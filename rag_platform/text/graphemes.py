@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import regex
+from functools import cache
+from typing import Any
 
-_CLUSTER = regex.compile(r"\X")
-_LAST_CLUSTER = regex.compile(r"(?r)\X")  # searched from the end
 _LONGEST = 256  # characters of a cluster or a row of flags that are looked at; no writing has more
 
 
@@ -16,6 +15,15 @@ def is_grapheme_boundary(text: str, index: int) -> bool:
     beside = text[index - 1 : index + 1]
     if beside.isascii():
         return beside != "\r\n"
-    start = _LAST_CLUSTER.search(text, max(0, index - _LONGEST), index).start()
-    found: int = _CLUSTER.match(text, start).end()
+    cluster, last_cluster = _patterns()
+    start = last_cluster.search(text, max(0, index - _LONGEST), index).start()
+    found: int = cluster.match(text, start).end()
     return found == index
+
+
+@cache
+def _patterns() -> tuple[Any, Any]:
+    """A cluster, and the same searched from the end."""
+    import regex  # takes longer than all other imports of a question
+
+    return regex.compile(r"\X"), regex.compile(r"(?r)\X")

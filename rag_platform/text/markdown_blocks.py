@@ -137,6 +137,14 @@ def code_spans(text: str) -> list[tuple[int, int]]:
     return found
 
 
+def fence_body(block: str) -> str:
+    """The lines between those that open and close a block of code."""
+    lines = block.split("\n")
+    if opened := FENCE.match(lines[0]):
+        lines = lines[1 : -1 if len(lines) > 1 and closes(lines[-1], opened[1]) else None]
+    return "\n".join(lines)
+
+
 def closes(line: str, mark: str) -> bool:
     """True for a line that closes the fence which that mark opened."""
     bare = line.strip(" \t\r>")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rag_platform.text.cut_points import TAG
 from rag_platform.text.markdown_blocks import (
@@ -25,7 +26,11 @@ _QUOTE = re.compile(r"\s*>\s?")
 _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
 _NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
-_MARKUP = re.compile(r"\s*(?:<[^>]+>\s*|!\[[^\]]*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$")
+_IMAGE = r"!\[[^\]]*\]\([^)]*\)(?:\{[^{}]*\})?"
+# tags, images, badges (images that are links) and the targets of links
+_MARKUP = re.compile(
+    rf"\s*(?:<[^>]+>\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$"
+)
 # what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
 # `/// note | Title`, `.. note::`), or what a documentation tool replaces (`{* file.py *}`,
 # `{% include %}`, `{/* comment */}`, `[[toc]]`)
@@ -46,7 +51,18 @@ _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 _UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,})[ \t]*$")
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 _NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
-MAX_CODE_LINES = 15
+MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
+
+
+# of a table of contents or an index: dots and the page, or pages, that they lead to
+_LEADERS = re.compile(
+    r"(?:(?:[.·]\s?){5,}|…{2,})[\s|]*(\d{1,4}|[ivxlc]{1,6})(?:,\s*\d{1,4})*"
+    r"(?![\d.,]|[ \t]*\|[ \t]*[$(\d])"
+)
+_LEAST_ENTRIES = 4
+_NAME_WORD = re.compile(r"[^\W\d_]\w*")
+_MOST_WORDS = 25  # of an entry
+_IN_ORDER = 0.8  # share of entries whose page or first letter is none before the last one's
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +74,15 @@ class Unit:
     end: int
     context: str = ""  # headings and introducing line above it, table header for a row
     header: tuple[int, int] | None = None  # span of the header row of a table row
+    fence: tuple[int, int] | None = None  # span of the line that opens the block, of a piece of it
 
 
 def units(text: str) -> list[Unit]:
     """The units of a chunk in order, without headings, rules, bare markup, comments, the marks of
-    boxes, and separator rows.
+    boxes, and separator rows; none of a table of contents.
     """
+    if is_contents(text):
+        return []
     found: list[Unit] = []
     heading = intro = ""
     for kind, start, end in _blocks(text):
@@ -94,15 +113,42 @@ def units(text: str) -> list[Unit]:
     return found
 
 
+def is_contents(text: str) -> bool:
+    """True for a part of a table of contents or of an index: entries that dots lead to their pages,
+    in the order of these or of the alphabet, as the items of an account are not.
+    """
+    found = list(_LEADERS.finditer(text))
+    if len(found) < _LEAST_ENTRIES:
+        return False
+    starts = [0, *(match.end() for match in found)]
+    names = [
+        _NAME_WORD.findall(text, start, match.start())
+        for start, match in zip(starts, found, strict=False)
+    ]
+    pages = [int(match[1]) for match in found if match[1].isdigit()]
+    return sum(map(len, names)) <= _MOST_WORDS * len(found) and (
+        _ascends(pages) or _ascends([name[0][0].lower() for name in names if name])
+    )
+
+
+def _ascends(values: Sequence[Any]) -> bool:
+    """True for values in order, in one column or in two that are read line by line."""
+    return any(
+        pairs and sum(one <= two for one, two in pairs) >= _IN_ORDER * len(pairs)
+        for pairs in (list(zip(values, values[lag:], strict=False)) for lag in (1, 2))
+    )
+
+
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Spans of the sentences of `text[start:end]` without surrounding white space; code, links and
     tags within a line end none.
     """
+    block = start, end
     atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
     for _, stop in sentences(text, start, end):
         if any(low < stop < high for low, high in atoms):
             continue
-        yield from _trim(text, start, stop)
+        yield from (_trim_bold(text, *span, block) for span in _trim(text, start, stop))
         start = stop
 
 
@@ -193,13 +239,27 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
 
 
 def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
+    """The block; of a long one its pieces, cut at blank lines where they are not too far apart."""
     lines = list(_lines(text, start, end))
     if len(lines) <= MAX_CODE_LINES:
         yield Unit("code", start, end, context)
         return
-    for s, e in lines:
-        if not FENCE.match(text[s:e]):
-            yield from (Unit("sentence", *span, context) for span in _trim(text, s, e))
+    fence = lines[0]
+    if mark := FENCE.match(text[slice(*fence)]):
+        lines = lines[1 : -1 if closes(text[slice(*lines[-1])], mark[1]) else None]
+    blank = [not text[s:e].strip() for s, e in lines]
+    at = 0
+    while at < len(lines):
+        if blank[at]:
+            at += 1
+            continue
+        cut = min(at + MAX_CODE_LINES, len(lines))
+        if cut < len(lines):
+            cut = next((i for i in range(cut, at, -1) if blank[i]), cut)
+        piece = text[lines[at][0] : lines[cut - 1][1]].rstrip()
+        if any(map(str.isalnum, piece)):
+            yield Unit("code", lines[at][0], lines[at][0] + len(piece), context, fence=fence)
+        at = cut
 
 
 def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[int, int]]:
@@ -209,6 +269,19 @@ def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[
         stop = end if stop < 0 else stop
         yield start, stop
         start = stop + 1
+
+
+def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple[int, int]:
+    """The span of a sentence of a block without the mark of bold text that begins or ends it, where
+    the other half stands in another sentence of the block.
+    """
+    said = text[start:end]
+    if "**" in said and _ATOM.sub("", said).count("**") % 2:
+        if said.startswith("**") and text.find("**", end, block[1]) >= 0:
+            return start + 2, end
+        if said.endswith("**") and text.find("**", block[0], start) >= 0:
+            return start, end - 2
+    return start, end
 
 
 def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from typing import Literal
 
 # with 々 and 〇, which are written among them
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -18,6 +19,7 @@ FIRST_CJK = "\u3040"
 
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")
+_OTHER_LETTER = re.compile(rf"[^\W\d_A-Za-z\u00c0-\u024f{CJK}]")
 _LATIN_WORD = re.compile(r"[A-Za-z\u00c0-\u024f]{2,}")
 
 
@@ -29,6 +31,16 @@ def has_han(text: str) -> bool:
 def is_wide(text: str) -> bool:
     """True for a text with more Chinese, Japanese and Korean characters than Latin words."""
     return not text.isascii() and len(_CJK_CHARACTER.findall(text)) > len(_LATIN_WORD.findall(text))
+
+
+def find_script(text: str) -> Literal["wide", "latin", "other"]:
+    """The kind of script that most of a text is in: `wide` as `is_wide` says, Latin, or another."""
+    if text.isascii():
+        return "latin"
+    if is_wide(text):
+        return "wide"
+    others = len(_OTHER_LETTER.findall(text))
+    return "other" if others > sum(map(len, _LATIN_WORD.findall(text))) else "latin"
 
 
 _NO_LETTER = re.compile(r"[\W_]+")

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import importlib.machinery
+import importlib.util
 import re
 import unicodedata
 from collections import defaultdict
@@ -250,11 +252,17 @@ def is_identifier(term: str) -> bool:
 @functools.cache
 def chinese_dictionary() -> Any:
     """The Chinese dictionary of the program, loaded once: words that other code adds to rjieba's
-    own must not change what is stored.
+    own must not change what is stored. That one, of 24 MB, is made where the package is imported,
+    so only the module below it is.
     """
-    import rjieba
-
-    return rjieba.Jieba()
+    package = importlib.util.find_spec("rjieba")
+    folder = package.submodule_search_locations if package else []
+    spec = importlib.machinery.PathFinder.find_spec("rjieba.rjieba", folder)
+    if spec is None or spec.loader is None:
+        raise ImportError("the package rjieba is not installed")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.Jieba()
 
 
 MAX_WORDS = 200_000

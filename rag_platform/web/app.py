@@ -2,40 +2,31 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Match
+from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_platform import access
-from rag_platform.api.envelopes import failure
 from rag_platform.config.http import HttpSettings
 from rag_platform.config.settings import Settings
-from rag_platform.contract.schema import ErrorPart
-from rag_platform.errors import (
-    BusyError,
-    ConfigError,
-    DocumentError,
-    InputError,
-    NotFoundError,
-    RagError,
-    ReleaseError,
-)
-from rag_platform.observability import faults, tracing
-from rag_platform.observability.build import build_info
+from rag_platform.errors import ConfigError, RagError
+from rag_platform.observability import tracing
 from rag_platform.storage.store import Store
 from rag_platform.web.access_tokens import Verifier
+from rag_platform.web.failures import tell
+from rag_platform.web.first_page import Form, show_form
 from rag_platform.web.guards import (
     HEALTH_PATH,
     STATIC_PATH,
@@ -47,8 +38,7 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.pages import ask, preferences
-from rag_platform.web.rendering import STATIC, is_fragment, render
+from rag_platform.web.rendering import STATIC
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -63,128 +53,67 @@ _HEADERS = {
     "x-frame-options": "DENY",
 }
 _LOAD_AFTER_SECONDS = 3.0  # by then a browser that was opened with the pages has its first one
-_STATUSES = {
-    "insufficient_scope": 403,
-    "overloaded": 503,
-    "ledger_unreachable": 503,
-    "deadline": 504,
-    "filter_failed": 400,
-    "cancelled": 499,  # nobody reads it
-}
 
 
-def create_app(site: Site, *, guarded: bool = True) -> FastAPI:
+def create_app(site: Site, *, guarded: bool = True) -> Starlette:
     """The application over a site; without guards where it stands inside another one that has them.
 
     Raises ConfigError where it would listen to other machines without asking for a token.
     """
+    pages = _Pages(site)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        loading = threading.Timer(_LOAD_AFTER_SECONDS, rest.load)
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        loading = threading.Timer(_LOAD_AFTER_SECONDS, pages.load)
         loading.daemon = True
         loading.start()
         yield
         loading.cancel()
         site.close()
 
-    app = FastAPI(
-        title="rag_platform",
-        version=build_info()["app_version"],
-        description="What the library holds, answers, and how it came about.",
-        openapi_url="/api/openapi.json",
-        docs_url=None,  # their scripts come from elsewhere
-        redoc_url=None,
-        lifespan=lifespan,
+    app = Starlette(
+        routes=[
+            Mount(STATIC_PATH, StaticFiles(directory=STATIC)),
+            Route(HEALTH_PATH, _health),
+            Mount("/", pages),
+        ],
         middleware=[*(guards(site.settings) if guarded else ()), Middleware(ForReader)],
-        responses={"4XX": {"model": ErrorPart}, "5XX": {"model": ErrorPart}},
+        exception_handlers=dict.fromkeys((RagError, HTTPException, Exception), tell),
+        lifespan=lifespan,
     )
     app.state.site = site
-    rest = _Rest(app)
-    app.openapi = rest.describe  # type: ignore[method-assign]
-    app.mount(STATIC_PATH, StaticFiles(directory=STATIC))
-    app.add_route(HEALTH_PATH, _health)
-    for page in (ask, preferences):
-        app.include_router(page.router, include_in_schema=False)
-    app.router.routes.append(rest)
-    app.add_exception_handler(Exception, _tell)
-    for kind in (RagError, HTTPException, RequestValidationError):
-        app.add_exception_handler(kind, _tell)
     return app
 
 
-class _Rest(BaseRoute):
-    """The routes that the first page does without: they take as long to import as everything else,
-    and come in with the first request that only they can answer, or once the first page stands.
+class _Pages:
+    """All pages and `/api`. The first page does without FastAPI, which with its routes takes as
+    long to import as everything else: they come in with the first request that only they can
+    answer, or once the first page stands.
     """
 
-    def __init__(self, app: FastAPI) -> None:
-        self._app = app
-        self._described = app.openapi
+    def __init__(self, site: Site) -> None:
+        self._site = site
         self._lock = threading.Lock()
-        self._is_loaded = False
+        self._routed: ASGIApp | None = None
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """No match; those that follow are there from now on."""
-        self.load()
-        return Match.NONE, {}
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        is_bare = scope["path"] == "/" and not scope["query_string"]
+        if is_bare and scope["method"] == "GET" and self._routed is None:
+            request = Request(scope, receive)
+            await show_form(request, Form())(scope, receive, send)
+        else:
+            await self.load()(scope, receive, send)
 
-    def describe(self) -> dict[str, Any]:
-        """What OpenAPI says of all routes."""
-        self.load()
-        return self._described()
-
-    def load(self) -> None:
-        """Import and include the routes, once."""
+    def load(self) -> ASGIApp:
+        """What answers all requests, imported at the first call."""
         with self._lock:
-            if not self._is_loaded:
-                self._include()
-            self._is_loaded = True
+            if self._routed is None:
+                from rag_platform.web.routed_app import build_app
 
-    def _include(self) -> None:
-        from rag_platform.web.pages import (
-            browsing,
-            drafting,
-            evaluation,
-            explaining,
-            ingesting,
-            overview,
-            releasing,
-            sources,
-            traces,
-        )
-        from rag_platform.web.routes import asking, documents, drafts, jobs, releases, system
-        from rag_platform.web.routes import evaluation as evaluation_routes
-        from rag_platform.web.routes import overview as overview_routes
-        from rag_platform.web.routes import sources as source_routes
-        from rag_platform.web.routes import traces as trace_routes
-
-        # a request builds the routers up to the one that answers it, those of /api slowly
-        for page in (
-            sources,
-            browsing,
-            drafting,
-            ingesting,
-            releasing,
-            explaining,
-            traces,
-            evaluation,
-            overview,
-        ):
-            self._app.include_router(page.router, include_in_schema=False)
-        for routes in (
-            system,
-            asking,
-            source_routes,
-            documents,
-            drafts,
-            jobs,
-            releases,
-            trace_routes,
-            evaluation_routes,
-            overview_routes,
-        ):
-            self._app.include_router(routes.router, prefix="/api")
+                self._routed = build_app(self._site)
+                gc.enable()  # a process that shows pages starts without
+            return self._routed
 
 
 def guards(settings: Settings, metadata_url: str = "") -> list[Middleware]:
@@ -260,49 +189,3 @@ class ForReader:
 
 async def _health(request: Request) -> Response:
     return JSONResponse({"status": "ok", "ready": True})
-
-
-# --- errors -------------------------------------------------------------------------------------
-
-
-def _tell(request: Request, error: Exception) -> Response:
-    """The error as JSON under /api, else as a page."""
-    status, part = _describe(error)
-    if status == 500:
-        faults.report(error, f"web {request.url.path}")
-    if request.url.path.startswith("/api/"):
-        return JSONResponse(part, status)
-    template = "error_part.html" if is_fragment(request) else "error.html"
-    return render(request, template, status, error=part)
-
-
-def _describe(error: Exception) -> tuple[int, ErrorPart]:
-    """Status and description of an error."""
-    if isinstance(error, RequestValidationError):
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']}"
-            f" (given: {str(item['input'])[:80]!r})"
-            for item in error.errors()
-        )
-        error = InputError(problems, code="invalid_arguments")
-    if isinstance(error, HTTPException):
-        return error.status_code, {
-            "code": "http_error",
-            "message": str(error.detail),
-            "details": {"kind": "usage"},
-        }
-    part: Any = failure(error)["error"]
-    return _status(error), part
-
-
-def _status(error: Exception) -> int:
-    if isinstance(error, NotFoundError):
-        return 404
-    if isinstance(error, InputError):
-        return 400
-    if isinstance(error, BusyError | ReleaseError):
-        return 409
-    if isinstance(error, DocumentError):  # a file that cannot be read
-        return 422
-    code = error.code if isinstance(error, RagError) else ""
-    return _STATUSES.get(code, 500)

@@ -7,14 +7,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
-from fastapi import Request
 from jinja2 import Environment, FileSystemLoader
-from markdown_it import MarkdownIt
-from markdown_it.token import Token
 from markupsafe import Markup
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.templating import Jinja2Templates
 
@@ -24,6 +22,10 @@ from rag_platform.contract.place_names import format_place
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -167,6 +169,8 @@ def static_url(name: str) -> str:
 
 @cache
 def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt  # with the first answer
+
     # no HTML of the document's own; links of schemes that could run something are left as text
     parser = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     return parser.disable("image")
@@ -184,6 +188,8 @@ def markdown(text: str, marks: Mapping[int, Mapping[str, str]] | None = None) ->
 
 
 def _with_links(tokens: Sequence[Token], marks: Mapping[int, Mapping[str, str]]) -> Iterator[Token]:
+    from markdown_it.token import Token
+
     depth = 0
     for token in tokens:
         depth += (token.type == "link_open") - (token.type == "link_close")

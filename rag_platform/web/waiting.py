@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 import anyio
-from fastapi import Request
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from rag_platform.errors import RagError
 from rag_platform.observability import faults, tracing
@@ -77,6 +78,13 @@ async def follow(
                 return
     finally:
         cancelled.set()
+
+
+def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
+    """The response that sends server-sent events."""
+    return StreamingResponse(
+        events, media_type="text/event-stream", headers={"x-accel-buffering": "no"}
+    )
 
 
 def sse(event: str, data: str) -> str:

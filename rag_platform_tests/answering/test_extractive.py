@@ -276,6 +276,22 @@ def test_a_sentence_that_introduces_what_is_left_out_comes_after_it() -> None:
     assert answer.index("in the settings") < answer.index("like this")
 
 
+def test_long_code_comes_after_a_sentence_that_says_the_same() -> None:
+    code = "\n".join(f"setting_{n} = read_value(name_{n})" for n in range(20))
+    evidence = [hit(1, f"```\ncache_limit = 3\n{code}\n```\n\nThe cache_limit is 3.")]
+    found = score_parts(asked("cache_limit"), evidence, 0.5)
+    assert [item.part.kind for item in found] == ["sentence", "code"]
+
+
+def test_another_alphabet_counts_as_another_language() -> None:
+    evidence = [
+        hit(1, "Лицензия для проекта PaddleOCR: Apache 2.0."),
+        hit(2, "PaddleOCR is Apache 2.0."),
+    ]
+    answer = Extractive().answer(asked("PaddleOCR license"), evidence)
+    assert answer.text.startswith("PaddleOCR is Apache 2.0. [2]")
+
+
 def test_words_that_became_filters_are_not_looked_for() -> None:
     query = asked("Which code refuses larger files? only English documents")
     assert query.filters == {"lang": "en"}

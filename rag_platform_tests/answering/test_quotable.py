@@ -23,6 +23,7 @@ def parts(text: str) -> list[tuple[str, str]]:
         ("guide](https://example.org) first.\n\nIt is new.", 1),
         ("See also:\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n", 0),
         ("[Home](a.md) | [Pipes](b.md)\n\nIt is new.", 1),
+        ("English | [简体中文](README_cn.md)\n\nIt is new.", 1),
         ("Settings are:", 0),  # what they are is in another chunk
     ],
 )
@@ -106,3 +107,15 @@ def test_what_stands_between_units_is_left_out() -> None:
     text = "Run this:\n\n<div>\n\n```sh\nls\n```\n\n</div>\n"
     (part,) = read_layout(text).parts
     assert render_run(text, extend(text, part), "[1]") == "Run this:\n\n```sh\nls\n```\n\n[1]"
+
+
+def test_pieces_of_a_long_block_of_code_stand_in_a_fence() -> None:
+    blocks = ["\n".join(f"{name}{n} = {n}" for n in range(12)) for name in "abcd"]
+    text = "Begin:\n\n~~~~python\n" + "\n\n".join(blocks) + "\n~~~~\n"
+    first, second = read_layout(text).parts
+    assert render_run(text, range(first.first, first.last + 1), "[1]") == (
+        f"Begin:\n\n~~~~python\n{blocks[0]}\n\n{blocks[1]}\n~~~~\n\n[1]"
+    )
+    assert joins(text, first, {0, 1}, second, range(2, 3))
+    whole = text.rstrip() + "\n\n[1]"
+    assert render_run(text, {0, 1, 2}, "[1]") == whole

@@ -7,13 +7,16 @@ from __future__ import annotations
 import importlib.util
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from pydantic import BaseModel
 
 from rag_platform.cli.doctor import examine
+from rag_platform.cli.main import main
 from rag_platform.config.settings import (
     Settings,
     Strategy,
@@ -245,7 +248,13 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "settings.yaml",
         "default_strategy: tiny\nserver:\n  proceses: 2\n",
         "3: server.proceses",
-        "Extra inputs are not permitted",
+        "no such setting; known: allow,",
+    ),
+    "yaml": (
+        "strategies/tiny.yaml",
+        TINY.replace("{alpha: 0.3}", "{alpha: ]}"),
+        "18",
+        "this is no YAML",
     ),
     "gate": (
         "gates.yaml",
@@ -280,6 +289,24 @@ def test_a_broken_config_is_told_with_its_line_wherever_it_is_used_first(
         messages.append(caught.value.message)
     for message in messages:
         assert f"{path}:{place}" in message and said in message, message
+
+
+def test_doctor_reports_each_thing_once_and_then_what_is_to_be_mended(desk: Any) -> None:
+    shipped = REPOSITORY / "rag_platform" / "defaults" / "strategies" / "default.yaml"
+    strategies = desk.folder / "config" / "strategies"
+    for name in ("default", "same"):
+        shutil.copy(shipped, strategies / f"{name}.yaml")
+    (strategies / "tiny.yaml").write_text(TINY + "reranker: [", encoding="utf-8")
+    ended = CliRunner().invoke(main, ["doctor"])
+    assert ended.exit_code == 1
+    assert ended.stderr == "error [unhealthy]: to be mended: strategy tiny\n"
+    subjects = [line[9:].partition(":")[0] for line in ended.stdout.split("\n\n")[0].splitlines()]
+    assert len(set(subjects)) == len(subjects)
+    assert {"extras", "strategy same", "weights weights.npz"} <= set(subjects)
+    assert f"home: {desk.folder / 'home'}\n" in ended.stdout
+    changed = ended.stdout.partition("settings that differ from the shipped ones:\n")[2]
+    assert '"jobs": {\n  "backoff_seconds": 0.01,\n  "lock_seconds": 0.2\n }' in changed
+    assert "max_attempts" not in changed
 
 
 def test_a_running_server_keeps_its_last_good_strategy(config_folder: Path, home: Path) -> None:

@@ -126,6 +126,18 @@ def test_a_document_has_a_readable_title(found: str, text: str, title: str) -> N
     assert document_title(Facts(text, tuple(blocks), (), summary), "a.md") == title
 
 
+def test_a_heading_of_a_section_is_no_title_of_the_document() -> None:
+    text = "## One\n\nSome words\n\n## Two"
+    spans = [("heading", 0, 6), ("paragraph", 8, 18), ("heading", 20, 26)]
+    blocks = tuple(
+        Block(n, kind, start, end, level=2 if kind == "heading" else 0)
+        for n, (kind, start, end) in enumerate(spans)
+    )
+    summary = ParseSummary("markdown", "1", "e", "1", "p", "", len(text), title="")
+    assert document_title(Facts(text, blocks, (), summary), "a.md") == "a.md"
+    assert document_title(Facts(text, blocks[:2], (), summary), "a.md") == "One"
+
+
 def document(**changes: object) -> Document:
     fields = {"tags": ("mine",), "metadata": {"created": "1999"}, **changes}
     return Document("n", "d", "s", "s/a.md", "a.md", **fields)  # type: ignore[arg-type]

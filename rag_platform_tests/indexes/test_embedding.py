@@ -18,14 +18,9 @@ import pytest
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.errors import IntegrityError, ProviderError, SchemaVersionError
 from rag_platform.indexes import embedding
-from rag_platform.indexes.embedding import (
-    EmbeddingPool,
-    EmbeddingWorker,
-    check_weights,
-    embed_texts,
-    estimate,
-)
+from rag_platform.indexes.embedding import check_weights, embed_texts, estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.indexes.embedding_pool import EmbeddingPool, EmbeddingWorker
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
 from rag_platform.providers.hashing import Hashing
@@ -470,7 +465,9 @@ def test_the_pool_of_a_joined_embedder_has_processes_for_each_part(cache: Embedd
         report = embed_texts(
             items, both, cache, text_norm_profile="p", processes=2, pool=pool, expected=10**9
         )
-        parts = [pool.part("hashing", {"dim": dim}) for dim in (8, 16)]
+        parts = [
+            pool.of(EmbeddingConfig(provider="hashing", options={"dim": dim})) for dim in (8, 16)
+        ]
         assert (report.processes, pool.size, [part.size for part in parts]) == (2, 0, [2, 2])
     assert all(part.closed for part in parts)
     assert len(cache.get(items, build("embedder", both.provider, both.options).info(), "p")) == 20

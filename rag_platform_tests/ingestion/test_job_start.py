@@ -214,3 +214,7 @@ def test_a_retry_names_a_job_or_all(desk: Any) -> None:
         done = ledger.add_job("gc", "default", {})
         ledger.update_job(done.job_id, state="done")
         assert desk.call("jobs", "retry", done.job_id).error["code"] == "nothing_to_retry"
+
+
+def test_an_empty_folder_is_said_to_be_empty(desk: Any) -> None:
+    assert desk.call("ingest", desk.docs).data["markdown"].startswith("no file was found, in ")

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rag_platform.ingestion.batches import text_bytes
 from rag_platform.ingestion.rebuild_plan import StagePlan, estimate_embedding, plan
+from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.workspace import DataRoot, Workspace
 

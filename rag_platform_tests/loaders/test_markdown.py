@@ -177,6 +177,7 @@ def test_headings_only_where_they_are(tmp_path: Path) -> None:
         ("**bold** [link](x) 中文 😀", "bold link 中文 😀"),
         ("Jinja {{ name }}", "Jinja {{ name }}"),
         ("{ #only }", ""),
+        ("[1.16](x) - 2026 ## {: #v116 }", "1.16 - 2026"),
         ("a &amp; b \\* c", "a & b * c"),
         ("A\x08B \u202etxt", "AB txt"),
     ],
@@ -249,6 +250,12 @@ def test_bytes_of_other_encodings(tmp_path: Path) -> None:
 def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> None:
     assert load(tmp_path, "intro\n\n## The *title* { #x }\n").summary.title == "The title"
     assert load(tmp_path, "\n\n  first line\nsecond\n").summary.title == "first line"
+
+
+def test_the_first_of_several_sections_is_no_title(tmp_path: Path) -> None:
+    assert load(tmp_path, "## 1.2\n\n* Mend.\n\n## 1.1\n\n* Begin.\n").summary.title == ""
+    assert load(tmp_path, "## Guide\n\nText.\n\n### A\n\n### B\n").summary.title == "Guide"
+    assert load(tmp_path, "# One\n\n# Two\n").summary.title == "One"
 
 
 def test_nothing_but_front_matter_is_refused(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from rag_platform.chunkers.recursive import Recursive
 from rag_platform.errors import ProviderError, RagError
-from rag_platform.indexes.embedding import EmbeddingWorker
+from rag_platform.indexes.embedding_pool import EmbeddingWorker
 from rag_platform.observability import faults, tracing
 from rag_platform.providers.hashing import Hashing
 from rag_platform_tests.conftest import TINY

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -44,3 +46,31 @@ def test_a_question_does_not_load_what_passages_need(monkeypatch: pytest.MonkeyP
     assert embedder.count_question_tokens(["house", "house keys"]) == [1, 2]
     assert usem3._models == {}
     assert embedder.count_tokens(["house", "house keys"]) == [1, 2]
+
+
+def test_the_table_of_tokens_is_mapped_once_there_was_long_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = Usem3().embed(TEXTS, query=True)
+    embedder = Usem3(cache_folder=str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    embedder.prepare()
+    [kept] = tmp_path.iterdir()
+    written = kept.stat().st_mtime_ns
+    for query in (True, False):
+        monkeypatch.setattr(usem3, "_models", {})
+        monkeypatch.setattr(usem3, "_question_models", {})
+        assert np.array_equal(embedder.embed(TEXTS[:4], query=query), alone[:4])
+        [model] = [*usem3._models.values(), *usem3._question_models.values()]
+        assert isinstance(model._model.table, np.memmap)
+    embedder.prepare()
+    assert kept.stat().st_mtime_ns == written
+
+    with kept.open("r+b") as file:
+        file.write(b"?")
+    monkeypatch.setattr(usem3, "_question_models", {})
+    monkeypatch.setattr(usem3, "_models", {})
+    assert np.array_equal(embedder.embed(TEXTS, query=True), alone)
+    assert not isinstance(usem3._question_models[1]._model.table, np.memmap)
+    embedder.prepare()
+    assert kept.stat().st_mtime_ns > written

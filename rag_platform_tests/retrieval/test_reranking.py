@@ -15,11 +15,11 @@ from rag_platform.config.settings import Limits
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.query.analysis import prepare
+from rag_platform.retrieval.provider_cache import fill_timeout
 from rag_platform.retrieval.reranking import (
     NoReranking,
     apply_reranker,
     boost,
-    fill_timeout,
     movement,
     renumber,
 )

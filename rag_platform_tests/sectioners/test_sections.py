@@ -109,11 +109,27 @@ def test_text_under_an_h1_stays_with_it_however_short() -> None:
     ] == ["T", "T / A", "U"]
 
 
-def test_a_heading_without_text_joins_its_first_child_and_is_not_lost_at_the_end() -> None:
-    assert cut(f"# T\n\n## A\n\n{LONG}\n\n# U\n", min_section_chars=200) == [
-        ("T / A", f"# T\n\n## A\n\n{LONG}\n\n"),
+@pytest.mark.parametrize("below", ["", "-----\n\n"])
+def test_a_heading_without_text_joins_its_first_child_and_is_not_lost_at_the_end(
+    below: str,
+) -> None:
+    assert cut(f"# T\n\n{below}## A\n\n{LONG}\n\n# U\n", min_section_chars=200) == [
+        ("T / A", f"# T\n\n{below}## A\n\n{LONG}\n\n"),
         ("U", "# U\n"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("heading", "paths"),
+    [
+        ("Chapter 2", ["T / Wells"]),
+        ("第二章", ["T / Wells"]),
+        ("Aims", ["T / Aims", "T / Wells"]),
+    ],
+)
+def test_a_heading_that_only_numbers_a_part_joins_its_title(heading: str, paths: list[str]) -> None:
+    text = f"# T\n\n## {heading}\n\n## Wells\n\n{LONG}\n"
+    assert [path for path, _ in cut(text, min_section_chars=200)] == paths
 
 
 def test_a_list_of_short_siblings_becomes_several_sections() -> None:

@@ -182,6 +182,23 @@ def test_a_question_over_http_is_traced_with_its_client(open_server: Running, mo
     assert "L2" in levels  # a resource was read
 
 
+@pytest.mark.parametrize(("named", "code"), [("job_none", -32602), ("job_other", -32020)])
+def test_a_task_is_the_one_that_the_header_names(
+    open_server: Running, named: str, code: int
+) -> None:
+    version = "2026-07-28"
+    meta = {
+        "protocolVersion": version,
+        "clientInfo": HELLO["params"]["clientInfo"],
+        "clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+    }
+    named_meta = {f"io.modelcontextprotocol/{key}": value for key, value in meta.items()}
+    params = {"taskId": "job_none", "_meta": named_meta}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/get", "params": params}
+    headers = {"MCP_Protocol_Version": version, "Mcp_Method": "tasks/get", "Mcp_Name": named}
+    assert open_server.post(body, **headers).json()["error"]["code"] == code
+
+
 def test_health_needs_nothing_and_tells_nothing(open_server: Running) -> None:
     answer = httpx.get(f"{open_server.root}/health", headers={"Host": "10.0.0.7"})
     assert answer.status_code == 200 and set(answer.json()) == {"status", "ready"}

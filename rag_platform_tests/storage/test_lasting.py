@@ -45,21 +45,20 @@ def in_threads(count: int, function: Any) -> list[Any]:
 
 def test_threads_that_come_after_the_file_is_gone_read_it_all_the_same(path: Path) -> None:
     file = LastingFile(path, lambda db: None)
-    assert file.db().execute("SELECT n FROM numbers").fetchall() == [(1,), (2,), (3,)]
+    assert file.execute("SELECT n FROM numbers").fetchall() == [(1,), (2,), (3,)]
     path.unlink()
     path.parent.rmdir()
 
     def asked() -> Any:
-        db = file.db()
         some = [
             tuple(row)
             for _ in range(50)
-            for row in db.execute("SELECT n FROM numbers WHERE n > ?", (1,))
+            for row in file.execute("SELECT n FROM numbers WHERE n > ?", (1,))
         ]
         assert some == [(2,), (3,)] * 50
         return (
-            db.execute("SELECT max(n) FROM numbers").fetchone(),
-            db.execute("SELECT n FROM numbers WHERE n > 9").fetchone(),
+            file.execute("SELECT max(n) FROM numbers").fetchone(),
+            file.execute("SELECT n FROM numbers WHERE n > 9").fetchone(),
         )
 
     assert in_threads(8, asked) == [((3,), None)] * 8
@@ -68,19 +67,29 @@ def test_threads_that_come_after_the_file_is_gone_read_it_all_the_same(path: Pat
 
 
 def test_a_file_that_is_there_and_cannot_be_read_says_so(path: Path) -> None:
-    file = LastingFile(path, lambda db: db.execute("SELECT n FROM numbers"))  # type: ignore[arg-type,return-value]
+    both = threading.Barrier(2, timeout=30)
+
+    def prepare(db: sqlite3.Connection) -> None:
+        db.execute("SELECT n FROM numbers")
+        db.create_function("meet", 0, lambda: both.wait() * 0)
+
+    file = LastingFile(path, prepare)
+    reader = threading.Thread(target=file.execute, args=("SELECT meet() + meet()",))
+    reader.start()  # reads by the one connection that there is
+    both.wait()
     path.write_bytes(b"no database, but long enough to look like one" * 50)
-    assert {type(error) for error in in_threads(2, file.db)} == {sqlite3.DatabaseError}
+    with pytest.raises(sqlite3.DatabaseError, match="not a database"):
+        file.execute("SELECT 1")
+    both.wait()
+    reader.join()
     file.close()
 
 
 def test_close_ends_every_connection(path: Path) -> None:
     file = LastingFile(path, lambda db: None)
-    held = file.db()
     file.close()
-    for use in (lambda: held.execute("SELECT 1"), lambda: file.db().execute("SELECT 1")):
-        with pytest.raises(sqlite3.ProgrammingError):
-            use()
+    with pytest.raises(sqlite3.ProgrammingError, match=r"numbers.sqlite was closed"):
+        file.execute("SELECT 1")
 
 
 @pytest.mark.parametrize("round_", range(20))
@@ -91,12 +100,11 @@ def test_close_waits_for_the_statements_that_run(path: Path, round_: int) -> Non
     file, start = LastingFile(path, lambda db: None), threading.Barrier(5)
 
     def read() -> None:
-        db = file.db()
         start.wait()
         while True:
-            db.execute(
+            file.execute(
                 "SELECT a.n FROM numbers a, numbers b, numbers c, numbers d, numbers e, numbers f"
-            ).fetchall()
+            )
 
     def close() -> None:
         start.wait()
@@ -109,20 +117,24 @@ def test_close_waits_for_the_statements_that_run(path: Path, round_: int) -> Non
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are counted in /proc")
-def test_connections_of_threads_that_ended_are_closed(path: Path) -> None:
-    """A server under load starts and ends threads all day long."""
-    file = LastingFile(path, lambda db: None)
+def test_there_are_as_many_connections_as_statements_at_a_time(path: Path) -> None:
+    """Each maps the file for itself, and a server asks from many threads."""
+    both = threading.Barrier(2, timeout=30)
+    file = LastingFile(path, lambda db: db.create_function("meet", 0, both.wait))
+
+    def count_open() -> int:
+        links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+        return sum(os.readlink(link) == str(path) for link in links)
+
     for _ in range(30):
-        in_threads(1, lambda: file.db().execute("SELECT 1"))
-    assert (
-        sum(
-            os.readlink(link) == str(path)
-            for link in Path("/proc/self/fd").iterdir()
-            if link.is_symlink()
-        )
-        <= 3
-    )
+        in_threads(1, lambda: file.execute("SELECT 1"))
+    assert count_open() == 1
+    in_threads(2, lambda: file.execute("SELECT meet()"))
+    assert count_open() == 2
+    in_threads(40, lambda: [file.execute("SELECT n FROM numbers") for _ in range(50)])
+    assert count_open() <= 8
     file.close()
+    assert count_open() == 0
 
 
 def test_what_refuses_a_connection_is_raised_and_leaves_none_open(path: Path) -> None:

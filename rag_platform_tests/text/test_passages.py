@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.text.markdown_blocks import cells
-from rag_platform.text.passages import sentence_spans, units
+from rag_platform.text.passages import is_contents, sentence_spans, units
 
 GUIDE = """# Limits
 
@@ -66,9 +66,65 @@ def test_rows_of_a_table_that_was_cut_have_no_header() -> None:
     ]
 
 
-def test_long_code_is_quoted_by_line() -> None:
-    text = "```\n" + "\n".join(f"line{n} = {n}" for n in range(20)) + "\n```"
-    assert quotes(text)[7] == ("sentence", "line7 = 7")
+def test_long_code_is_cut_at_blank_lines() -> None:
+    blocks = ["\n".join(f"{name}{n} = {n}" for n in range(9)) for name in "abcd"]
+    text = "Begin:\n\n```python\n" + "\n\n".join(blocks) + "\n```\nEnd."
+    assert quotes(text) == [
+        ("sentence", "Begin:"),
+        ("code", "\n\n".join(blocks[:2])),
+        ("code", "\n\n".join(blocks[2:])),
+        ("sentence", "End."),
+    ]
+    pieces = [unit for unit in units(text) if unit.kind == "code"]
+    assert [text[slice(*unit.fence)] for unit in pieces if unit.fence] == ["```python"] * 2
+
+
+def test_bold_text_of_several_sentences_leaves_no_mark_alone() -> None:
+    assert quotes("**One is here. Two is there.** Three **is** said.") == [
+        ("sentence", "One is here."),
+        ("sentence", "Two is there."),
+        ("sentence", "Three **is** said."),
+    ]
+    assert quotes("**kwargs are passed on.") == [("sentence", "**kwargs are passed on.")]
+
+
+CONTENTS = """## Contents
+
+1 Introduction . . . . . . . . . . . . . . 7
+1.1 Imports . . . . . . . . . . . . . . . . 7
+1.2 Export to text files . . . . . . . . . 8
+| 2 | Spreadsheet-like data . . . . . | . . . . . . . 12 |
+"""
+INDEX = "### R\n\nread.csv. . . . . . 5, 27 read.fwf . . . . . 11 scan. . . . . . 9 sep. . . . . 4"
+ACCOUNT = """| | 2024 |
+|---|---|
+| Revenue . . . . . . . . . | 512 |
+| Cost of sales . . . . . . | 301 |
+| Other income. . . . . . . | 12 |
+| Taxes . . . . . . . . . . | 40 |
+| Profit. . . . . . . . . . | 183 |
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [(CONTENTS, True), (INDEX, True), (ACCOUNT, False), ("Wait..... 4\n" * 3, False), ("", False)],
+)
+def test_contents_and_an_index_are_told_from_an_account(text: str, expected: bool) -> None:
+    assert is_contents(text) is expected
+    assert (units(text) == []) is (expected or not text)
+
+
+@pytest.mark.parametrize(
+    "badge",
+    [
+        "[![License](https://img.shields.io/badge/license-MIT-green)](../LICENSE)",
+        "[![Project](https://example.org/v0.json){ loading=lazy .off-glb }](https://example.org)",
+        "![logo](logo.png) [![CI](ci.svg)](https://example.org/ci)",
+    ],
+)
+def test_badges_are_not_quoted(badge: str) -> None:
+    assert quotes(f"{badge}\n\nIt is free.") == [("sentence", "It is free.")]
 
 
 @pytest.mark.parametrize(

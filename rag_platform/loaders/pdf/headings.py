@@ -48,6 +48,7 @@ _LEADING = re.compile(
 )
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
 _CROWD = 4
+_LEAST_OUTLINED = 5  # headings of an outline that tells all parts of a document
 _SENTENCE_END = tuple(".;,。；，、")
 
 
@@ -84,7 +85,7 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _drop_crowd(found, crowd)
-    return _levels(found, known, _title(pages, found, known))
+    return _levels(found, known, _title(pages, found, known), len(pages))
 
 
 def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
@@ -190,7 +191,10 @@ def number_depth(text: str) -> int:
 
 
 def _levels(
-    found: Mapping[Place, PageBlock], outlined: Mapping[Place, int], title: Place | None
+    found: Mapping[Place, PageBlock],
+    outlined: Mapping[Place, int],
+    title: Place | None,
+    pages: int,
 ) -> dict[Place, int]:
     # they stand below a title that the outline does not name
     shift = int(title is not None and list(outlined.values()).count(1) > 1)
@@ -229,7 +233,28 @@ def _levels(
             # own
             current += 1
         ranked[style] = min(6, max(1, current))
-    return {place: levels.get(place) or ranked[styles[place]] for place in found}
+    given = {place: levels.get(place) or ranked[styles[place]] for place in found}
+    return _keep_below_outline(given, known, title) if _is_whole(outlined, pages) else given
+
+
+def _is_whole(outlined: Mapping[Place, int], pages: int) -> bool:
+    """True for an outline that goes on to the last third of the document."""
+    return len(outlined) >= _LEAST_OUTLINED and max(outlined)[0] > 2 * pages / 3
+
+
+def _keep_below_outline(
+    levels: Mapping[Place, int], outlined: Mapping[Place, int], title: Place | None
+) -> dict[Place, int]:
+    """The levels, with what the outline leaves out below the part of it that it stands in: a bold
+    `3. Separator` in a section opens no chapter.
+    """
+    kept: dict[Place, int] = {}
+    part = 0
+    for place, level in sorted(levels.items()):
+        part = outlined.get(place, part)
+        free = place in outlined or place == title
+        kept[place] = level if free else min(6, max(level, part + 1))
+    return kept
 
 
 def style_of(block: PageBlock) -> Style:

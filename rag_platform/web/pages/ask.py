@@ -1,4 +1,4 @@
-"""The first page: a question, its answer, and what the answer cites."""
+"""A question, its answer, and what the answer cites."""
 
 from __future__ import annotations
 
@@ -7,21 +7,20 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from markupsafe import escape
-from pydantic import Field, model_validator
 from starlette.responses import RedirectResponse, Response
 
 from rag_platform import access
-from rag_platform.api.asking import QuestionAddress, ask
+from rag_platform.api.asking import ask
 from rag_platform.api.envelopes import failure
-from rag_platform.config.settings import strategy_names
 from rag_platform.contract.schema import CitationPart
 from rag_platform.contract.source_shapes import AskedData
 from rag_platform.messages import translate
 from rag_platform.retrieval.namespaces import choose_namespaces
+from rag_platform.web.dependencies import PageNamespace, SiteOf
+from rag_platform.web.first_page import Form, show_form
 from rag_platform.web.rendering import is_fragment, language_of, link, render, render_text
-from rag_platform.web.routes.asking import event_stream
-from rag_platform.web.site import PageNamespace, Site, SiteOf
-from rag_platform.web.waiting import follow, sse, work_for
+from rag_platform.web.site import Site
+from rag_platform.web.waiting import event_stream, follow, sse, work_for
 
 router = APIRouter()
 _THUMBNAILS = 3  # images beside a passage
@@ -35,56 +34,18 @@ DOING = {
 }
 
 
-class Form(QuestionAddress):
-    """A question as the form sends it: what was left empty is not there, tags are separated by
-    commas and phrasings by lines.
-    """
-
-    q: str = Field(default="", max_length=4000)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _tidy(cls, given: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in given.items():
-            values = value if isinstance(value, list) else [value]
-            parts = [part for item in values for part in _parts(name, item) if part != ""]
-            if parts:
-                found[name] = parts if isinstance(value, list) else parts[-1]
-        return found
-
-    def address(self) -> dict[str, Any]:
-        """The parameters of this question's address."""
-        return self.model_dump(mode="json", exclude_defaults=True)
-
-
-def _parts(name: str, value: Any) -> list[Any]:
-    if not isinstance(value, str):
-        return [value]
-    if name == "tags":
-        return [part.strip() for part in value.replace("，", ",").split(",")]
-    return [part.strip() for part in value.splitlines()] if name == "searches" else [value.strip()]
-
-
 Asked = Annotated[Form, Query()]
 
 
 @router.get("/")
 async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: Asked) -> Response:
     """The form, and the answer to a question."""
-    values: dict[str, Any] = {}
+    values: dict[str, Any] = {"namespace": namespace}
     if asked.q:
         question = asked.question()
         data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
-        values = answer_values(site, asked, data)
-    values |= {"namespace": namespace, "asked": asked}
-    values["chosen"] = choose_namespaces(site.library, asked.namespace)
-    return render(
-        request,
-        "asking/ask.html",
-        strategies=strategy_names(site.settings),
-        **values,
-    )
+        values = answer_values(site, asked, data) | values
+    return show_form(request, asked, values)
 
 
 @router.get("/ask")

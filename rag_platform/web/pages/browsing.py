@@ -12,9 +12,9 @@ from starlette.responses import RedirectResponse, Response
 from rag_platform.api.documents import STATUSES, document_states, list_dropped
 from rag_platform.api.documents import get_document as read_document
 from rag_platform.api.upkeep import documents, releases
+from rag_platform.web.dependencies import MayAdminister, PageNamespace, PathNamespace, SiteOf
 from rag_platform.web.rendering import is_fragment, link, render
 from rag_platform.web.routes.documents import Cursor, Deletion, DocId, VersionId, Wanted, delete
-from rag_platform.web.site import MayAdminister, PageNamespace, PathNamespace, SiteOf
 
 router = APIRouter()
 _PREVIEW_CHARS = 20_000

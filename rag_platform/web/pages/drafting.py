@@ -11,9 +11,10 @@ from starlette.responses import RedirectResponse, Response
 from rag_platform.api.envelopes import failure
 from rag_platform.api.upkeep import drafts
 from rag_platform.errors import RagError
+from rag_platform.web.dependencies import MayWrite, PageNamespace, PathNamespace, SiteOf
 from rag_platform.web.rendering import link, render
 from rag_platform.web.routes.documents import Cursor, DocId
-from rag_platform.web.site import MayWrite, PageNamespace, PathNamespace, Site, SiteOf
+from rag_platform.web.site import Site
 
 router = APIRouter()
 _CHUNKS = 20

@@ -10,6 +10,7 @@ from starlette.responses import RedirectResponse, Response
 from rag_platform.evaluation.monitoring import monitor_views
 from rag_platform.evaluation.reporting import case_views, run_views
 from rag_platform.evaluation.run_requests import get_run_job, list_choices, list_run_jobs
+from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
 from rag_platform.web.rendering import is_fragment, link, render
 from rag_platform.web.routes.evaluation import (
     Cursor,
@@ -20,7 +21,6 @@ from rag_platform.web.routes.evaluation import (
     start,
     visible_namespaces,
 )
-from rag_platform.web.site import MayWrite, PageNamespace, SiteOf
 
 router = APIRouter()
 _PAGE = 20

@@ -14,10 +14,11 @@ from rag_platform.api.asking import compare
 from rag_platform.api.orders import explain_order
 from rag_platform.config.settings import strategy_names
 from rag_platform.releases.release_store import list_heads
+from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
 from rag_platform.web.pages import ask
 from rag_platform.web.rendering import is_fragment, render
 from rag_platform.web.routes.asking import Asked, Expected, TraceId, Way, get_replay, pin
-from rag_platform.web.site import MayWrite, PageNamespace, Site, SiteOf
+from rag_platform.web.site import Site
 from rag_platform.web.waiting import work_for
 
 router = APIRouter()

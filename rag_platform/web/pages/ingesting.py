@@ -12,6 +12,7 @@ from rag_platform.api.upkeep import jobs, uploads
 from rag_platform.contract.upkeep_shapes import JobDetail
 from rag_platform.errors import InputError
 from rag_platform.processes.jobs import FINAL_STATES
+from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
 from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
 from rag_platform.web.routes.jobs import (
@@ -21,7 +22,6 @@ from rag_platform.web.routes.jobs import (
     preview_upload,
     take_files,
 )
-from rag_platform.web.site import MayWrite, PageNamespace, SiteOf
 
 router = APIRouter()
 _Text = Annotated[str, Form(max_length=4000)]

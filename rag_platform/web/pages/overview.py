@@ -7,8 +7,8 @@ from starlette.responses import Response
 
 from rag_platform.api.overview import disk_use, get_overview
 from rag_platform.evaluation.runs import evaluation_snapshot
+from rag_platform.web.dependencies import PageNamespace, SiteOf
 from rag_platform.web.rendering import is_fragment, render
-from rag_platform.web.site import PageNamespace, SiteOf
 
 router = APIRouter()
 

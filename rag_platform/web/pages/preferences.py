@@ -9,9 +9,9 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from rag_platform.messages import LANGUAGES
+from rag_platform.web.dependencies import SiteOf
 from rag_platform.web.guards import LOGIN_PATH, TOKEN_COOKIE
 from rag_platform.web.rendering import LANGUAGE_COOKIE, THEME_COOKIE, THEMES, render
-from rag_platform.web.site import SiteOf
 from rag_platform.web.tokens import Tokens
 
 router = APIRouter()

@@ -9,9 +9,9 @@ from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api.upkeep import releases
 from rag_platform.errors import NotFoundError
+from rag_platform.web.dependencies import MayAdminister, PageNamespace, SiteOf
 from rag_platform.web.rendering import link, render
 from rag_platform.web.routes.releases import RELEASE_ID, OtherId
-from rag_platform.web.site import MayAdminister, PageNamespace, SiteOf
 
 router = APIRouter()
 _Namespace = Annotated[str, Form(max_length=63)]

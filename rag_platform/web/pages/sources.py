@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from rag_platform.api.places import find_place, read_source
 from rag_platform.contract.source_shapes import PlaceData, PlacePage
+from rag_platform.web.dependencies import SiteOf
 from rag_platform.web.rendering import is_fragment, link, render
 from rag_platform.web.routes.sources import ChunkId, Page, Release, Spans, read_spans
-from rag_platform.web.site import SiteOf
 
 router = APIRouter(prefix="/source")
 

@@ -11,9 +11,10 @@ from starlette.responses import Response
 
 from rag_platform.api.trace_details import EVENTS_PER_PAGE, STAGES_PER_PAGE, get_trace_detail
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
+from rag_platform.web.dependencies import PageNamespace, SiteOf
 from rag_platform.web.rendering import is_fragment, render
 from rag_platform.web.routes.traces import FilterOf, Skip, Text
-from rag_platform.web.site import PageNamespace, Site, SiteOf
+from rag_platform.web.site import Site
 
 router = APIRouter()
 _PAGE = 25

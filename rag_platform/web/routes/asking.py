@@ -21,9 +21,10 @@ from rag_platform.contract.source_shapes import (
     PinnedData,
     ReplayData,
 )
+from rag_platform.web.dependencies import MayWrite, SiteOf
 from rag_platform.web.routes.sources import read_spans
-from rag_platform.web.site import MayWrite, Site, SiteOf
-from rag_platform.web.waiting import follow, sse, work_for
+from rag_platform.web.site import Site
+from rag_platform.web.waiting import event_stream, follow, sse, work_for
 
 router = APIRouter(tags=["asking"])
 Address = Annotated[QuestionAddress, Query()]
@@ -148,13 +149,6 @@ async def _events(site: Site, question: Question) -> AsyncIterator[str]:
         else:
             yield ": still at work\n\n"
     yield sse("end", "{}")
-
-
-def event_stream(events: AsyncIterator[str]) -> StreamingResponse:
-    """The response that sends server-sent events."""
-    return StreamingResponse(
-        events, media_type="text/event-stream", headers={"x-accel-buffering": "no"}
-    )
 
 
 def _json(value: object) -> str:

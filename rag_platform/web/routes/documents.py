@@ -21,7 +21,8 @@ from rag_platform.contract.upkeep_shapes import (
 from rag_platform.errors import InputError
 from rag_platform.evaluation.expectations import drop_for_document
 from rag_platform.ir import Document
-from rag_platform.web.site import MayAdminister, NamespaceOf, Site, SiteOf
+from rag_platform.web.dependencies import MayAdminister, NamespaceOf, SiteOf
+from rag_platform.web.site import Site
 
 router = APIRouter(tags=["documents"])
 DocId = Annotated[str, Path(max_length=300, description="As lists of documents give it.")]

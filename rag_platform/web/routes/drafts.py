@@ -10,8 +10,8 @@ from pydantic import BaseModel, Field
 from rag_platform.api.upkeep import drafts
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
+from rag_platform.web.dependencies import MayWrite, NamespaceOf, SiteOf
 from rag_platform.web.routes.documents import Cursor, DocId
-from rag_platform.web.site import MayWrite, NamespaceOf, SiteOf
 
 router = APIRouter(tags=["drafts"], prefix="/drafts")
 _MAX_TEXT = 200_000

@@ -34,7 +34,8 @@ from rag_platform.evaluation.run_requests import (
     list_run_jobs,
     start_run,
 )
-from rag_platform.web.site import MayWrite, NamespaceOf, Site, SiteOf
+from rag_platform.web.dependencies import MayWrite, NamespaceOf, SiteOf
+from rag_platform.web.site import Site
 
 router = APIRouter(prefix="/eval", tags=["evaluation"])
 

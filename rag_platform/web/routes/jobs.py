@@ -24,10 +24,10 @@ from rag_platform.contract.upkeep_shapes import (
 )
 from rag_platform.errors import InputError
 from rag_platform.processes.jobs import FINAL_STATES
-from rag_platform.web.routes.asking import event_stream
+from rag_platform.web.dependencies import MayWrite, SiteOf
 from rag_platform.web.routes.documents import Cursor, Limit
-from rag_platform.web.site import MayWrite, Site, SiteOf
-from rag_platform.web.waiting import sse, work_for
+from rag_platform.web.site import Site
+from rag_platform.web.waiting import event_stream, sse, work_for
 
 router = APIRouter(tags=["jobs"])
 T = TypeVar("T")

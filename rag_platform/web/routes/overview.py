@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from rag_platform.api.overview import disk_use, get_overview
 from rag_platform.contract.overview import DiskData, OverviewData
 from rag_platform.evaluation.runs import evaluation_snapshot
-from rag_platform.web.site import PageNamespace, SiteOf
+from rag_platform.web.dependencies import PageNamespace, SiteOf
 
 router = APIRouter(tags=["system"])
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from rag_platform.api.upkeep import releases
 from rag_platform.contract.upkeep_shapes import ReleaseDiffData, ReleasesData
-from rag_platform.web.site import MayAdminister, NamespaceOf, SiteOf
+from rag_platform.web.dependencies import MayAdminister, NamespaceOf, SiteOf
 
 router = APIRouter(tags=["releases"], prefix="/releases")
 RELEASE_ID = r"^\w[\w.-]{0,120}$"

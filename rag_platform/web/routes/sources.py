@@ -12,7 +12,7 @@ from rag_platform.api import pictures
 from rag_platform.api.places import MAX_SPANS, Span, find_place, read_source
 from rag_platform.contract.source_shapes import PlaceData, ProvedData, SourceData
 from rag_platform.errors import InputError
-from rag_platform.web.site import SiteOf
+from rag_platform.web.dependencies import SiteOf
 
 router = APIRouter(tags=["sources"])
 ChunkId = Annotated[str, Path(max_length=100, description="chk_ and 20 hex digits.")]

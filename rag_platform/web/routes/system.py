@@ -6,7 +6,7 @@ from fastapi import APIRouter
 
 from rag_platform.api.status import list_collections, status
 from rag_platform.contract.schema import CollectionsData, StatusData
-from rag_platform.web.site import SiteOf
+from rag_platform.web.dependencies import SiteOf
 
 router = APIRouter(tags=["system"])
 

@@ -13,7 +13,7 @@ from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
 from rag_platform.contract.trace_details import TraceDetail
 from rag_platform.contract.traces import TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
-from rag_platform.web.site import SiteOf
+from rag_platform.web.dependencies import SiteOf
 
 router = APIRouter(prefix="/traces", tags=["traces"])
 

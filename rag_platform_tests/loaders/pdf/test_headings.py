@@ -66,6 +66,15 @@ def test_the_outline_names_headings_with_its_levels_though_number_and_page_diffe
     assert found == {(1, 0): 1, (1, 2): 2, (2, 0): 1}
 
 
+def test_what_a_whole_outline_leaves_out_stands_below_the_part_that_it_is_in():
+    names = ["1 Rivers", "2 Lakes", "3 Wells", "4 Pumps", "5 Pipes"]
+    pages = [page(heading(name), BODY, number=n) for n, name in enumerate(names, 1)]
+    pages[1] = page(heading(names[1]), BODY, heading("7. Depth"), BODY, number=2)
+    outline = tuple((1, name, n) for n, name in enumerate(names, 1))
+    assert heading_levels(pages, outline)[2, 2] == 2
+    assert heading_levels(pages)[2, 2] == 1
+
+
 def test_numbers_give_levels_below_an_unnumbered_title():
     found = heading_levels(
         [

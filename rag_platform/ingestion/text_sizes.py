@@ -1,0 +1,22 @@
+"""How much text versions bring, before they are read."""
+
+from __future__ import annotations
+
+from rag_platform.ir import Version
+
+# Text in a file that is no text, as a share of its bytes: rough figures, files full of pictures
+# have less.
+_TEXT_SHARES = {"application/pdf": 0.03, "image": 0.0, "application": 0.1}
+_TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
+
+
+def text_bytes(version: Version) -> int:
+    """About how many bytes of text a version will bring; what was read of it once is known."""
+    if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
+        return version.size
+    if (known := version.counts.get("text_chars")) is not None:
+        return int(known)
+    return int(
+        version.size
+        * _TEXT_SHARES.get(version.mime, _TEXT_SHARES.get(version.mime.partition("/")[0], 1.0))
+    )

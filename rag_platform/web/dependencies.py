@@ -1,0 +1,76 @@
+"""What a request brings: dependencies of routes and pages."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Depends, Path, Query
+
+from rag_platform import access
+from rag_platform.errors import RagError
+from rag_platform.retrieval.namespaces import choose_namespace, choose_namespaces
+from rag_platform.web.site import Site, get_site
+
+Scope = Literal["read", "write", "admin"]
+SiteOf = Annotated[Site, Depends(get_site)]
+
+
+def _namespace(
+    site: SiteOf,
+    namespace: Annotated[
+        str | None,
+        Query(max_length=63, description="The library; default: the only one."),
+    ] = None,
+) -> str:
+    """The namespace that a request is about. Raises InputError, NotFoundError."""
+    if namespace is None:
+        return choose_namespace(site.library)
+    site.library.require_visible(namespace)
+    return namespace
+
+
+NamespaceOf = Annotated[str, Depends(_namespace)]
+
+
+def _shown_namespace(
+    site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None
+) -> str:
+    """The namespace of a page: where none is named, the one that questions ask first."""
+    if namespace:
+        site.library.require_visible(namespace)
+        return namespace
+    return choose_namespaces(site.library)[0]
+
+
+PageNamespace = Annotated[str, Depends(_shown_namespace)]
+
+
+def _path_namespace(site: SiteOf, namespace: Annotated[str, Path(max_length=63)]) -> str:
+    """The namespace that an address names. Raises NotFoundError."""
+    site.library.require_visible(namespace)
+    return namespace
+
+
+PathNamespace = Annotated[str, Depends(_path_namespace)]
+
+
+def _require(scope: Scope) -> None:
+    caller = access.current()
+    if not caller.may(scope):
+        raise RagError(
+            f"this needs a token with the scope {scope}, yours has {caller.scope}: make another"
+            f" with `rag token create NAME --scope {scope}`",
+            code="insufficient_scope",
+        )
+
+
+def _may_write() -> None:
+    _require("write")
+
+
+def _may_administer() -> None:
+    _require("admin")
+
+
+MayWrite = Depends(_may_write)
+MayAdminister = Depends(_may_administer)

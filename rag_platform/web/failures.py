@@ -1,0 +1,67 @@
+"""Errors as answers: their status, and their words as JSON or as a page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from rag_platform.api.envelopes import failure
+from rag_platform.contract.schema import ErrorPart
+from rag_platform.errors import (
+    BusyError,
+    DocumentError,
+    InputError,
+    NotFoundError,
+    RagError,
+    ReleaseError,
+)
+from rag_platform.observability import faults
+from rag_platform.web.rendering import is_fragment, render
+
+_STATUSES = {
+    "insufficient_scope": 403,
+    "overloaded": 503,
+    "ledger_unreachable": 503,
+    "deadline": 504,
+    "filter_failed": 400,
+    "cancelled": 499,  # nobody reads it
+}
+
+
+def tell(request: Request, error: Exception) -> Response:
+    """The error as JSON under /api, else as a page."""
+    status, part = _describe(error)
+    if status == 500:
+        faults.report(error, f"web {request.url.path}")
+    if request.url.path.startswith("/api/"):
+        return JSONResponse(part, status)
+    template = "error_part.html" if is_fragment(request) else "error.html"
+    return render(request, template, status, error=part)
+
+
+def _describe(error: Exception) -> tuple[int, ErrorPart]:
+    """Status and description of an error."""
+    if isinstance(error, HTTPException):
+        return error.status_code, {
+            "code": "http_error",
+            "message": str(error.detail),
+            "details": {"kind": "usage"},
+        }
+    part: Any = failure(error)["error"]
+    return _status(error), part
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, NotFoundError):
+        return 404
+    if isinstance(error, InputError):
+        return 400
+    if isinstance(error, BusyError | ReleaseError):
+        return 409
+    if isinstance(error, DocumentError):  # a file that cannot be read
+        return 422
+    code = error.code if isinstance(error, RagError) else ""
+    return _STATUSES.get(code, 500)

@@ -1,0 +1,60 @@
+"""The form of a question. It is shown before the other pages are imported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field, model_validator
+from starlette.requests import Request
+from starlette.responses import Response
+
+from rag_platform.api.asking import QuestionAddress
+from rag_platform.config.settings import strategy_names
+from rag_platform.retrieval.namespaces import choose_namespaces
+from rag_platform.web.rendering import render
+from rag_platform.web.site import get_site
+
+
+class Form(QuestionAddress):
+    """A question as the form sends it: what was left empty is not there, tags are separated by
+    commas and phrasings by lines.
+    """
+
+    q: str = Field(default="", max_length=4000)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tidy(cls, given: dict[str, Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in given.items():
+            values = value if isinstance(value, list) else [value]
+            parts = [part for item in values for part in _parts(name, item) if part != ""]
+            if parts:
+                found[name] = parts if isinstance(value, list) else parts[-1]
+        return found
+
+    def address(self) -> dict[str, Any]:
+        """The parameters of this question's address."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+def _parts(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, str):
+        return [value]
+    if name == "tags":
+        return [part.strip() for part in value.replace("，", ",").split(",")]
+    return [part.strip() for part in value.splitlines()] if name == "searches" else [value.strip()]
+
+
+def show_form(request: Request, asked: Form, answer: Mapping[str, Any] | None = None) -> Response:
+    """The page with the form, filled as it was asked, and the answer below it."""
+    site = get_site(request)
+    chosen = choose_namespaces(site.library, asked.namespace)
+    values = {
+        "asked": asked,
+        "chosen": chosen,
+        "namespace": chosen[0],
+        "strategies": strategy_names(site.settings),
+    }
+    return render(request, "asking/ask.html", **{**values, **(answer or {})})

@@ -1,0 +1,90 @@
+"""What FastAPI answers: all pages and `/api`."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from rag_platform.contract.schema import ErrorPart
+from rag_platform.errors import InputError, RagError
+from rag_platform.observability.build import build_info
+from rag_platform.web.failures import tell
+from rag_platform.web.pages import (
+    ask,
+    browsing,
+    drafting,
+    evaluation,
+    explaining,
+    ingesting,
+    overview,
+    preferences,
+    releasing,
+    sources,
+    traces,
+)
+from rag_platform.web.routes import asking, documents, drafts, jobs, releases, system
+from rag_platform.web.routes import evaluation as evaluation_routes
+from rag_platform.web.routes import overview as overview_routes
+from rag_platform.web.routes import sources as source_routes
+from rag_platform.web.routes import traces as trace_routes
+from rag_platform.web.site import Site
+
+# a request builds the routers up to the one that answers it, those of /api slowly
+_PAGES = (
+    ask,
+    preferences,
+    sources,
+    browsing,
+    drafting,
+    ingesting,
+    releasing,
+    explaining,
+    traces,
+    evaluation,
+    overview,
+)
+_ROUTES = (
+    system,
+    asking,
+    source_routes,
+    documents,
+    drafts,
+    jobs,
+    releases,
+    trace_routes,
+    evaluation_routes,
+    overview_routes,
+)
+
+
+def build_app(site: Site) -> FastAPI:
+    """The application over a site, without guards."""
+    app = FastAPI(
+        title="rag_platform",
+        version=build_info()["app_version"],
+        description="What the library holds, answers, and how it came about.",
+        openapi_url="/api/openapi.json",
+        docs_url=None,  # their scripts come from elsewhere
+        redoc_url=None,
+        responses={"4XX": {"model": ErrorPart}, "5XX": {"model": ErrorPart}},
+    )
+    app.state.site = site
+    for page in _PAGES:
+        app.include_router(page.router, include_in_schema=False)
+    for routes in _ROUTES:
+        app.include_router(routes.router, prefix="/api")
+    for kind in (RagError, HTTPException, Exception):
+        app.add_exception_handler(kind, tell)
+    app.add_exception_handler(RequestValidationError, _tell_arguments)
+    return app
+
+
+def _tell_arguments(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    problems = "; ".join(
+        f"{'.'.join(map(str, item['loc'][1:]))}: {item['msg']} (given: {str(item['input'])[:80]!r})"
+        for item in error.errors()
+    )
+    return tell(request, InputError(problems, code="invalid_arguments"))
