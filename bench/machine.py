@@ -34,6 +34,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from crash_points import Ended, Watch, forked, preload
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st

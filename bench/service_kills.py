@@ -23,6 +23,8 @@ import traceback
 from collections import Counter
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import httpx
 from small_library import NAMESPACE, Place, state_of
 

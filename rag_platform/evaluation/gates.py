@@ -306,13 +306,15 @@ def _significant_losses(
 
 def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
     """What differs between two releases: keys of the config, and documents."""
-    old, new = before.release.manifest, after.release.manifest
+    old, new = before.release, after.release
     found = [
         f"config {key}: {_short(one)} -> {_short(other)}"
-        for key, one, other in _differences(old.strategy_config, new.strategy_config)
+        for key, one, other in _differences(
+            old.manifest.strategy_config, new.manifest.strategy_config
+        )
     ]
     documents = [
-        {version.partition("@")[0] for version in manifest.versions} for manifest in (old, new)
+        {version.partition("@")[0] for version in release.versions} for release in (old, new)
     ]
     gone, came = documents[0] - documents[1], documents[1] - documents[0]
     changed = {
