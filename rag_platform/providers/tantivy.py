@@ -71,6 +71,7 @@ _MORE_HITS = 1.3
 # what it saves
 _RARE = 200
 _KEPT_IDFS = 20_000  # counting a term asks every segment; the index never changes
+_KEPT_COUNTS = 20_000  # likewise, of words that are several terms
 _KEPT_WEIGHTS = 64  # questions; those that are being answered
 
 _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
@@ -156,6 +157,7 @@ class TantivyReader:
         )
         self._has_places = _has_places(directory)
         self._idfs: dict[tuple[str, str], float] = {}
+        self._counts = lru_cache(_KEPT_COUNTS)(self._count_holding)
         # chunk ids by segment and place, as they were met: a stored document takes longer to read
         self._names: list[dict[int, str]] = [{} for _ in range(self._searcher.num_segments)]
 
@@ -262,15 +264,15 @@ class TantivyReader:
         """How many chunks hold all of these words in their text, headings apart; those of some
         documents alone where they are given.
         """
-        import tantivy
-
-        terms, query, schema = (
-            list(dict.fromkeys(self._analysis.terms(words))),
-            tantivy.Query,
-            self._index.schema,
-        )
+        terms = tuple(dict.fromkeys(self._analysis.terms(words)))
         if not terms:
             return 0
+        return self._counts(terms) if doc_ids is None else self._count_holding(terms, doc_ids)
+
+    def _count_holding(self, terms: Sequence[str], doc_ids: Collection[str] | None = None) -> int:
+        import tantivy
+
+        query, schema = tantivy.Query, self._index.schema
         if doc_ids is None and len(terms) == 1:
             with _reading():
                 return int(self._searcher.doc_freq("text", terms[0]))

@@ -117,6 +117,9 @@ def is_contents(text: str) -> bool:
     """True for a part of a table of contents or of an index: entries that dots lead to their pages,
     in the order of these or of the alphabet, as the items of an account are not.
     """
+    # each entry has at least five dots or two ellipses; nearly every text has too few of both
+    if (text.count(".") + text.count("·")) // 5 + text.count("…") // 2 < _LEAST_ENTRIES:
+        return False
     found = list(_LEADERS.finditer(text))
     if len(found) < _LEAST_ENTRIES:
         return False
