@@ -201,8 +201,8 @@ class DenseVectors:
 
     def keep_embedded(self, chunk_ids: Iterable[str]) -> list[str]:
         """Those of the chunks that have a vector, in their order."""
-        held = self._parts.holding(asked := list(chunk_ids))
-        return [chunk_id for chunk_id in asked if chunk_id in held]
+        rows = self._find(asked := list(chunk_ids)).tolist()
+        return [chunk_id for chunk_id, row in zip(asked, rows, strict=True) if row >= 0]
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
         """float32 [n, dim], the stored row of each id. Raises ProviderError without one."""
