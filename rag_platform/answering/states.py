@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-import yaml
-
 from rag_platform.answering.constants import READ_HITS
+from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.scripts import is_wide
@@ -96,5 +95,5 @@ def decide(
 
 @cache
 def _load_models() -> dict[str, _Model]:
-    text = Path(__file__).with_name("states.yaml").read_text(encoding="utf-8")
-    return {name: _Model(**value) for name, value in yaml.safe_load(text)["models"].items()}
+    models = packaged_yaml(Path(__file__).with_name("states.yaml"))["models"]
+    return {name: _Model(**value) for name, value in models.items()}

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
-
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import fingerprint
+from rag_platform.config.validation import packaged_yaml, read_mapping
 from rag_platform.errors import ConfigError
 from rag_platform.query.constants import MAX_SYNONYM_WORDS
 from rag_platform.text.scripts import UNSPACED
@@ -82,8 +81,7 @@ def load_vocabulary(config: QueryConfig) -> Vocabulary:
 
 @lru_cache(maxsize=1)
 def _read_ratios() -> list[tuple[str, tuple[str, ...]]]:
-    text = Path(__file__).with_name("ratios.yaml").read_text(encoding="utf-8")
-    rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rows = packaged_yaml(Path(__file__).with_name("ratios.yaml"))
     return [(name, tuple(row["items"])) for row in rows for name in row["names"]]
 
 
@@ -120,19 +118,9 @@ def _build(
 
 
 def _read(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"the synonyms at {path} cannot be read: {error}") from error
-    if loaded is None:
-        return ()
-    if not isinstance(loaded, dict):
-        raise ConfigError(
-            f"{path} must hold a mapping of names to their aliases, not {type(loaded).__name__}"
-        )
     return tuple(
         (_check_name(path, name), tuple(_check_aliases(path, name, aliases)))
-        for name, aliases in loaded.items()
+        for name, aliases in read_mapping(path).items()
     )
 
 
