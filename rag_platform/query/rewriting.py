@@ -19,6 +19,7 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion
+from rag_platform.providers.model_replies import strip_fence
 from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
 from rag_platform.query.constants import (
@@ -51,7 +52,6 @@ _VALUES = {
     "lang": re.compile(r"[a-z]{2}"),
     "quality_score": re.compile(r"0(?:\.\d+)?|1(?:\.0+)?"),
 }
-_FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -139,7 +139,7 @@ def _enclose(question: str) -> str:
 
 def _parse(text: str) -> Json:
     try:
-        value = json.loads(_FENCE.sub("", text.strip()))
+        value = json.loads(strip_fence(text))
     except (ValueError, RecursionError) as error:
         raise _bad("the model did not answer with JSON", text) from error
     if not isinstance(value, dict):
