@@ -1,9 +1,9 @@
-"""Which of three things is said of a question: `answered`, `closest` (the best passage, which may
-not answer it) or `nothing_found`; and how sure that is.
+"""Decides the state of an answer, and its confidence: `answered`, `closest` (the best passage may
+not answer the question) or `nothing_found`.
 
-The decision is a logistic model over signals of the searches. Its coefficients and thresholds stand
-in `states.yaml`, which `bench/train_states.py` writes from questions that people asked. Confidence
-is its probability that a passage with the answer is among the first three hits.
+The decision is a logistic model over signals of the searches. `bench/train_states.py` writes its
+coefficients and thresholds into `states.yaml`, from questions that people asked. Confidence is the
+model's probability that one of the first three hits holds the answer.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def _table() -> dict[str, Any]:
 
 @functools.cache
 def _words(section: str) -> dict[str, Any]:
-    """Word to what it stands for, of a section that lists words by their meaning."""
+    """Word to meaning, of a section that lists words by meaning."""
     return {word: meaning for meaning, words in _table()[section].items() for word in words}
 
 

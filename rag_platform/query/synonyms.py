@@ -1,8 +1,8 @@
-"""Synonyms, aliases and abbreviations of the configuration, and financial ratios with what they are
-computed of (`ratios.yaml`), found in a question by whole words.
+"""Finds synonyms and financial ratios in a question by whole words.
 
-In scripts without spaces every character is a word, so Chinese names are found inside longer runs.
-Where two names overlap the longer one counts.
+Synonyms, aliases and abbreviations come from the configuration. `ratios.yaml` lists ratios with the
+items that they are computed from. In scripts without spaces every character is a word, so a Chinese
+name is found inside a longer run. Where two names overlap, the longer one counts.
 """
 
 from __future__ import annotations
@@ -69,9 +69,11 @@ class Vocabulary:
 
 
 def load_vocabulary(config: QueryConfig) -> Vocabulary:
-    """The names of `synonyms` and of the file `synonyms_path`, where a name brings its aliases and
-    an alias its name, and the ratios, which bring what they are computed of. Raises ConfigError for
-    a file that is no mapping of names to lists of names.
+    """The names that add search terms to a question, from `synonyms`, from the file `synonyms_path`
+    and from the ratios. A name adds its aliases, an alias its name, a ratio the items that it is
+    computed from.
+
+    Raises ConfigError for a file that is no mapping of names to lists of names.
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
     groups += _read(config_file(config.synonyms_path)) if config.synonyms_path else ()
