@@ -99,11 +99,11 @@ class Named:
 
 
 def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError naming the file with its line, the key and the remedy for a provider or an
-    option that does not exist, an option of another type, an extra that is not installed.
+    """Raise ConfigError for an unknown provider or option, an option of another type, or a missing
+    extra. The error names the file with its line, the key and the remedy.
 
-    With `ingestion` also the options that only ingestion uses, and whether their values are
-    accepted.
+    With `ingestion`, options that only ingestion uses are checked too, and whether the providers
+    accept the values.
     """
     for named in providers(strategy):
         if named.kind in _INGESTION and not ingestion:

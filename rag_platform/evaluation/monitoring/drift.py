@@ -1,8 +1,9 @@
-"""Drift: whether what users ask, and what they get, has changed against the last stable window.
+"""Drift: whether users' questions, and the answers to them, have changed against the last stable
+window.
 
-Read from the traces of real questions; those of evaluations, which name a release, do not count.
-Figures are compared by the Kolmogorov-Smirnov distance, shares by the population stability index;
-either counts only where it is larger than chance makes it in windows of that size.
+The questions come from traces; those of evaluations, which name a release, do not count. Figures
+are compared by the Kolmogorov-Smirnov distance, shares by the population stability index. A
+difference counts only if it is larger than chance in windows of that size.
 """
 
 from __future__ import annotations
@@ -84,8 +85,8 @@ class DriftReport:
 def measure_drift(
     logs_dir: Path, namespace: str, config: DriftSettings, until: datetime | None = None
 ) -> DriftReport:
-    """The window that ends now, or at `until`, against the newest earlier one that itself did not
-    drift from the one before it.
+    """Compares the window that ends now, or at `until`, with the newest earlier window that had not
+    itself drifted from the one before it.
     """
     windows = read_windows(logs_dir, namespace, config, until or datetime.now(UTC))
     current, *earlier = windows

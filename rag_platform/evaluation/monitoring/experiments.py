@@ -1,8 +1,8 @@
-"""What an experiment with a prompt came to: the questions of its two arms, read from the traces.
+"""The outcome of an experiment with a prompt: the questions of its two arms, read from the traces.
 
-A question belongs to the arm that its words were dealt to, also where the call of the model failed
-and the library answered without it. One that was asked several times counts once, by its means;
-answers that were remembered sent no prompt and do not count.
+The words of a question decide its arm, and it stays there even if the model's call failed and the
+library answered without it. A repeated question counts once, by its means. Answers from a cache
+sent no prompt and do not count.
 """
 
 from __future__ import annotations
