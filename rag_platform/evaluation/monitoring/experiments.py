@@ -17,6 +17,7 @@ import numpy as np
 from rag_platform.evaluation.metrics import Interval, bootstrap_difference
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
+from rag_platform.text.pipe_tables import format_table
 
 ARMS = ("control", "treatment")
 
@@ -89,18 +90,20 @@ def verdict_markdown(verdict: Verdict) -> str:
     if not verdict.differences:
         return f"{head}; both arms need questions before anything can be said"
     rows = [
-        f"| {metric} | {verdict.means[metric]['control']:.3f} |"
-        f" {verdict.means[metric]['treatment']:.3f} | {item.value:+.3f}"
-        f" [{item.low:+.3f}, {item.high:+.3f}]{' *' * (item.low * item.high > 0)} |"
+        (
+            metric,
+            f"{verdict.means[metric]['control']:.3f}",
+            f"{verdict.means[metric]['treatment']:.3f}",
+            f"{item.value:+.3f} [{item.low:+.3f}, {item.high:+.3f}]"
+            f"{' *' * (item.low * item.high > 0)}",
+        )
         for metric, item in verdict.differences.items()
     ]
     return "\n".join(
         [
             head,
             "",
-            "| metric | control | treatment | difference, 95 % interval |",
-            "|---" * 4 + "|",
-            *rows,
+            *format_table(("metric", "control", "treatment", "difference, 95 % interval"), rows),
             "",
             "\\* the interval leaves out 0.",
         ]
