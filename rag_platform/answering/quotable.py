@@ -144,8 +144,8 @@ def _is_cut(text: str, unit: Unit) -> bool:
 
 
 def extend(text: str, part: Part) -> range:
-    """The units to quote with a part: the sentence before, if the part refers to it; the sentence
-    after code; the sentences around a short sentence.
+    """The units that a person would read with a part: with one that refers to the sentence before
+    it that sentence, with code the sentence after it, and with a short sentence those around it.
     """
     layout = read_layout(text)
     first, last = part.first, part.last
@@ -226,7 +226,7 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequen
 
 
 def render_run(text: str, chosen: Collection[int], mark: str) -> str:
-    """The units of a chunk in its own spelling, without the text between them, then the mark."""
+    """Units of a chunk as they stand in it, without what stands between them, and the mark."""
     read = read_layout(text).units
     runs = list(_group(sorted(chosen)))
     blocks = [_render_units(text, _join_pieces([read[i] for i in run])) for run in runs]

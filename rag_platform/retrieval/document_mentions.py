@@ -212,10 +212,10 @@ def _chinese_words(run: str) -> list[str]:
 
 
 def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
-    """(the lower-case words of a name or a question; pairs of neighbouring words, written as one,
-    with their spelling as two).
+    """(the words of a name or a question in lower case, two neighbours as one word: as they are
+    written apart).
 
-    Without `chinese`, Chinese words are left out, and no dictionary is loaded for them.
+    Without `chinese` no Chinese word is among them, for which a dictionary would be loaded.
 
     >>> words, pairs = name_words("Best Buy FY2024Q2")
     >>> sorted(words), pairs["bestbuy"]
