@@ -1,9 +1,8 @@
-"""Citations: checks an answerer's text against the evidence, and lists passages where there is no
+"""Citations: checks an answer's text against the evidence, and lists passages where there is no
 answer.
 
-A mark [n] outside of code points at evidence[n-1]. The rules do not depend on a model's good will:
-marks that point nowhere, links and pictures that are not in the evidence, and active markup are
-removed.
+A mark [n] outside code means evidence[n-1]. Marks without a passage, links and pictures that are
+not in the evidence, and active markup are removed, whatever the model was told.
 """
 
 from __future__ import annotations
@@ -288,8 +287,8 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
 
 
 def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
-    """Give the marks behind a run of sentences to all of them that stand verbatim in what is
-    cited.
+    """Give the marks behind a run of sentences to each sentence that the cited text holds word by
+    word.
     """
     marks: list[int] = []
     for claim in reversed(claims):

@@ -134,8 +134,8 @@ def _ask_answerer(
 
 
 def _measure_nearness(q: Question, found: Found) -> Nearness | None:
-    """How near texts are to the question and its phrasings, by the embedder that searched for them;
-    None where none did, where it is on another machine, and under load.
+    """The similarity of texts with the question and its phrasings, by the embedder of the search.
+    None without such an embedder, where it runs on another machine, and under load.
     """
     config = found.strategy.embedding
     searched = found.mode in ("dense", "hybrid")

@@ -1,8 +1,8 @@
-"""The context: which passages the answerer reads, how a passage too long for the budget is cut, and
-how a prompt quotes them.
+"""The context of an answer: which passages the answerer reads, how a passage too long for the
+budget is cut, and how a prompt quotes them.
 
-Every passage is a chunk with its own provenance, so that whatever an answer takes from it can be
-cited and verified.
+Every passage is a chunk with its own provenance, so every statement of an answer can be cited and
+verified.
 """
 
 from __future__ import annotations
@@ -291,8 +291,8 @@ class _Context:
         return sorted(self.places, key=order)
 
     def _join_runs(self) -> None:
-        """Give neighbours that follow each other without a gap the anchor of the best hit among
-        them, so that they are read from first to last.
+        """Give chunks that follow each other without a gap the anchor of their best hit, so they
+        are read in order.
         """
         if self.config.mode != "neighbours":
             return
@@ -330,12 +330,12 @@ _BLANK = re.compile(r"\s+")
 
 
 def cut_to_fit(text: str, fits: Fits) -> str:
-    """The longest verbatim beginning that fits, empty when there is none.
+    """The longest verbatim beginning that fits; may be empty.
 
-    It ends at a line, else a sentence, else a word, else a character: at the first of these that
-    keeps half of what would fit. Tables are cut behind a row, and so keep their header. A fence is
-    kept whole or left out, except that one with nothing but headings before it is cut at a line
-    end, since nothing would be left otherwise. A row that does not fit is left out.
+    It ends at a line; if that keeps less than half of what would fit, at a sentence, else a word,
+    else a character. A table is cut between rows and keeps its header; a row too long to fit is
+    left out. A fence is kept whole or left out, except one preceded only by headings: it is cut at
+    a line end, since otherwise nothing would be left.
     """
     if fits(text):
         return text
@@ -396,12 +396,12 @@ _TAG = re.compile(r"<(?=\s*/?\s*passage)", re.IGNORECASE)
 
 
 def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
-    """The hits as blocks numbered 1, 2, 3, ..., each without what it repeats of the one before.
+    """The hits as blocks numbered 1, 2, 3, ..., each without its overlap with the block before.
 
-    markdown and plain: `[n] source, heading, place` and the text, every line of it behind `> ` or
-    four blanks, so that no line can be mistaken for the head of a block. xml: `<passage n= source=
-    section= place=>`. Tags of that name inside of a text are escaped in all of them, and a code
-    fence that a text leaves open is closed.
+    markdown and plain: `[n] source, heading, place`, then the text with `> ` or four blanks before
+    every line, so no line can look like the head of a block. xml: `<passage n= source= section=
+    place=>`. All formats escape tags of that name inside a text, and close a fence that the text
+    leaves open.
     """
     return "\n\n".join(
         render_block(hit, n, format, since=_overlap_before(hits, n))

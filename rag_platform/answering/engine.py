@@ -210,10 +210,10 @@ def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -
 
 
 def _search_all(q: Question, deadline: Deadline) -> list[Found]:
-    """What each of several namespaces has for the question, searched at once, in the order in which
-    they were named; one that cannot be searched is a warning.
+    """The results of several namespaces, searched at once, in the order of their names in the
+    request. A namespace that cannot be searched becomes a warning.
 
-    Raises the caller's own mistakes, and the first error when no namespace answers.
+    Raises InputError for mistakes of the caller, and the first error when no namespace answers.
     """
 
     def search_namespace(namespace: str) -> Found:

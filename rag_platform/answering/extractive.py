@@ -50,9 +50,9 @@ _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 @dataclass(frozen=True)
 class Extractive:
-    """Quotes the units of the evidence that contain most words of the question and of its search
-    phrasings; where the evidence is in another script and has none of them, those nearest in
-    meaning.
+    """Quotes the units of the evidence with the most words of the question and of its search
+    phrasings. Where the evidence is in another script and has none of the words, the units nearest
+    in meaning.
     """
 
     VERSION: ClassVar[str] = "9"
@@ -144,11 +144,11 @@ class Scored:
 
 
 def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> list[Scored]:
-    """Parts that contain a word of the question, or follow a heading that does, best first; ties in
-    reading order.
+    """Parts with a word of the question in them or in their heading, best first; ties in reading
+    order.
 
-    The three best and all with at least `keep_ratio` of the best score are among them; others may
-    be missing.
+    The list holds the three best parts and all with at least `keep_ratio` of the best score; others
+    may be missing.
     """
     question, asks = _asked(query), _Asks.of(question_text(query))
     words = question_words(question)
@@ -249,8 +249,8 @@ class _Asks:
         return factor * (constants.MEANING_FACTOR if self.meaning else 1.0)
 
     def factor(self, text: str, kind: str) -> float:
-        """How well the form of a unit fits: a number, a definition, the language of the question,
-        and no mere pointer to what stands elsewhere.
+        """How well the form of a unit fits the question: a number, a definition, the same language,
+        and more than a pointer to another place.
         """
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
@@ -268,8 +268,8 @@ class _Asks:
 
 
 def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
-    """Quotes as they stand in their chunks, those that adjoin as one, the rows of a table as one
-    table under its header; each followed by its mark.
+    """The quotes as the chunks spell them, each followed by its mark. Adjoining quotes are one, and
+    rows of a table stand below its header.
     """
     quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:

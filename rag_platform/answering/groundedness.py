@@ -46,8 +46,8 @@ class Support:
 
     @property
     def agreement(self) -> float:
-        """0 where a number or identifier is missing, else the share of words over MIN_SHARE, at
-        most 1.
+        """0 where a number or identifier is missing, else the share of words divided by MIN_SHARE,
+        at most 1.
         """
         if not self.exact:
             return 0.0

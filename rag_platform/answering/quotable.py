@@ -1,8 +1,8 @@
-"""What of a chunk an answer may quote: parts that are understood without the text around them, how
-they are extended to what a person would read, and how they are written.
+"""What an answer may quote of a chunk: parts that make sense alone, how they are extended for a
+reader, and how they are written.
 
-A part is one unit, or an introduction with what it introduces. A quote is a run of units of one
-chunk; each of them is a verbatim slice.
+A part is one unit, or an introduction with the units that it introduces. A quote is a run of units
+of one chunk; each unit is a verbatim slice.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _adjoin(text: str, one: Unit, other: Unit) -> bool:
 
 
 def _only_links(text: str, unit: Unit) -> bool:
-    """True for an item of a navigation, of a list of what else to read, or of a choice of languages
+    """True for an item of a navigation, of a list of further reading, or of a choice of languages
     (`English | [简体中文](README_cn.md)`).
     """
     said = text[unit.start : unit.end]
@@ -172,9 +172,9 @@ def extend(text: str, part: Part) -> range:
 
 
 def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
-    """The first and last unit of a quote that, while it is short, also has the sentence before it
-    in its paragraph and the sentences after it: one alone often leaves out what it is about, or
-    what follows from it.
+    """The first and last unit of a quote, extended within the paragraph while the quote is short:
+    by the sentence before it and those after it. A single sentence often lacks its subject or its
+    consequence.
     """
     read = layout.units
 

@@ -1,9 +1,9 @@
-"""Which of three things is said of a question: `answered`, `closest` (the best passage, which may
-not answer it) or `nothing_found`; and how sure that is.
+"""Decides the state of an answer, and its confidence: `answered`, `closest` (the best passage may
+not answer the question) or `nothing_found`.
 
-The decision is a logistic model over signals of the searches. Its coefficients and thresholds stand
-in `states.yaml`, which `bench/train_states.py` writes from questions that people asked. Confidence
-is its probability that a passage with the answer is among the first three hits.
+The decision is a logistic model over signals of the searches. `bench/train_states.py` writes its
+coefficients and thresholds into `states.yaml`, from questions that people asked. Confidence is the
+model's probability that one of the first three hits holds the answer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-import yaml
-
 from rag_platform.answering.constants import READ_HITS
+from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.scripts import is_wide
@@ -96,5 +95,5 @@ def decide(
 
 @cache
 def _load_models() -> dict[str, _Model]:
-    text = Path(__file__).with_name("states.yaml").read_text(encoding="utf-8")
-    return {name: _Model(**value) for name, value in yaml.safe_load(text)["models"].items()}
+    models = packaged_yaml(Path(__file__).with_name("states.yaml"))["models"]
+    return {name: _Model(**value) for name, value in models.items()}

@@ -57,12 +57,12 @@ def list_documents(
     """One page of a namespace's documents by group and source_uri; a document with two tags is in
     two groups.
 
-    `filter` takes FILTER_KEYS: each a value or a list of which one must match, or one text for
-    `words` (all of them in title, file name or source_uri) and for `since` and `until` (dates of
-    the last change, both included). A page has at most `limit` rows, fewer where it would exceed
-    `max_tokens`; `next_cursor` continues there, even when documents came or went meanwhile. Retired
-    and deleted documents are left out unless `include_deleted` or a status filter names them.
-    Raises InputError, or NotFoundError `unknown_namespace`.
+    The keys of `filter` are FILTER_KEYS. A key takes a value, or a list of which one must match.
+    `words` takes a text, of which every word must be in title, file name or source_uri; `since` and
+    `until` take dates of the last change, both included. A page has at most `limit` rows, fewer
+    where it would exceed `max_tokens`; `next_cursor` continues there, even if documents came or
+    went meanwhile. Retired and deleted documents are listed only with `include_deleted` or a status
+    filter that names them. Raises InputError, or NotFoundError `unknown_namespace`.
     """
     grouping: dict[str | None, GroupBy | None] = {name: name for name in GROUPINGS} | {None: None}
     if group_by not in grouping:
@@ -202,8 +202,8 @@ def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Ma
 
 
 class DocumentStates(NamedTuple):
-    """How many documents of a namespace have each status, how many a newest version that failed,
-    and source_uri and reason of the first of these.
+    """The documents of a namespace by status, how many of them have a newest version that failed,
+    and source_uri and reason of the first failures.
     """
 
     counts: Mapping[str, int]

@@ -36,10 +36,15 @@ def envelope(data: Mapping[str, Any], trace_id: str = "", warnings: Sequence[str
 
 
 def failure(
-    error: BaseException, trace_id: str = "", *, local: bool = False, warnings: Sequence[str] = ()
+    error: BaseException,
+    trace_id: str = "",
+    *,
+    local: bool = False,
+    warnings: Sequence[str] = (),
+    data: Json | None = None,
 ) -> Json:
     """The envelope of a call that failed: code, message and details of a RagError, `internal_error`
-    for anything else.
+    for anything else; `data` is what the call found nevertheless.
 
     `details.kind` is `usage` for a wrong argument, `not_found` for a name that does not exist, else
     `failed`. Absolute paths are cut to their last name unless `local`, as for the command line.
@@ -58,7 +63,7 @@ def failure(
     return {
         "ok": False,
         "trace_id": trace_id,
-        "data": None,
+        "data": data,
         "warnings": list(warnings),
         "error": part,
     }

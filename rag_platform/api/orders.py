@@ -73,8 +73,8 @@ def explain_order(library: Library, trace_id: str) -> OrderData:
 
 
 def _read_legs(events: Sequence[Json]) -> dict[str, dict[str, LegPlace]]:
-    """Leg to chunk_id to its place. A leg that ran for several phrasings counts with the best
-    place, a fusion that was done again with the last.
+    """Place by chunk_id, by retriever. Of a retriever that ran for several phrasings the best place
+    counts, of a repeated fusion the last one.
     """
     places: dict[str, dict[str, LegPlace]] = {leg: {} for leg in LEGS}
     for event in events:
@@ -117,8 +117,8 @@ def _others(places: Mapping[str, Mapping[str, LegPlace]], final: Sequence[str]) 
 def read_rows(
     library: Library, releases: Mapping[str, str], chunk_ids: Sequence[str]
 ) -> tuple[dict[str, tuple[str, ChunkRow]], list[str]]:
-    """(library and row of the chunks that can still be shown, what is to be said of the others), in
-    a release of each library.
+    """(library and row of each chunk that can still be shown, what to say of the others), from one
+    release of each library.
     """
     found: dict[str, tuple[str, ChunkRow]] = {}
     notes: list[str] = []

@@ -1,8 +1,8 @@
-"""Pictures that a reader sees: pages of documents as they are drawn, images as they are drawn anew,
-so that no byte of a file that somebody sent reaches a browser.
+"""Pictures for readers: drawn pages and redrawn images, so no byte of an uploaded file reaches a
+browser.
 
-Both are drawn in a child process and kept beside what they were drawn from, which a deletion
-removes. What a deletion overtakes is removed again at once.
+A child process draws them. They are kept beside their source, where a deletion removes them; one
+that is drawn during a deletion is removed at once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ def page_picture(
 ) -> bytes:
     """A page of a document as PNG or JPEG.
 
-    Raises NotFoundError for a version that the release does not show, InputError `no_pages`,
-    DocumentError where it cannot be drawn (`blank_page` where it shows nothing).
+    Raises NotFoundError for a version that the release does not show, InputError `no_pages`, and
+    DocumentError for a page that cannot be drawn (`blank_page` for an empty one).
     """
     with library.lease(namespace, release_id) as lease:
         version = lease.release.catalog.version(version_id)

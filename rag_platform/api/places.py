@@ -316,8 +316,8 @@ class _Place:
 
     def _rows(self, block: Block) -> tuple[list[str], list[PlaceRow]]:
         """(cells of the header, the rows) of a block of a sheet."""
-        from rag_platform.loaders.pipe_tables import parse_row
         from rag_platform.text.markdown_blocks import DELIMITER
+        from rag_platform.text.pipe_tables import parse_row
 
         lines: list[tuple[int, str]] = []
         at = block.start

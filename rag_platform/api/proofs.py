@@ -1,5 +1,5 @@
-"""Checks citations and answers against the library: whether each cited chunk is proved by the raw
-bytes of its file, and whether each sentence of an answer is borne out by what it cites.
+"""Checks citations and answers against the library: whether the raw bytes of the file prove each
+cited chunk, and whether the citations support each sentence of an answer.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re
 
 
 def find_release(library: Library, namespace: str, text: str) -> str:
-    """The release_id of that name, or of the newest release that was there at that date.
+    """The release_id with that name, or the newest release at that date.
 
-    A date is ISO: a year, month, day or UTC time, whose end counts. Raises NotFoundError
-    `unknown_release` naming those that are kept.
+    A date is ISO: a year, month, day or UTC time, and its end counts. Raises NotFoundError
+    `unknown_release` naming the releases that are kept.
     """
     library.require_visible(namespace)
     kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]

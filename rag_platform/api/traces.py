@@ -1,7 +1,7 @@
-"""Traces for callers: pages of them, one with all it belongs to, and figures over many.
+"""Traces for callers: pages of them, one with all related ones, and figures over many.
 
-What happened in a namespace that the caller may not see is left out, and so is what belongs to none
-where the caller is limited to some.
+Traces of a namespace that the caller may not see are left out. Traces without a namespace are left
+out for callers who may see only some.
 """
 
 from __future__ import annotations

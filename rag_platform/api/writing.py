@@ -140,8 +140,9 @@ def input_of(
 
 
 def file_name(given: str) -> str:
-    """The last part of what a client calls a file, without characters that nobody sees (of control,
-    or that turn the direction of writing). Raises InputError `bad_filename` without a suffix.
+    """The last part of a file name given by a client, without invisible characters (control
+    characters, marks of writing direction). Raises InputError `bad_filename` for a name without a
+    suffix.
     """
     seen = "".join(char for char in given if unicodedata.category(char) not in _UNSEEN)
     name = Path(seen.replace("\\", "/")).name

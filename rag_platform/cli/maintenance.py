@@ -237,5 +237,5 @@ def doctor(context: Context) -> Json:
     }
     if wrong := [f["subject"] for f in findings if f["level"] == "error"]:
         error = RagError(f"to be mended: {', '.join(wrong)}", code="unhealthy")
-        return {**envelopes.failure(error, local=True), "data": data}
+        return envelopes.failure(error, local=True, data=data)
     return envelopes.envelope(data)

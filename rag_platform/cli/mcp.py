@@ -99,5 +99,5 @@ def doctor(context: Context, client: str | None, name: str) -> Json:
     data = {"markdown": found.markdown(command), **to_json(found)}
     if found.problems:
         error = RagError("a client would not get on with this server", code="mcp_unhealthy")
-        return {**envelopes.failure(error, local=True), "data": data}
+        return envelopes.failure(error, local=True, data=data)
     return envelopes.envelope(data)

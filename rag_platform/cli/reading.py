@@ -214,7 +214,7 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
     data = result.data()
     if result.failures:
         error = RagError(data["markdown"], code="unproved_chunks")
-        return {**envelopes.failure(error), "data": data}
+        return envelopes.failure(error, data=data)
     return envelopes.envelope(data)
 
 

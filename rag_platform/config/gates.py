@@ -8,14 +8,13 @@ notes:                      # a namespace
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import Section
-from rag_platform.config.validation import place_of
+from rag_platform.config.validation import invalid_value, read_mapping
 from rag_platform.errors import ConfigError
 
 FILENAME = "gates.yaml"
@@ -45,23 +44,18 @@ class GateConfig(Section):
 def read_gates() -> dict[str, tuple[GateConfig, ...]]:
     """Gates by namespace; the shipped file has none. Raises ConfigError naming file and key."""
     path = config_file(FILENAME)
-    keys: list[Any] = []  # of the gate that is read
-    try:
-        data: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-        if not isinstance(data, dict) or not all(isinstance(v, list) for v in data.values()):
-            raise ConfigError(
-                f"{path} must name namespaces, each with a list of gates", code="invalid_gates"
-            )
-        gates: dict[str, list[GateConfig]] = {}
-        for namespace, items in data.items():
-            for number, item in enumerate(items):
+    data = read_mapping(path, code="invalid_gates")
+    if not all(isinstance(items, list) for items in data.values()):
+        raise ConfigError(
+            f"{path} must name namespaces, each with a list of gates", code="invalid_gates"
+        )
+    gates: dict[str, tuple[GateConfig, ...]] = {}
+    for namespace, items in data.items():
+        for number, item in enumerate(items):
+            try:
+                gate = GateConfig.model_validate(item)
+            except ValidationError as error:
                 keys = [namespace, number]
-                gates.setdefault(str(namespace), []).append(GateConfig.model_validate(item))
-        return {namespace: tuple(items) for namespace, items in gates.items()}
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}", code="invalid_gates") from error
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        place = place_of(path, [*keys, *first["loc"]])
-        raise ConfigError(f"{place}: {key}: {first['msg']}", code="invalid_gates") from error
+                raise invalid_value(error, path, keys, code="invalid_gates") from error
+            gates[str(namespace)] = (*gates.get(str(namespace), ()), gate)
+    return gates

@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from rag_platform.config.folders import config_dir
 from rag_platform.config.query import Section
+from rag_platform.config.validation import invalid_value, read_mapping
 from rag_platform.errors import ConfigError
 
 FILENAME = "active.yaml"
@@ -63,18 +64,12 @@ def choices_path() -> Path:
 def read_choices() -> dict[str, Choice]:
     """The choices by name of prompt. Raises ConfigError naming the file and what is wrong."""
     path = choices_path()
-    try:
-        return _FILE.validate_python(yaml.safe_load(path.read_text(encoding="utf-8")) or {})
-    except FileNotFoundError:
+    if not path.is_file():
         return {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
+    try:
+        return _FILE.validate_python(read_mapping(path))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "(top)"
-        raise ConfigError(
-            f"{path}: {place}: {first['msg']} (value: {first.get('input')!r})"
-        ) from error
+        raise invalid_value(error, path) from error
 
 
 def write_choice(name: str, choice: Choice) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 from string import Formatter
 from typing import TYPE_CHECKING
 
-import yaml
-
 from rag_platform.config.folders import config_folders
 from rag_platform.config.prompt_choices import Choice, read_choices
 from rag_platform.config.settings import fingerprint
+from rag_platform.config.validation import read_mapping
 from rag_platform.errors import ConfigError, InputError
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
@@ -84,13 +83,8 @@ def load(name: str, fields: Collection[str], query_hash: str = "") -> Prompt:
 
 def _read(path: Path) -> tuple[str, str]:
     """The system text and the user template of a file."""
-    try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read the prompt {path}: {error}") from error
-    if not isinstance(values, dict) or not all(
-        isinstance(values.get(key), str) and values[key].strip() for key in _KEYS
-    ):
+    values = read_mapping(path)
+    if not all(isinstance(values.get(key), str) and values[key].strip() for key in _KEYS):
         raise ConfigError(f"{path} must hold the texts {' and '.join(_KEYS)}")
     if unknown := sorted(set(values) - {*_KEYS, "description"}):
         raise ConfigError(

@@ -1,5 +1,5 @@
-"""What does the work of each module under a strategy, with the version and the profile by which a
-difference between two runs is explained.
+"""The provider of each module under a strategy, with its version and profile, by which differences
+between two runs can be explained.
 """
 
 from __future__ import annotations

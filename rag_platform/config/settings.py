@@ -40,7 +40,7 @@ from rag_platform.config.query import (
     Section,
     SummaryConfig,
 )
-from rag_platform.config.validation import YAML_LOADER, check, place_of
+from rag_platform.config.validation import check, place_of, read_mapping
 from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 
 log = logging.getLogger(__name__)
@@ -302,7 +302,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     """
     _require_config_dir()
     path = config_file("settings.yaml")
-    values = _read_yaml(path)
+    values = read_mapping(path)
     origins = _read_environment(values)
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
     settings = _validate(Settings, values, path, origins)
@@ -402,7 +402,7 @@ def load_strategy(
             code="unknown_strategy",
         )
     path = strategy_path(settings, name)
-    strategy = _validate(Strategy, {"name": name, **_read_yaml(path)}, path)
+    strategy = _validate(Strategy, {"name": name, **read_mapping(path)}, path)
     check(strategy, path, ingestion=ingestion)
     return strategy
 
@@ -427,22 +427,6 @@ def _folders(settings: Settings) -> tuple[Path, ...]:
     """Where strategies are looked for: the one folder that the settings name, or the config."""
     own = settings.strategies_dir
     return (own,) if own else config_folders("strategies")
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
-    try:
-        loaded = yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{path}:{mark.line + 1}" if mark else str(path)
-        raise ConfigError(f"{place}: this is no YAML: {error.problem}") from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    if loaded is None:
-        return {}
-    if not isinstance(loaded, dict):
-        raise ConfigError(f"{path} must hold a mapping, not {type(loaded).__name__}")
-    return loaded
 
 
 def find_retired(

@@ -1,5 +1,5 @@
-"""Whether what a strategy names can be used: its providers, their options, the types of those, the
-extras they need; and where in a file something stands.
+"""Reads config files, says where in a file a value stands, and checks whether a strategy can be
+used: its providers, the types of their options, the extras that they need.
 """
 
 from __future__ import annotations
@@ -14,11 +14,49 @@ import yaml
 from rag_platform import registry
 from rag_platform.errors import ConfigError
 
-if TYPE_CHECKING:  # which checks what it loads by this module
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+    # which checks what it loads by this module
     from rag_platform.config.settings import Strategy
 
 # the same values as by SafeLoader, read in a tenth of the time
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def read_mapping(path: Path, *, code: str = "invalid_config") -> dict[str, Any]:
+    """The mapping that a YAML file holds; an empty file holds an empty one. Raises ConfigError."""
+    try:
+        loaded = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=YAML_LOADER)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{path}:{mark.line + 1}" if mark else str(path)
+        raise ConfigError(f"{place}: this is no YAML: {error.problem}", code=code) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"cannot read {path}: {error}", code=code) from error
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise ConfigError(f"{path} must hold a mapping, not {type(loaded).__name__}", code=code)
+    return loaded
+
+
+def packaged_yaml(path: Path) -> Any:
+    """The data of a YAML file that belongs to the package."""
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=YAML_LOADER)
+
+
+def invalid_value(
+    error: ValidationError, path: Path, keys: Sequence[object] = (), *, code: str = "invalid_config"
+) -> ConfigError:
+    """The error that names the first value of a file which its model rejects; `keys` lead to the
+    part of the file that was validated.
+    """
+    first = error.errors()[0]
+    key = ".".join(map(str, first["loc"])) or "(top)"
+    message = first["msg"].removeprefix("Value error, ")
+    place = place_of(path, [*keys, *first["loc"]])
+    return ConfigError(f"{place}: {key}: {message} (value: {first['input']!r:.200})", code=code)
 
 
 def place_of(path: Path, keys: Sequence[object]) -> str:
@@ -61,11 +99,11 @@ class Named:
 
 
 def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
-    """Raise ConfigError naming the file with its line, the key and the remedy for a provider or an
-    option that does not exist, an option of another type, an extra that is not installed.
+    """Raise ConfigError for an unknown provider or option, an option of another type, or a missing
+    extra. The error names the file with its line, the key and the remedy.
 
-    With `ingestion` also the options that only ingestion uses, and whether their values are
-    accepted.
+    With `ingestion`, options that only ingestion uses are checked too, and whether the providers
+    accept the values.
     """
     for named in providers(strategy):
         if named.kind in _INGESTION and not ingestion:

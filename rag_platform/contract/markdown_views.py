@@ -154,7 +154,7 @@ def asset_uri(asset_id: str) -> str:
 
 
 def list_pictures(asset_ids: Sequence[str], text: str) -> str:
-    """The addresses of the pictures beside a text, without those that stand in it."""
+    """The addresses of the pictures of a text, without those that the text itself shows."""
     return ", ".join(uri for uri in map(asset_uri, asset_ids) if uri not in text)
 
 

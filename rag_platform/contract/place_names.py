@@ -50,8 +50,8 @@ def format_place(
 
 
 def format_locator(locator: str, language: str = "en") -> str:
-    """A locator in words; one of a format that is not known as it is. An XPath says nothing to
-    people: what stays is the part of the book or mail that it is in.
+    """A locator in words. A locator of an unknown format stays as it is. An XPath means nothing to
+    people, so only the part of the book or mail is named.
 
     >>> format_locator("body/tbl[2]/tr[3-9]"), format_locator("sheet=Q1%3B;rows=4;head=1")
     ('table 2, rows 3-9', 'sheet Q1;, row 4')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rag_platform.contract.traces import TraceRow, TraceStats
+from rag_platform.text.pipe_tables import format_table
 
 _QUESTION_CHARS = 60
 
@@ -83,10 +84,4 @@ def _percentiles(row: object) -> list[str]:
 
 
 def _table(title: str, heads: list[str], rows: list[list[object]]) -> str:
-    if not rows:
-        return ""
-    lines = ["" if cell is None else str(cell) for row in rows for cell in row]
-    width = len(heads)
-    cells = [lines[n : n + width] for n in range(0, len(lines), width)]
-    body = [f"| {' | '.join(row)} |" for row in [heads, ["---"] * width, *cells]]
-    return "\n".join([f"## {title}", "", *body])
+    return "\n".join([f"## {title}", "", *format_table(heads, rows)]) if rows else ""

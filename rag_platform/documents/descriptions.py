@@ -5,7 +5,6 @@ never part of chunk_text.
 from __future__ import annotations
 
 import json
-import re
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -23,6 +22,7 @@ from rag_platform.ir import Chunk, Json
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
+from rag_platform.providers.model_replies import strip_fence
 from rag_platform.registry import build, provider_version
 from rag_platform.storage.sqlite_files import connect_versioned
 
@@ -44,7 +44,6 @@ SCHEMA: Json = {
 }
 # Failures that say nothing about the next text.
 _OF_ONE_TEXT = {"content_filtered", "too_large"}
-_FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +158,7 @@ def make_questions(chunks: Sequence[Chunk], config: DescribeConfig) -> Questions
 def parse_answer(text: str) -> Description:
     """The description in a model's answer, cut to its limits. Raises `broken_reply`."""
     try:
-        value = json.loads(_FENCE.sub("", text.strip()))
+        value = json.loads(strip_fence(text))
     except ValueError as error:
         raise ProviderError(
             f"the model did not answer with JSON: {text[:120]!r}", code="broken_reply"

@@ -80,9 +80,7 @@ class CitationProof:
         self._known: set[str] = set()
 
     def proved(self, citations: Iterable[Citation]) -> frozenset[str]:
-        """The chunks among those cited whose text stands in the stored bytes, and whose citation
-        shows that text.
-        """
+        """The cited chunks that the stored bytes prove, and whose citation shows that text."""
         cited = list(citations)
         self._prove({citation.chunk_id for citation in cited} - self._known)
         return frozenset(

@@ -91,8 +91,8 @@ class SuppliedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dataset:
-    """Cases in a fixed order; `load_documents`, where there is one, yields the documents that they
-    are about, which then make up a namespace of the dataset's own.
+    """Cases in a fixed order. `load_documents`, if there is one, yields the documents that the
+    cases are about; they become a namespace of the dataset's own.
     """
 
     dataset_id: str

@@ -1,5 +1,5 @@
-"""The gates of a namespace around a candidate: what is configured is asked, and the verdict becomes
-a check of the candidate, so that a failed one is never published.
+"""Asks the gates of a namespace about a candidate. The verdict becomes a check of the candidate, so
+one that failed is never published.
 """
 
 from __future__ import annotations

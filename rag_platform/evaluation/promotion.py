@@ -40,8 +40,8 @@ def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
 
 
 def restore_strategy(root: DataRoot, job: Job) -> None:
-    """Bind a namespace to the strategy that it had before, where the job of a promotion has ended
-    and published nothing by the new one; whoever started it may be gone.
+    """Bind a namespace to its former strategy again, if the job of a promotion ended without
+    publishing; the process that started it may be gone.
     """
     promotion = job.args.get("promotion")
     if promotion is None or root.bound_strategy(job.namespace) != promotion["to"]:

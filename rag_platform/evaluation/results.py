@@ -1,7 +1,7 @@
-"""What an evaluation found: one record for each case and one for the run, kept in SQLite.
+"""The results of evaluations in SQLite: one record for each case and one for the run.
 
-`evaluations.sqlite` under the data root holds them. A case result is keyed by all that it depends
-on, so that a later run takes it over, and a run that was killed goes on.
+They are in `evaluations.sqlite` under the data root. The key of a case result covers everything
+that it depends on. A later run can therefore reuse it, and a killed run continues.
 """
 
 from __future__ import annotations

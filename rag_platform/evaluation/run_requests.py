@@ -106,11 +106,10 @@ def run_dataset(
 
 
 def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
-    """The launched job of a run; nothing waits for it, and it holds no lock.
+    """The launched job of a run. Nothing waits for it, and it holds no lock.
 
-    Raises NotFoundError `unknown_dataset` for what is none of `list_choices`, InputError
-    `invalid_choice` for another strategy, evaluator, metric set, judge or mode, and what
-    `require_current` raises.
+    Raises NotFoundError `unknown_dataset` and InputError `invalid_choice` for anything that
+    `list_choices` does not offer, and whatever `require_current` raises.
     """
     store = Store.of(settings)
     _require_choice(settings, store, request)

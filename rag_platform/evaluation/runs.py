@@ -76,11 +76,12 @@ def evaluate(
     *,
     on_progress: OnProgress | None = None,
 ) -> EvalRun:
-    """The finished run. Case results are committed as they come, so a run that was killed goes on
-    where it was when it is asked for again.
+    """The finished run. Case results are committed in batches, so a killed run continues when it is
+    asked for again.
 
     Raises InputError for an unknown mode, ConfigError for an unknown evaluator, metric set or
-    judge, NotFoundError for what cannot be asked; an error of one question is that case's `error`.
+    judge, and NotFoundError for an unknown release. An error of one question is that case's
+    `error`.
     """
     if options.mode not in MODES:
         raise InputError(

@@ -73,8 +73,8 @@ def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dat
 
 
 def require_found_labels(run: EvalRun) -> None:
-    """Raises InputError `other_namespace` where nothing that a dataset expects is in the release
-    that was asked: it is about other documents.
+    """Raises InputError `other_namespace` if the release holds nothing that the dataset expects:
+    the dataset is about other documents.
     """
     stale = run.figures.get("stale_labels", 0)
     if stale and not any(name.startswith("retrieval.hit_rate") for name in run.aggregates):

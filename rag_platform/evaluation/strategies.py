@@ -27,6 +27,7 @@ from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.library import Library
+from rag_platform.text.pipe_tables import format_table
 from rag_platform.workspace import DataRoot
 
 # way to ask: which retrievers run, and whether hits are reranked
@@ -173,16 +174,11 @@ def comparison_table(found: StrategyComparison) -> str:
     """
     names = list(found.runs)
     metrics = sorted({metric for run in found.runs.values() for metric in run.aggregates})
-    rows = [
-        f"| {metric} | {' | '.join(_cell(found, name, metric) for name in names)} |"
-        for metric in metrics
-    ]
+    rows = [(metric, *(_cell(found, name, metric) for name in names)) for metric in metrics]
     releases = sorted({f"{run.namespace}/{run.release_id}" for run in found.runs.values()})
     return "\n".join(
         [
-            f"| metric | {' | '.join(names)} |",
-            "|---" * (len(names) + 1) + "|",
-            *rows,
+            *format_table(("metric", *names), rows),
             "",
             f"\\* differs from {names[0]}: the 95 % interval of the paired difference leaves out 0."
             f" Releases: {', '.join(releases)}.",

@@ -22,6 +22,7 @@ from rag_platform.releases.manifest import embedder_info
 from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import read_records
+from rag_platform.text.pipe_tables import format_table
 from rag_platform.workspace import DataRoot, Workspace
 
 # Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says
@@ -290,8 +291,8 @@ def _markdown(found: RebuildPlan) -> str:
         lines[0] += f" It moves from strategy {found.moves_from!r}."
     if found.empty:
         return f"{lines[0]}\nNothing to do: {found.reason}."
-    lines += ["", "| stage | there already | to build |", "|---|---|---|"]
-    lines += [f"| {stage.stage} | {stage.reused} | {stage.built} |" for stage in found.stages]
+    rows = [(stage.stage, stage.reused, stage.built) for stage in found.stages]
+    lines += ["", *format_table(("stage", "there already", "to build"), rows)]
     more = f", and those of {found.uncut} documents that must be cut first" if found.uncut else ""
     lines += [
         "",

@@ -32,6 +32,7 @@ from rag_platform.ir import Block, Facts, Json, MediaLink
 from rag_platform.media.store import display_path
 from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Picture
+from rag_platform.providers.model_replies import strip_fence
 from rag_platform.registry import build, provider_version
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, read_json, write_json
@@ -472,9 +473,8 @@ def schema() -> Json:
 
 def parse_caption(text: str, profile_id: str) -> Json:
     """The caption in a model's answer. Raises ValueError saying what is wrong with it."""
-    bare = re.sub(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", "", text)
     try:
-        data = json.loads(bare)
+        data = json.loads(strip_fence(text))
     except ValueError as error:
         raise ValueError(f"no JSON: {error}") from None
     if not isinstance(data, dict):

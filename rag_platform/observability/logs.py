@@ -70,19 +70,13 @@ def load_log_config(path: Path | None = None) -> LogConfig:
 
     `RAG_ENV` and `RAG_LOG_LEVEL` win over the file. Raises ConfigError naming the file and the key.
     """
-    import yaml
     from pydantic import TypeAdapter, ValidationError
 
     from rag_platform.config.folders import config_file
-    from rag_platform.config.validation import place_of
+    from rag_platform.config.validation import invalid_value, read_mapping
 
     path = path or config_file("logging.yaml")
-    try:
-        values: Any = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from error
-    if not isinstance(values, dict):
-        raise ConfigError(f"{path} must hold a mapping")
+    values = read_mapping(path)
     given = {key: value for key, value in values.items() if value is not None}
     level = os.environ.get("RAG_LOG_LEVEL", str(given.get("level", "INFO"))).upper()
     if level not in logging.getLevelNamesMapping():
@@ -90,10 +84,7 @@ def load_log_config(path: Path | None = None) -> LogConfig:
     try:
         config = TypeAdapter(LogConfig).validate_python({**given, "level": level})
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(map(str, first["loc"]))
-        place = place_of(path, first["loc"])
-        raise ConfigError(f"{place}: {key}: {first['msg']} (value: {first['input']!r})") from error
+        raise invalid_value(error, path) from error
     env = {"env": os.environ["RAG_ENV"]} if os.environ.get("RAG_ENV") else {}
     return replace(config, fields={**LogConfig().fields, **config.fields, **env})
 

@@ -1,9 +1,9 @@
 """Erases the words of a document from the logs, in place.
 
-A line names a document by its ids. Texts in such a line under a key of free text are overwritten by
-as many bytes, so that files other processes append to keep their lines, and their readers their
-places; ids, hashes and figures stay. A question is erased when its answer came from the document,
-or was expected to: it may quote it. Packed files, which nobody appends to, are written anew.
+A line names a document by its ids. Free text in such a line is overwritten by as many bytes: other
+processes still append to these files, and readers keep their positions. Ids, hashes and figures
+stay. A question is erased if its answer came from the document, or was expected to, because it may
+quote it. Compacted files, to which nobody appends, are rewritten.
 """
 
 from __future__ import annotations
@@ -237,8 +237,8 @@ def _blocks(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _changes(file: Lines, names: Names, traces: Set[bytes]) -> Iterator[tuple[int, bytes]]:
-    """(where it is, line without words) of each line that names the document or belongs to one of
-    the traces, and has words.
+    """(position, line without words) of each line with words that names the document or belongs to
+    one of the traces.
     """
     for at, line in file.lines():
         trace = _TRACE.search(line) if traces else None

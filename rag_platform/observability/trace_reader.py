@@ -82,12 +82,12 @@ def _queries(
 
 
 def list_outcomes(logs_dir: Path, namespace: str, *, since: datetime) -> list[Json]:
-    """How users' questions went that were asked after `since`, newest first, each question (text
-    and filters) once: trace_id, asked_at, text, filters, answered, confidence, and how many times
-    it was asked.
+    """The outcomes of users' questions since `since`, newest first: trace_id, asked_at, text,
+    filters, answered, confidence, and how many times it was asked. Equal questions (text and
+    filters) are one.
 
-    Questions whose words were erased, that failed or that asked for hits alone are left out; one
-    that failed early has no request.
+    Questions that failed, asked for hits alone, or whose words were erased are left out; one that
+    failed early has no request.
     """
     found: dict[str, Json] = {}
     records = read_questions(logs_dir, namespace, since=since)

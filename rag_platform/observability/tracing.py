@@ -256,8 +256,8 @@ class Span:
         event("stage.error", {"stage": self.name, **self._subject(), **self.error})
 
     def _subject(self) -> dict[str, Any]:
-        """The version that the stage is about, by which erasing a document finds what its errors
-        quote.
+        """The version that the stage works on. Erasing a document finds by it the errors that quote
+        the document.
         """
         return {key: value for key, value in self.attrs.items() if key == "version_id"}
 
@@ -531,8 +531,8 @@ def link() -> Link | None:
 
 @contextmanager
 def join(link: Link | None) -> Iterator[Trace | None]:
-    """The trace of another process, current inside the block; that process ends it, and calls `add`
-    with the `figures` of what this yields.
+    """The trace of another process, current inside the block. That process ends the trace, after it
+    has passed the `figures` of the yielded trace to `add`.
     """
     if link is None:
         yield None

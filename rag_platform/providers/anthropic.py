@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import importlib.util
 import json
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -15,9 +14,9 @@ from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
 from rag_platform.protocols import Completion, Message
 from rag_platform.providers import model_calls as calls
+from rag_platform.providers.model_replies import strip_fence
 
 _URL = "https://api.anthropic.com"
-_FENCE = re.compile(r"\s*```(?:json)?\s*\n(.*)\n\s*```\s*", re.DOTALL)
 _FINISH = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -105,8 +104,9 @@ class Anthropic:
             streamed=on_text is not None,
             learns=lambda error: self._learns_from(error, sent),
         )
-        fenced = _FENCE.fullmatch(completion.text) if json_schema is not None else None
-        return replace(completion, text=fenced[1]) if fenced else completion
+        if json_schema is None:
+            return completion
+        return replace(completion, text=strip_fence(completion.text))
 
     # --- the call --------------------------------------------------------------------------------
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
 from rag_platform.text.encoding import encodable
+
+_FENCE = re.compile(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", re.I)
 
 
 def quote_text(text: str) -> str:
@@ -14,15 +17,17 @@ def quote_text(text: str) -> str:
     return json.dumps(encodable(text), ensure_ascii=False).replace("<", "\\u003c")
 
 
+def strip_fence(text: str) -> str:
+    """The reply without the fence that some models write around JSON."""
+    return _FENCE.sub("", text)
+
+
 def parse_object(text: str) -> Json:
-    """The JSON object that a reply is; a fence around it is forgiven. Raises ProviderError
+    """The JSON object that a reply is, with or without a fence around it. Raises ProviderError
     `bad_output` for anything else.
     """
-    inner = text.strip()
-    if inner.startswith("```") and inner.endswith("```"):
-        inner = inner.removesuffix("```").partition("\n")[2]
     try:
-        found = json.loads(inner)
+        found = json.loads(strip_fence(text))
     except (ValueError, RecursionError) as error:
         raise bad_reply(f"no JSON ({error}): {text[:100]!r}") from error
     if not isinstance(found, dict):

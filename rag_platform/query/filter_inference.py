@@ -20,9 +20,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from rag_platform.config.query import InferenceConfig
+from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_INFERRED_DAYS, MAX_RULED_CHARS
 from rag_platform.text.scripts import HAN
@@ -120,14 +119,13 @@ def describe_condition(name: str, condition: object) -> str:
 
 @functools.cache
 def _table() -> dict[str, Any]:
-    text = Path(__file__).with_name("filter_rules.yaml").read_text(encoding="utf-8")
-    table: dict[str, Any] = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    table: dict[str, Any] = packaged_yaml(Path(__file__).with_name("filter_rules.yaml"))
     return table
 
 
 @functools.cache
 def _words(section: str) -> dict[str, Any]:
-    """Word to what it stands for, of a section that lists words by their meaning."""
+    """Word to meaning, of a section that lists words by meaning."""
     return {word: meaning for meaning, words in _table()[section].items() for word in words}
 
 

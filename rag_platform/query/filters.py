@@ -112,8 +112,8 @@ class Favour:
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """What runs where. `where` holds for the chunks to search, `drop` for the candidates to remove
-    afterwards, `favours` and `soft` for those to lift.
+    """The conditions by phase: `where` selects the chunks to search, `drop` removes candidates
+    after the search, `favours` and `soft` raise candidates.
     """
 
     where: str = ""
@@ -142,8 +142,8 @@ class FilterPlan:
 def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) -> FilterPlan:
     """The plan of a filter; an empty filter gives an empty plan.
 
-    Raises InputError `unknown_filter` for a field or operator that does not exist, listing those
-    that do, and `invalid_filter` for a value that the field cannot be compared with.
+    Raises InputError `unknown_filter` for an unknown field or operator, listing the known ones, and
+    `invalid_filter` for a value that cannot be compared with the field.
     """
     if not filters:
         return FilterPlan(filter_profile_id=_PROFILE)
@@ -187,7 +187,7 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
 
 
 def _conjuncts(filters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
-    """The conditions that must all hold, those of `$and` among them, so that each runs in its own
+    """The conditions that must all hold, with those of `$and` among them. Each runs in its own
     phase.
     """
     for key, value in filters.items():
@@ -235,9 +235,7 @@ def _is_on(key: str, value: Any) -> bool:
 
 
 def select_dropped(chunk_ids: Sequence[str], plan: FilterPlan) -> tuple[str, list[Any]]:
-    """The condition on the table of chunks that holds for those of `chunk_ids` that the post filter
-    removes.
-    """
+    """The SQL condition for those of `chunk_ids` that the post filter removes."""
     inside = "c.chunk_id IN (SELECT value FROM json_each(?))"
     return f"chunk_id IN (SELECT c.chunk_id FROM chunks c WHERE {inside} AND {plan.drop})", [
         json.dumps(list(chunk_ids)),

@@ -28,7 +28,7 @@ _DIRECTIONS = re.compile(
 
 
 def without_directions(question: str) -> str:
-    """A cleaned question without the sentences behind it that say how to answer it.
+    """A cleaned question without trailing sentences about the form of the answer.
 
     >>> without_directions("How large is the margin? Round your answer to two decimals.")
     'How large is the margin?'
@@ -37,7 +37,7 @@ def without_directions(question: str) -> str:
 
 
 def find_parts(question: str) -> tuple[str, ...]:
-    """The parts of a cleaned question where each asks by itself; none where it asks one thing.
+    """The questions inside a cleaned question, where it asks several; empty where it asks one.
 
     >>> find_parts("How large may an upload be, and which error comes above that?")
     ('How large may an upload be', 'which error comes above that?')

@@ -1,7 +1,7 @@
-"""A question rewritten by a language model, its reply checked word by word.
+"""A language model rewrites a question, and its reply is checked word by word.
 
-What the user wrote leads: the user's words are searched with full weight, the model's with that of
-synonyms, and a question that lost an identifier, a number or a quotation is not used.
+The user's wording leads: its words are searched with full weight, the model's with the weight of
+synonyms. A rewritten question that lost an identifier, a number or a quotation is not used.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
 from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion
+from rag_platform.providers.model_replies import strip_fence
 from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
 from rag_platform.query.constants import (
@@ -51,7 +52,6 @@ _VALUES = {
     "lang": re.compile(r"[a-z]{2}"),
     "quality_score": re.compile(r"0(?:\.\d+)?|1(?:\.0+)?"),
 }
-_FENCE = re.compile(r"^```[a-z]*\s*|\s*```$", re.I)
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -83,10 +83,10 @@ def rewrite(
     """The question as the model puts it: dense text, expansions, intent, filters and at most
     `config.rewrite.queries` search phrasings.
 
-    Filters are taken on fields of `config.inference.fields` that neither the caller nor the rules
-    filter by, and only where `infer` (None: the configuration) is on. Each is named in `warnings`,
-    as is one that was left out because it is invalid or names what the question does not. Raises
-    ProviderError `bad_output` for a reply of another form, and what the provider raises.
+    The model may filter by fields of `config.inference.fields` that neither the caller nor a rule
+    filters by, if `infer` is on (None: as configured). `warnings` name each of these filters, and
+    each one that was rejected because it is invalid or not in the question. Raises ProviderError
+    `bad_output` for a malformed reply, and whatever the provider raises.
     """
     prompt = load_prompt(config.rewrite.prompt, FIELDS, query.query_hash)
     infers = config.inference.enabled if infer is None else infer
@@ -125,7 +125,7 @@ def rewrite(
 
 
 def _profile(prompt_id: str, completion: Completion) -> str:
-    """Which prompt, in which wording, went to which model."""
+    """The model, and the wording of the prompt that it got."""
     return f"{prompt_id}+{completion.provider}:{completion.model}"
 
 
@@ -139,7 +139,7 @@ def _enclose(question: str) -> str:
 
 def _parse(text: str) -> Json:
     try:
-        value = json.loads(_FENCE.sub("", text.strip()))
+        value = json.loads(strip_fence(text))
     except (ValueError, RecursionError) as error:
         raise _bad("the model did not answer with JSON", text) from error
     if not isinstance(value, dict):

@@ -1,8 +1,8 @@
-"""Synonyms, aliases and abbreviations of the configuration, and financial ratios with what they are
-computed of (`ratios.yaml`), found in a question by whole words.
+"""Finds synonyms and financial ratios in a question by whole words.
 
-In scripts without spaces every character is a word, so Chinese names are found inside longer runs.
-Where two names overlap the longer one counts.
+Synonyms, aliases and abbreviations come from the configuration. `ratios.yaml` lists ratios with the
+items that they are computed from. In scripts without spaces every character is a word, so a Chinese
+name is found inside a longer run. Where two names overlap, the longer one counts.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import yaml
-
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import QueryConfig
 from rag_platform.config.settings import fingerprint
+from rag_platform.config.validation import packaged_yaml, read_mapping
 from rag_platform.errors import ConfigError
 from rag_platform.query.constants import MAX_SYNONYM_WORDS
 from rag_platform.text.scripts import UNSPACED
@@ -70,9 +69,11 @@ class Vocabulary:
 
 
 def load_vocabulary(config: QueryConfig) -> Vocabulary:
-    """The names of `synonyms` and of the file `synonyms_path`, where a name brings its aliases and
-    an alias its name, and the ratios, which bring what they are computed of. Raises ConfigError for
-    a file that is no mapping of names to lists of names.
+    """The names that add search terms to a question, from `synonyms`, from the file `synonyms_path`
+    and from the ratios. A name adds its aliases, an alias its name, a ratio the items that it is
+    computed from.
+
+    Raises ConfigError for a file that is no mapping of names to lists of names.
     """
     groups = [(name, tuple(aliases)) for name, aliases in config.synonyms.items()]
     groups += _read(config_file(config.synonyms_path)) if config.synonyms_path else ()
@@ -82,8 +83,7 @@ def load_vocabulary(config: QueryConfig) -> Vocabulary:
 
 @lru_cache(maxsize=1)
 def _read_ratios() -> list[tuple[str, tuple[str, ...]]]:
-    text = Path(__file__).with_name("ratios.yaml").read_text(encoding="utf-8")
-    rows = yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    rows = packaged_yaml(Path(__file__).with_name("ratios.yaml"))
     return [(name, tuple(row["items"])) for row in rows for name in row["names"]]
 
 
@@ -120,19 +120,9 @@ def _build(
 
 
 def _read(path: Path) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    try:
-        loaded = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"the synonyms at {path} cannot be read: {error}") from error
-    if loaded is None:
-        return ()
-    if not isinstance(loaded, dict):
-        raise ConfigError(
-            f"{path} must hold a mapping of names to their aliases, not {type(loaded).__name__}"
-        )
     return tuple(
         (_check_name(path, name), tuple(_check_aliases(path, name, aliases)))
-        for name, aliases in loaded.items()
+        for name, aliases in read_mapping(path).items()
     )
 
 

@@ -29,6 +29,7 @@ from rag_platform.ledger.schema import Tombstone
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.release_store import list_heads
 from rag_platform.storage.store import Store, read_records
+from rag_platform.text.pipe_tables import format_table
 
 _PARTS = ("facts", "sections", "chunks")  # stages whose outputs a difference is read from
 _SHOWN_CHUNKS = 20
@@ -119,10 +120,7 @@ def _history_markdown(data: Json) -> str:
         ),
         "",
     ]
-    lines += [
-        "| version | received | state | bytes | chunks | releases |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows: list[tuple[object, ...]] = []
     notes: list[str] = []
     for row in data["versions"]:
         short = row["version_id"].rpartition("@")[2]
@@ -130,11 +128,9 @@ def _history_markdown(data: Json) -> str:
         marks += ["what the source holds"] if row["wanted"] and not row["live"] else []
         marks += ["deleted"] if row["deleted_at"] else []
         marks += [f"edition {row['edition']}"] if row["edition"] else []
-        chunks = "" if row["chunks"] is None else row["chunks"]
-        lines.append(
-            f"| {short} | {row['received_at']} | {', '.join([row['status'], *marks])} |"
-            f" {row['size']} | {chunks} | {len(row['releases'])} |"
-        )
+        state = ", ".join([row["status"], *marks])
+        releases = len(row["releases"])
+        rows.append((short, row["received_at"], state, row["size"], row["chunks"], releases))
         if row["code"]:
             notes.append(
                 f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']} times)"
@@ -144,6 +140,7 @@ def _history_markdown(data: Json) -> str:
                 f"- {short}: drift {row['drift']['kind']} against"
                 f" {row['drift']['against'].rpartition('@')[2]}: {row['drift']['details']}"
             )
+    lines += format_table(("version", "received", "state", "bytes", "chunks", "releases"), rows)
     return "\n".join([*lines, *([""] if notes else []), *notes])
 
 

@@ -29,16 +29,16 @@ def confidence(
     legs: int,
     borne_out: float = 1.0,
 ) -> float:
-    """How far to trust an answer that cites these of the evidence, 0 to 1: coverage x (0.7 + 0.2
-    agreement + 0.1 standing) x borne_out.
+    """How far to trust an answer with these citations, 0 to 1: coverage x (0.7 + 0.2 agreement +
+    0.1 standing) x borne_out.
 
-    Coverage is the share of the question's words, rare ones weighing more, in the cited chunk with
-    its headings that holds most of them; of a comparison in all cited ones; where the languages
-    differ, of its identifiers and names, or one half without any. Agreement is the share of the
-    first three hits that both retrievers found, one half with one retriever. Standing is where the
-    best cited score lies between the lowest and the highest. `borne_out` is how far the cited
-    passages agree with the answer (`citations.Cited`). At most 0.2 without a citation, 0 without
-    hits. It orders answers and is no probability.
+    Coverage is the share of the question's words, weighted by rarity, in the best cited chunk with
+    its headings; for a comparison, in all cited chunks together. Across languages it is the share
+    of identifiers and names, or one half without any. Agreement is the share of the first three
+    hits that both retrievers found, or one half with one retriever. Standing is the place of the
+    best cited score between the lowest and the highest. `borne_out` is the agreement of the cited
+    passages with the answer (`citations.Cited`). The result is at most 0.2 without a citation and 0
+    without hits. It orders answers; it is no probability.
     """
     if not hits:
         return 0.0

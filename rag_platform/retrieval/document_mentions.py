@@ -1,12 +1,11 @@
-"""Which documents a question names: words of file names and titles that are theirs, as the texts
-show.
+"""Finds the documents that a question names, by the words of their file names and titles.
 
-Half of what is asked of a library names what it is asked of ("the Boeing report of 2022"), while
-few chunks of a document say whose they are. A word names the documents in whose names it stands
-when its passages are mostly theirs: `Boeing` does, `state` of a title "The state of packaging" does
-not, because everybody's texts say it. Numbers name nothing by themselves and tell namesakes apart:
-the year of a report. Documents of one or two chunks gain nothing: their names stand with the
-headings of these chunks, and are searched there.
+Half of the questions to a library name a document ("the Boeing report of 2022"), but few chunks
+repeat the name of their document. A word of a name or title counts as a mention when most passages
+with the word belong to the documents that it names. `Boeing` counts; `state` in the title "The
+state of packaging" does not, because texts of other documents use it too. A number alone names
+nothing, but tells namesakes apart, as the year of a report does. Documents of one or two chunks
+gain nothing: their names are in the headings of these chunks and are searched there.
 """
 
 from __future__ import annotations
@@ -247,11 +246,11 @@ def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, 
 
 
 def without_names(text: str, words: Sequence[str]) -> str:
-    """The question without the words that name documents; as it is where hardly anything would be
+    """The question without the words that name documents, or unchanged where hardly a word would be
     left.
 
-    The chunks of a report say "we" and not the company's name, so its vector is farther from theirs
-    than that of the bare question.
+    The chunks of a report say "we", not the company's name. The vector of the question with the
+    name is therefore farther from theirs.
 
     >>> without_names("What drove Best Buy's sales of home theaters?", ["best buy"])
     'What drove sales of home theaters?'

@@ -1,4 +1,4 @@
-"""How a question went: what failed or was left out on the way, and what callers hear of it."""
+"""Records what failed or was left out in the course of a question, and what callers hear of it."""
 
 from __future__ import annotations
 

@@ -1,20 +1,19 @@
 """Ways to join several ranked lists into one order.
 
-The candidates of both retrievers keep the label of origin: one that both found is `hybrid`, another
-keeps `dense` or `sparse`. Equal scores are ordered by the best rank a candidate had, then by
-chunk_id. A candidate that only one retriever found gets the lowest score the other one returned:
-that one did look at it and placed it below its last, so this is the tightest bound that is known
-(the pool's minimum as in Lee, "Analyses of Multiple Evidence Combination", SIGIR 1997). A retriever
-that returned nothing says nothing. `trust`, 0 to 1 (`retrievers.measure_trust`), multiplies the
-weight of the sparse one: scaling makes the best of a list as good as the best of the other, also
-where the texts hold none of the question's words.
+A candidate keeps the label of its origin: `dense`, `sparse`, or `hybrid` where both retrievers
+found it. Equal scores are ordered by the candidate's best rank, then by chunk_id. A candidate that
+only one retriever found gets the lowest score of the other: that one placed it below its last
+candidate, so no tighter bound is known (the minimum of the pool, Lee, "Analyses of Multiple
+Evidence Combination", SIGIR 1997). A retriever that returned nothing adds nothing. `trust`, 0 to 1
+(`retrievers.measure_trust`), multiplies the weight of the sparse retriever, because scaling makes
+the best of each list equal, even where no text holds a word of the question.
 
-Scores of two namespaces mean different things. What can be compared is the place of a hit in its
-own list, and how much of the question its namespace speaks of at all: lists are interleaved by
-place, each weighted by the square of the share of the question's words that its first hit holds.
-Measured with the right namespace named last of three or four, MRR@10 keeps 91 to 99 % of what it is
-when that one is asked alone (XQuAD English and Chinese, Cranfield, RGB Chinese: the sets that the
-weight was chosen on); taking turns keeps about a quarter.
+Scores of two namespaces cannot be compared. Two things can: the place of a hit in its list, and how
+much of the question the namespace covers. The lists are interleaved by place, each weighted by the
+square of the share of the question's words that its first hit holds. With the right namespace named
+last of three or four, MRR@10 keeps 91 to 99 % of its value for that namespace alone (XQuAD English
+and Chinese, Cranfield, RGB Chinese, on which the weight was chosen); taking turns keeps about a
+quarter.
 """
 
 from __future__ import annotations
@@ -146,9 +145,7 @@ class ZScore(_ConvexCombination):
 
 
 def min_max(scores: Sequence[float]) -> list[float]:
-    """(s - min) / (max - min); all 1 where the scores are equal, since each was the best of its
-    leg.
-    """
+    """(s - min) / (max - min); all 1 where the scores are equal."""
     low, high = min(scores), max(scores)
     return [(score - low) / (high - low) if high > low else 1.0 for score in scores]
 
@@ -183,13 +180,14 @@ def _order(
 
 
 def join_phrasings(lists: Sequence[Sequence[Hit]], leading: int = 1) -> list[Hit]:
-    """The hits of the question and those of its search phrasings in one order, ranks from 1, each
-    with `found_by`.
+    """The hits of the question and of its search phrasings in one order, ranks from 1, each with
+    `found_by`.
 
-    Score = sum over the lists of 1 / (60 + rank) among their first JOINED_HITS (Cormack et al.,
-    SIGIR 2009); ties by the best rank, then chunk_id. The best of them and the first hit of each
-    phrasing come first, so that each part of a question in two parts has a place. Where these are
-    fewer than `leading`, the phrasings take turns with what they found next.
+    A hit's score is the sum of 1 / (60 + rank) over the lists that have it among their first
+    JOINED_HITS (Cormack et al., SIGIR 2009); ties go by the best rank, then chunk_id. The hits with
+    the best scores and the first hit of each phrasing lead, so both parts of a question in two
+    parts get a place. Where these are fewer than `leading`, the phrasings add their next hits in
+    turns.
     """
     scores: dict[str, float] = {}
     best: dict[str, tuple[int, Hit]] = {}

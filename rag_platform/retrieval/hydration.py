@@ -33,7 +33,7 @@ def join_rows(
 
 
 def with_picture_texts(hits: Sequence[Hit], catalog: CatalogReader) -> list[Hit]:
-    """The hits, those without text of their own with what models read in their pictures."""
+    """The hits; those without text of their own get what models read in their pictures."""
     return [
         (
             hit
@@ -183,9 +183,9 @@ def adds_nothing(later: str, earlier: str, threshold: float) -> bool:
     """True when the earlier text holds at least that share of the later one's word pairs, and says
     no less.
 
-    The share is the later text's own, so a long text is never taken for the short one that it
-    contains. Texts that differ in a number, an identifier or a negation differ, however alike they
-    are otherwise.
+    The share is taken of the later text, so a long text never counts as the short one inside it.
+    Texts with different numbers, identifiers or negations count as different, however similar the
+    rest is.
     """
     # most texts that differ are told apart by their numbers or words
     if not _digits(later) <= _digits(earlier):

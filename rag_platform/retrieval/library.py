@@ -327,13 +327,12 @@ class Library:
             return last
 
     def query_strategy(self, lease: Lease, name: str | None = None) -> Strategy:
-        """The strategy of one call: the release's ingestion part, and the query part that the file
-        of `name`, by default the release's own strategy, has now.
+        """The strategy of one call: the ingestion part of the release, and the query part of the
+        file `name` as it is now. By default that is the file of the release's own strategy.
 
-        So a query part can be tuned without a rebuild; without its file the recorded one counts. A
-        release answers with the embedder it was built with, even while its strategy's file names
-        another one. Raises InputError when a strategy other than its own embeds differently, naming
-        both.
+        A query part can therefore be tuned without a rebuild; without a file the recorded one
+        counts. A release answers with the embedder that built it, even if its strategy's file now
+        names another one. Raises InputError, naming both, for a strategy with another embedder.
         """
         own = lease.strategy
         if name in (None, own.name) and not has_strategy(self.settings, own.name):

@@ -193,8 +193,8 @@ def _search(
 
 
 def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hashable:
-    """All that the hits depend on: release, strategy, what is hidden, the question as the
-    retrievers read it, and what was asked of it.
+    """Everything that the hits depend on: release, strategy, hidden documents, the question as the
+    retrievers read it, and the options of the request.
     """
     request = s.request
     return (
@@ -449,8 +449,8 @@ def _drop_distant(found: Retrieved, threshold: float | None) -> Retrieved:
 
 
 def _embed_together(s: SearchContext, questions: Sequence[QueryIR]) -> None:
-    """Embed all questions in one call, for the retrievers to find; where that fails they embed, and
-    report, by themselves.
+    """Embed all questions in one call and keep the vectors for the retrievers. If the call fails,
+    each retriever embeds its own question and reports the error.
     """
     if s.lease.release.dense is None:
         return
@@ -508,8 +508,8 @@ def _search_mentioned(
 
 
 def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Candidate]:
-    """One order of all candidates; that of the only retriever when one ran. The trace tells the
-    `phase` apart in which it is made: search, feedback.
+    """One order of all candidates; the retriever's own order where only one ran. `phase` names the
+    fusion in the trace: search or feedback.
     """
     config, both = s.strategy.fusion, len(found.ran) == 2
     with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:

@@ -16,11 +16,11 @@ log = logging.getLogger(__name__)
 
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
-    """Open a namespace's release, by default the first one that a question without a name asks, and
-    load what its first query needs.
+    """Open a namespace's release and load what its first query needs. By default it is the release
+    that a question without a namespace asks.
 
-    Words are loaded once no question has run for a while, or `at_once`. That query, and not this
-    call, reports what is missing.
+    Words are loaded once no question has run for a while, or `at_once`. Errors are left to the
+    first query, which reports them.
     """
     published = library.namespaces()
     namespace = namespace or choose_namespaces(library)[0]

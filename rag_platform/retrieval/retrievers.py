@@ -171,8 +171,8 @@ def embed_question(s: SearchContext, query: QueryIR) -> tuple[Vectors, bool]:
 def weigh_parts(
     vector: Vectors, parts: Sequence[EmbedderPart], weights: Sequence[float]
 ) -> Vectors:
-    """A joined vector, of length 1, whose similarities with the stored ones count the parts by the
-    squares of these weights.
+    """A joined vector of length 1 for the question. In its similarity with a stored vector each
+    part counts by the square of its weight.
     """
     import numpy as np  # not to be paid for by a command that asks nothing
 
@@ -184,10 +184,11 @@ def weigh_parts(
 
 
 def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
-    """Candidates of the retrievers that `mode` asks for, at most `pool_k` each, none hidden.
+    """The candidates of the retrievers that `mode` names, at most `pool_k` each, without hidden
+    ones.
 
-    A retriever that fails, or that the release does not have, falls back on the other one: flags
-    `dense_failed`, `sparse_failed`, `retrieval_mode_effective`, and a warning. When none is left
+    If a retriever fails, or the release has no index for it, the other one answers alone: flags
+    `dense_failed` or `sparse_failed`, `retrieval_mode_effective`, and a warning. If none is left,
     the result is empty and `flags["error"]` says why.
     """
     lease, config = s.lease, s.strategy.retrieval

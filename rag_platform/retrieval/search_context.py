@@ -1,6 +1,4 @@
-"""What the stages of one search share: where they look, what was asked, how long they have, and
-how it went so far.
-"""
+"""The state that the stages of a search share: releases, question, deadline and failures."""
 
 from __future__ import annotations
 

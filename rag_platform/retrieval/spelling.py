@@ -1,13 +1,12 @@
-"""Typing errors in a question: a word that the library does not hold is read as the word of the
-library that it was most likely meant to be.
+"""Corrects typing errors in a question by the words of the library.
 
-Only words of ASCII letters that stand in no text and no heading are looked at, as they are or as
-parts of identifiers (`denpendency_overrides`); a word that the library holds, one in quotation
-marks and one that the embedder's tokenizer knows whole (`stock`, `hand|ed`) stay. What is meant
-begins with the same letter and is one edit away: a letter too many or too few, two that changed
-places, a vowel for a vowel; of words from LONG_WORD letters on, two edits of any kind (optimal
-string alignment). Of several the nearest is meant, of these the most frequent; those that begin
-with the same two letters go first.
+Only words of ASCII letters are corrected, alone or as parts of identifiers
+(`denpendency_overrides`), and only if no text and no heading holds them. Words in quotation marks
+stay, and so do words that the embedder's tokenizer knows whole (`stock`, `hand|ed`). A correction
+begins with the same letter and is one edit away: a letter too many or too few, two letters swapped,
+or another vowel. Words of LONG_WORD letters or more may need two edits of any kind (optimal string
+alignment). Words with the same first two letters are tried first. The nearest one wins, of several
+the most frequent.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ class Words(Protocol):
 
 
 def correct(s: SearchContext, query: QueryIR) -> QueryIR:
-    """The question without typing errors, each named in a warning; as it is in a language of no
-    text, whose words the texts lack without being wrong.
+    """The question without typing errors, each named in a warning. A question in a language of no
+    text stays: the texts lack its words, but they are right.
     """
     release = s.lease.release
     known = query.language == "und" or s.lease.holds_language(query.language)

@@ -114,8 +114,8 @@ def units(text: str) -> list[Unit]:
 
 
 def is_contents(text: str) -> bool:
-    """True for a part of a table of contents or of an index: entries that dots lead to their pages,
-    in the order of these or of the alphabet, as the items of an account are not.
+    """True for a part of a table of contents or of an index. Its entries lead to pages by dots, in
+    the order of the pages or of the alphabet; the items of an account have no such order.
     """
     # each entry has at least five dots or two ellipses; nearly every text has too few of both
     if (text.count(".") + text.count("·")) // 5 + text.count("…") // 2 < _LEAST_ENTRIES:
@@ -275,8 +275,8 @@ def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[
 
 
 def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple[int, int]:
-    """The span of a sentence of a block without the mark of bold text that begins or ends it, where
-    the other half stands in another sentence of the block.
+    """The span of a sentence without a mark of bold text at its beginning or end, if the other half
+    of the mark is in another sentence of the block.
     """
     said = text[start:end]
     if "**" in said and _ATOM.sub("", said).count("**") % 2:

@@ -96,8 +96,8 @@ def to_nfkc(text: str) -> str:
 
 
 def is_pair(term: str) -> bool:
-    """True for a term that stands among the `terms` of a normalized text wherever its two
-    characters stand side by side.
+    """True for a term that the `terms` of a normalised text contain wherever its two characters are
+    neighbours.
     """
     return _PAIR.fullmatch(term) is not None
 
@@ -135,8 +135,8 @@ def sequence(text: str) -> list[str]:
 
 
 def _mixed_term(text: str, left: re.Match[str], right: re.Match[str]) -> list[str]:
-    """The term that a word and the Chinese character next to it make, by which names such as `T恤`
-    and `XK7-三代` are known.
+    """The term of a word and its Chinese neighbour; names such as `T恤` and `XK7-三代` are found by
+    it.
     """
     between = text[left.end() : right.start()]
     if between and not _SEPARATOR.fullmatch(between):
@@ -150,11 +150,11 @@ def _mixed_term(text: str, left: re.Match[str], right: re.Match[str]) -> list[st
 
 
 def exact_names(text: str) -> list[list[str]]:
-    """The sequences of what names one thing exactly: identifiers, several in a row, and those with
-    the Chinese before or after them.
+    """The term sequences of exact names: identifiers, several in a row, and identifiers with the
+    Chinese before or after them.
 
-    Where a name ends among Chinese characters is unknown; of several guesses those that are none
-    are found nowhere.
+    Where a name ends among Chinese characters is unknown. Each guess is a sequence; the wrong ones
+    match nothing.
 
     >>> exact_names("GB/T 19001-2016, XK7-三代")
     [['19001-2016'], ['gb/t', '19001-2016'], ['xk7'], ['xk7', '三'], ['xk7', '三', '代']]

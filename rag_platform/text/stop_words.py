@@ -97,12 +97,12 @@ _UNSPACED = re.compile(f"[{UNSPACED}]")
 
 
 def without(text: str, further: Sequence[str] = (), spared: Sequence[tuple[int, int]] = ()) -> str:
-    """The text without function words and the `further` ones, on one line; as it is when nothing
-    else would be left.
+    """The text without function words and the `further` ones, on one line; unchanged if nothing
+    would be left.
 
-    Left alone: what lies in a `spared` span [start, end), parts of identifiers, and words in
-    capitals or with one inside a sentence (WHO, the Who, vitamin A). `I` goes only where a function
-    word stands before it, so that it may be a number.
+    These stay: whatever lies in a `spared` span [start, end), parts of identifiers, and words in
+    capitals or with a capital inside a sentence (WHO, the Who, vitamin A). `I` is removed only
+    behind a function word, for it may be a number.
 
     >>> without("What is the default of on_delete?")
     'default on_delete?'

@@ -1,7 +1,7 @@
 """Symbols and operators as terms of the word index: `^=`, `::<>`, `?`, `--flag`, `@app.get`.
 
-Of a text only what stands in code is read: operators in code spans, flags and decorators in fences
-as well. Of a question also what stands alone between blanks, where it is no punctuation.
+In a text only code is read: operators in code spans; flags and decorators also in fences. In a
+question, symbols between blanks are read too, unless they are punctuation.
 """
 
 from __future__ import annotations

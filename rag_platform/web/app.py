@@ -156,8 +156,8 @@ def _needs_tokens(http: HttpSettings, tokens: Tokens) -> bool:
 
 
 class ForReader:
-    """Answers for the caller whose token a request carries, names the pages in traces, and sets the
-    headers that keep foreign scripts out.
+    """Answers for the caller whose token the request carries, names the pages in traces, and sets
+    headers against foreign scripts.
     """
 
     def __init__(self, app: ASGIApp) -> None:

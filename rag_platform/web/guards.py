@@ -1,8 +1,8 @@
-"""What stands before every request over HTTP: the access log, Host and Origin, the body's encoding
-and pace, tokens and rates.
+"""Guards of every request over HTTP: the access log, Host and Origin, the body's encoding and pace,
+tokens and rates.
 
-Each guard is an ASGI application around the next one. What is refused is answered with a JSON body
-`{error, error_description}` that says what was wrong and what to do.
+Each guard is an ASGI application around the next one. A refused request gets a JSON body `{error,
+error_description}` that names the fault and the remedy.
 """
 
 from __future__ import annotations
@@ -295,8 +295,8 @@ class Rate:
 
 
 class RequireToken:
-    """Refuses requests without a valid token where one is needed, and those of a token that come
-    too fast. Browsers send the token as a cookie; their page asks for it where it is missing.
+    """Refuses requests without a valid token where one is needed, and tokens that ask too fast.
+    Browsers send the token as a cookie; without one they get a page that asks for it.
     """
 
     def __init__(

@@ -26,7 +26,6 @@ from rag_platform.web.pages import (
 )
 from rag_platform.web.routes import asking, documents, drafts, jobs, releases, system
 from rag_platform.web.routes import evaluation as evaluation_routes
-from rag_platform.web.routes import overview as overview_routes
 from rag_platform.web.routes import sources as source_routes
 from rag_platform.web.routes import traces as trace_routes
 from rag_platform.web.site import Site
@@ -55,7 +54,6 @@ _ROUTES = (
     releases,
     trace_routes,
     evaluation_routes,
-    overview_routes,
 )
 
 

@@ -128,7 +128,7 @@ def test_a_version_with_other_placeholders_is_refused_before_any_question_meets_
 def test_a_broken_file_of_choices_is_named_with_its_key(folder: Path) -> None:
     path = folder.parents[1] / "active.yaml"
     path.write_text(f"{NAME}: {{active: {{version: 0}}}}\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match=rf"active\.yaml: {NAME}\.active\.version: .*value: 0"):
+    with pytest.raises(ConfigError, match=rf"active\.yaml:1: {NAME}\.active\.version: .*value: 0"):
         prompts.load(NAME, FIELDS)
 
 

@@ -53,7 +53,7 @@ def test_placeholders_are_filled_and_the_profile_follows_the_wording(folder: Pat
         (GOOD.replace("{topic}", "{topic"), "not well formed"),
         (GOOD + "temperature: 1\n", "unknown key 'temperature'"),
         ("system: x\n", "must hold the texts"),
-        ("system: [", "cannot read"),
+        ("system: [", "this is no YAML"),
     ],
 )
 def test_a_wrong_file_is_named(folder: Path, text: str, said: str) -> None:

@@ -38,12 +38,19 @@ TEMPLATES = sorted(
 HTML = {"Accept": "text/html"}
 
 
-@pytest.fixture
-def browser(read_only_shelf: Shelf) -> Iterator[TestClient]:
-    """A client of the pages of a library that tests only read."""
+@pytest.fixture(scope="module")
+def pages(read_only_shelf: Shelf) -> Iterator[TestClient]:
+    """A client of a library that tests only read; the routes take a second to build."""
     app = create_app(Site(read_only_shelf.settings))
     with TestClient(app, base_url="http://127.0.0.1") as client:
         yield client
+
+
+@pytest.fixture
+def browser(pages: TestClient) -> TestClient:
+    """That client, without the cookies of an earlier test."""
+    pages.cookies.clear()
+    return pages
 
 
 def guarded(settings: Settings) -> TestClient:

@@ -66,10 +66,18 @@ def runs(shared_desk: Desk) -> tuple[str, str]:
     return made[0], made[1]
 
 
-@pytest.fixture
-def browser(shared_desk: Desk, runs: tuple[str, str]) -> Iterator[TestClient]:
+@pytest.fixture(scope="module")
+def pages(shared_desk: Desk, runs: tuple[str, str]) -> Iterator[TestClient]:
+    """A client of the pages, whose routes take a second to build."""
     with TestClient(create_app(Site(shared_desk.settings)), base_url="http://127.0.0.1") as client:
         yield client
+
+
+@pytest.fixture
+def browser(pages: TestClient) -> TestClient:
+    """That client, without the cookies of an earlier test."""
+    pages.cookies.clear()
+    return pages
 
 
 def get(browser: TestClient, path: str, **params: Any) -> Any:

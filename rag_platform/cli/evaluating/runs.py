@@ -310,7 +310,7 @@ def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str
     if found.same:
         return envelopes.envelope(data, "")
     error = RagError("\n".join(lines), code="ranking_differs")
-    return {**envelopes.failure(error, ""), "data": data}
+    return envelopes.failure(error, data=data)
 
 
 @click.command("bisect")
@@ -480,7 +480,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
             f"{missed} of {len(verdicts)} expectations are not met\n" + "\n".join(lines),
             code="expectations_missed",
         )
-        return {**envelopes.failure(error, ""), "data": data}
+        return envelopes.failure(error, data=data)
     return envelopes.envelope(data, "")
 
 

@@ -196,4 +196,4 @@ def drift(context: Context, namespace: str | None) -> Json:
 def _failed_if(failed: bool, data: dict[str, Any], code: str) -> Json:
     if not failed:
         return envelopes.envelope(data, "")
-    return {**envelopes.failure(RagError(str(data["markdown"]), code=code), ""), "data": data}
+    return envelopes.failure(RagError(str(data["markdown"]), code=code), data=data)

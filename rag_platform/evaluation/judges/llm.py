@@ -65,7 +65,7 @@ class LlmJudge:
     def profile(self) -> Json:
         """The model, how it is asked, the wording of the prompts and the temperature."""
         provider = self.llm["provider"]
-        options = {key: value for key, value in self._options.items() if key not in TRANSPORT}
+        options = {key: value for key, value in self.options.items() if key not in TRANSPORT}
         return {
             "judge_provider_id": f"judge.llm@{self.VERSION}",
             "judge_model": str(options.pop("model", "")),
@@ -94,7 +94,8 @@ class LlmJudge:
         )
 
     @property
-    def _options(self) -> Json:
+    def options(self) -> Json:
+        """The options that the model is asked with."""
         options = dict(self.llm.get("options") or {})
         if takes("llm", self.llm["provider"], "temperature"):
             options.setdefault("temperature", 0.0)
@@ -105,8 +106,9 @@ class LlmJudge:
         return {name: prompts.load(f"judge/{name}", fields) for name, fields in _PROMPTS.items()}
 
     @cached_property
-    def _model(self) -> LLM:
-        model: LLM = build("llm", self.llm["provider"], self._options)
+    def model(self) -> LLM:
+        """The language model."""
+        model: LLM = build("llm", self.llm["provider"], self.options)
         return model
 
     @cached_property
@@ -130,7 +132,7 @@ class LlmJudge:
         reason = ""
         for _ in range(_TRIES):
             try:
-                completion = self._model.generate(
+                completion = self.model.generate(
                     prompt.messages((), **texts), mode="offline", json_schema=_SCHEMA
                 )
                 return _read(parse_object(completion.text))

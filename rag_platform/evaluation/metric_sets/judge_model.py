@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.errors import InputError, ProviderError
-from rag_platform.evaluation.judges.llm import OF_ONE_ANSWER
+from rag_platform.evaluation.judges.llm import OF_ONE_ANSWER, LlmJudge
 from rag_platform.evaluation.measuring import AskedCase, Judge
 from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_replies import bad_reply, parse_object
-from rag_platform.registry import build, takes
 
 _TRIES = 2  # of a question whose reply does not fit the form that is asked for
 
@@ -29,19 +28,12 @@ class JudgeModel:
     @classmethod
     def of(cls, judge: Judge | None, metric_set: str) -> JudgeModel:
         """The model of a judge. Raises InputError `no_judge` for a judge without one."""
-        config = getattr(judge, "llm", None)
-        if not config:
+        if not isinstance(judge, LlmJudge):
             raise InputError(
                 f"the metric set {metric_set!r} asks a language model; run it with --judge llm",
                 code="no_judge",
             )
-        options = dict(config.get("options") or {})
-        if takes("llm", config["provider"], "temperature"):
-            options.setdefault("temperature", 0.0)
-        return cls(
-            str(options.get("model", config["provider"])),
-            build("llm", config["provider"], options),
-        )
+        return cls(str(judge.options.get("model", judge.llm["provider"])), judge.model)
 
     def ask(self, prompt: str, form: Any = None) -> Any:
         """An instance of the pydantic class `form`, or the text where there is none. Raises

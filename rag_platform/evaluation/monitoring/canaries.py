@@ -32,6 +32,7 @@ from rag_platform.ir import Version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
+from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.scripts import has_han
 from rag_platform.text.segmentation import terms
 from rag_platform.traits import Traits
@@ -323,14 +324,9 @@ def _lost_lines(lost: Sequence[LostCanary]) -> list[str]:
     if not lost:
         return ["", "None was lost."]
     rows = [
-        f"| {item.cause} | {item.query} | {item.document} | {item.by} | {item.trace_id} |"
+        (item.cause, item.query, item.document, item.by, item.trace_id)
         for item in sorted(lost, key=lambda item: (item.cause, item.document))[:_SHOWN]
     ]
     more = [f"\nand {len(lost) - _SHOWN} more"] if len(lost) > _SHOWN else []
-    return [
-        "",
-        "| lost | question | document | first now | trace |",
-        "|---" * 5 + "|",
-        *rows,
-        *more,
-    ]
+    head = ("lost", "question", "document", "first now", "trace")
+    return ["", *format_table(head, rows), *more]

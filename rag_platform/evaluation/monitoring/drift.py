@@ -1,8 +1,9 @@
-"""Drift: whether what users ask, and what they get, has changed against the last stable window.
+"""Drift: whether users' questions, and the answers to them, have changed against the last stable
+window.
 
-Read from the traces of real questions; those of evaluations, which name a release, do not count.
-Figures are compared by the Kolmogorov-Smirnov distance, shares by the population stability index;
-either counts only where it is larger than chance makes it in windows of that size.
+The questions come from traces; those of evaluations, which name a release, do not count. Figures
+are compared by the Kolmogorov-Smirnov distance, shares by the population stability index. A
+difference counts only if it is larger than chance in windows of that size.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from rag_platform.config.settings import DriftSettings
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
+from rag_platform.text.pipe_tables import format_table
 
 FIGURES = ("top_score", "confidence", "dense_topk_overlap_sparse", "latency_ms")
 SHARES = ("refused", "language")
@@ -84,8 +86,8 @@ class DriftReport:
 def measure_drift(
     logs_dir: Path, namespace: str, config: DriftSettings, until: datetime | None = None
 ) -> DriftReport:
-    """The window that ends now, or at `until`, against the newest earlier one that itself did not
-    drift from the one before it.
+    """Compares the window that ends now, or at `until`, with the newest earlier window that had not
+    itself drifted from the one before it.
     """
     windows = read_windows(logs_dir, namespace, config, until or datetime.now(UTC))
     current, *earlier = windows
@@ -194,14 +196,22 @@ def _share_text(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {n / counts.total():.0%}" for name, n in counts.most_common(4))
 
 
+_COLUMNS = ("signal", "stable (quartiles or shares)", "now", "distance", "limit")
+
+
 def drift_markdown(report: DriftReport) -> str:
     """Both windows, and every signal with its distance and limit; what drifted is bold."""
     head = f"{report.namespace}: {_window_text(report.current)}"
     if report.stable is None:
         return f"{head}; nothing to compare: {report.reason}"
     rows = [
-        f"| {f'**{s.name}**' if s.drifted else s.name} | {s.before} | {s.now} | {s.measure}"
-        f" {s.distance:.3f} | {s.limit:.3f} |"
+        (
+            f"**{s.name}**" if s.drifted else s.name,
+            s.before,
+            s.now,
+            f"{s.measure} {s.distance:.3f}",
+            f"{s.limit:.3f}",
+        )
         for s in report.signals
     ]
     changed = ", ".join(signal.name for signal in report.drifted)
@@ -213,9 +223,7 @@ def drift_markdown(report: DriftReport) -> str:
             f"Drifted: {changed}" if changed else "No drift.",
             *([f"Releases since: {', '.join(new)}"] if new else []),
             "",
-            "| signal | stable (quartiles or shares) | now | distance | limit |",
-            "|---" * 5 + "|",
-            *rows,
+            *format_table(_COLUMNS, rows),
         ]
     )
 

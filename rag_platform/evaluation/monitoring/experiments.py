@@ -1,8 +1,8 @@
-"""What an experiment with a prompt came to: the questions of its two arms, read from the traces.
+"""The outcome of an experiment with a prompt: the questions of its two arms, read from the traces.
 
-A question belongs to the arm that its words were dealt to, also where the call of the model failed
-and the library answered without it. One that was asked several times counts once, by its means;
-answers that were remembered sent no prompt and do not count.
+The words of a question decide its arm, and it stays there even if the model's call failed and the
+library answered without it. A repeated question counts once, by its means. Answers from a cache
+sent no prompt and do not count.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 from rag_platform.evaluation.metrics import Interval, bootstrap_difference
 from rag_platform.ir import Json
 from rag_platform.observability.trace_reader import read_questions
+from rag_platform.text.pipe_tables import format_table
 
 ARMS = ("control", "treatment")
 
@@ -89,18 +90,20 @@ def verdict_markdown(verdict: Verdict) -> str:
     if not verdict.differences:
         return f"{head}; both arms need questions before anything can be said"
     rows = [
-        f"| {metric} | {verdict.means[metric]['control']:.3f} |"
-        f" {verdict.means[metric]['treatment']:.3f} | {item.value:+.3f}"
-        f" [{item.low:+.3f}, {item.high:+.3f}]{' *' * (item.low * item.high > 0)} |"
+        (
+            metric,
+            f"{verdict.means[metric]['control']:.3f}",
+            f"{verdict.means[metric]['treatment']:.3f}",
+            f"{item.value:+.3f} [{item.low:+.3f}, {item.high:+.3f}]"
+            f"{' *' * (item.low * item.high > 0)}",
+        )
         for metric, item in verdict.differences.items()
     ]
     return "\n".join(
         [
             head,
             "",
-            "| metric | control | treatment | difference, 95 % interval |",
-            "|---" * 4 + "|",
-            *rows,
+            *format_table(("metric", "control", "treatment", "difference, 95 % interval"), rows),
             "",
             "\\* the interval leaves out 0.",
         ]

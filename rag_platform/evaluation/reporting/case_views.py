@@ -69,8 +69,8 @@ def case_part(result: CaseResult) -> EvalCasePart:
 
 
 def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> EvalCaseData:
-    """One case with the words of what was found, as far as its release is kept and nothing of it
-    was deleted since. Raises NotFoundError `unknown_run`, `unknown_case`.
+    """One case with the texts of its hits, unless its release is gone or their documents were
+    deleted. Raises NotFoundError `unknown_run`, `unknown_case`.
     """
     with results_of(home) as store:
         run = find_run(store, run_id)

@@ -31,12 +31,12 @@ class ImportedDataset:
 
 
 def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> ImportedDataset:
-    """Check a dataset file and copy it into `datasets/` of the config folder, by its own name or
+    """Check a dataset file and copy it into `datasets/` of the config folder, under its own name or
     another.
 
-    Raises NotFoundError `unknown_dataset` without such a file, InputError `invalid_dataset` naming
-    the line or the case for one that cannot be read, and `dataset_exists` where another dataset of
-    that name is there and `replace` is false.
+    Raises NotFoundError `unknown_dataset` if there is no such file. Raises InputError
+    `invalid_dataset`, naming the line or the case, for an unreadable file, and `dataset_exists` if
+    another dataset has the name and `replace` is false.
     """
     suffix = source.suffix.lower()
     if not source.is_file():

@@ -7,6 +7,7 @@ from itertools import islice
 
 from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
 from rag_platform.evaluation.results import CaseResult, EvalRun
+from rag_platform.text.pipe_tables import format_table
 
 _MOST_CASES = 20
 LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
@@ -17,19 +18,30 @@ def list_markdown(runs: Sequence[EvalRun]) -> str:
     if not runs:
         return "no evaluation yet; `rag eval run --dataset FILE` makes one"
     rows = [
-        f"| {run.run_id} | {run.started_at[:19]} | {run.dataset_id} | {run.strategy} |"
-        f" {run.release_id} | {run.cases} | {_headline(run)} |"
+        (
+            run.run_id,
+            run.started_at[:19],
+            run.dataset_id,
+            run.strategy,
+            run.release_id,
+            run.cases,
+            _headline(run),
+        )
         for run in runs
     ]
-    head = "| run | started | dataset | strategy | release | cases | |"
-    return "\n".join([head, "|---|---|---|---|---|---|---|", *rows])
+    head = ("run", "started", "dataset", "strategy", "release", "cases", "")
+    return "\n".join(format_table(head, rows))
 
 
 def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
     """The metrics of a run with their intervals, and the cases that missed."""
     rows = [
-        f"| {name} | {item['value']:.4f} | {item['low']:.3f} .. {item['high']:.3f} |"
-        f" {item['cases']:.0f} |"
+        (
+            name,
+            f"{item['value']:.4f}",
+            f"{item['low']:.3f} .. {item['high']:.3f}",
+            f"{item['cases']:.0f}",
+        )
         for name, item in run.aggregates.items()
     ]
     notes = [
@@ -53,9 +65,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
             f"run {run.run_id}, {run.started_at[:19]}, namespace {run.namespace}, release"
             f" {run.release_id}, {run.mode}, {run.cases} cases, profile {run.eval_profile_id}",
             "",
-            "| metric | mean | 95 % | cases |",
-            "|---|---|---|---|",
-            *rows,
+            *format_table(("metric", "mean", "95 %", "cases"), rows),
             *_group_lines(run),
             *(f"\n{note}." for note in notes if note),
             *(["", "Missed:", *missed] if missed else []),
@@ -87,13 +97,20 @@ def trends_markdown(metric: str, points: Sequence[TrendPoint]) -> str:
     if not points:
         return f"no run measured {metric}"
     rows = [
-        f"| {point.run_id} | {point.started_at[:19]} | {point.dataset_id} | {point.strategy} |"
-        f" {point.release_id} | {point.value:.4f} | {point.low:.3f} .. {point.high:.3f} |"
-        f" {'' if point.change is None else f'{point.change:+.4f}'} |"
+        (
+            point.run_id,
+            point.started_at[:19],
+            point.dataset_id,
+            point.strategy,
+            point.release_id,
+            f"{point.value:.4f}",
+            f"{point.low:.3f} .. {point.high:.3f}",
+            None if point.change is None else f"{point.change:+.4f}",
+        )
         for point in points
     ]
-    head = f"| run | started | dataset | strategy | release | {metric} | 95 % | change |"
-    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *rows])
+    head = ("run", "started", "dataset", "strategy", "release", metric, "95 %", "change")
+    return "\n".join(format_table(head, rows))
 
 
 def _group_lines(run: EvalRun) -> list[str]:
@@ -103,19 +120,21 @@ def _group_lines(run: EvalRun) -> list[str]:
         for member, metrics in members.items() if len(members) > 1 else ():
             cells = [f"{metrics[name]['value']:.3f}" if name in metrics else "" for name in LEADING]
             cases = max((item["cases"] for item in metrics.values()), default=0)
-            rows.append(f"| {kind} {member} | {' | '.join(cells)} | {cases} |")
-    if not rows:
-        return []
-    names = " | ".join(name.rpartition(".")[2] for name in LEADING)
-    return ["", f"| by | {names} | cases |", f"|---|{'---|' * len(LEADING)}---|", *rows]
+            rows.append((f"{kind} {member}", *cells, cases))
+    names = (name.rpartition(".")[2] for name in LEADING)
+    return ["", *format_table(("by", *names, "cases"), rows)] if rows else []
 
 
 def compare_markdown(found: Comparison) -> str:
     """The differences with their intervals, then the cases that flipped."""
     rows = [
-        f"| {name} | {found.before.aggregates[name]['value']:.4f} |"
-        f" {found.after.aggregates[name]['value']:.4f} | {item.value:+.4f} |"
-        f" {item.low:+.4f} .. {item.high:+.4f} | {found.paired[name]} |"
+        (
+            name,
+            *(f"{run.aggregates[name]['value']:.4f}" for run in (found.before, found.after)),
+            f"{item.value:+.4f}",
+            f"{item.low:+.4f} .. {item.high:+.4f}",
+            found.paired[name],
+        )
         for name, item in found.differences.items()
     ]
     return "\n".join(
@@ -123,9 +142,7 @@ def compare_markdown(found: Comparison) -> str:
             f"# {found.before.dataset_id}: {found.before.strategy} on {found.before.release_id},"
             f" then {found.after.strategy} on {found.after.release_id}",
             "",
-            "| metric | before | after | difference | 95 % | cases |",
-            "|---|---|---|---|---|---|",
-            *rows,
+            *format_table(("metric", "before", "after", "difference", "95 %", "cases"), rows),
             *_judge_lines(found),
             *_flip_lines("Worse", found.worse),
             *_flip_lines("Better", found.better),

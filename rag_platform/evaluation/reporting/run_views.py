@@ -253,8 +253,8 @@ def _differences(found: Comparison) -> list[DifferencePart]:
 
 
 def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesData:
-    """The newest run of each strategy over what a dataset and a namespace were when it was asked
-    last, the strategy that was asked first in front. Empty where nothing was asked.
+    """The newest run of each strategy, of those over the dataset, release and mode of the last run;
+    the strategy that was asked first leads. Empty where nothing was asked.
     """
     with results_of(home) as store:
         runs = [

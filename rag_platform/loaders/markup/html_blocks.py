@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.markup.html_inline import HEADINGS, Inline, is_skipped, spans, visible
 from rag_platform.loaders.parts import Image, Part, fence
+from rag_platform.text import pipe_tables
 
 if TYPE_CHECKING:
     from lxml.etree import _Element

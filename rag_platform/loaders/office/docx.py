@@ -17,7 +17,6 @@ from typing import ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.archives import ZipLoader
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
@@ -40,8 +39,9 @@ from rag_platform.loaders.office.ooxml import (
     text_boxes,
 )
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
-from rag_platform.loaders.pipe_tables import parse_row
 from rag_platform.loaders.text import first_line, suffix_of
+from rag_platform.text import pipe_tables
+from rag_platform.text.pipe_tables import parse_row
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 

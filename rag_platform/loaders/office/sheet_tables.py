@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from rag_platform.ir import Block
-from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.parts import Part
 from rag_platform.loaders.text import escape_locator
+from rag_platform.text import pipe_tables
 from rag_platform.text.scripts import letters
 
 NUMBER = re.compile(

@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
-from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
 from rag_platform.loaders.office.ooxml import Package, R
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
+from rag_platform.text import pipe_tables
 from rag_platform.traits import Traits
 
 SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")

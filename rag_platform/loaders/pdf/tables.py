@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rag_platform.loaders import pipe_tables
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.characters import (
     MAX_HEADER_ROWS,
@@ -21,6 +20,7 @@ from rag_platform.loaders.pdf.characters import (
     visual_lines,
 )
 from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.text import pipe_tables
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")

@@ -1,4 +1,4 @@
-"""A page of the traces that a filter means, newest first, and those that belong to one."""
+"""Pages of the traces that match a filter, newest first, and the traces related to one."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The tables of the trace store, and how a line of the logs becomes a row of them.
+"""The tables of the trace store, and the conversion of log lines into their rows.
 
-Each row of `traces`, `spans` and `events` keeps its line as it was written, so nothing is lost that
-has no column; `model_calls` repeats figures of events. Times are UTC without a zone. `trace_key` is
-the end of the trace's id as a number, by which tables are joined in half the time.
+Each row of `traces`, `spans` and `events` keeps its line as written, so nothing without a column is
+lost. `model_calls` repeats figures of events. Times are UTC without a zone. `trace_key` is the end
+of the trace's id as a number; joins by it take half the time.
 """
 
 from __future__ import annotations

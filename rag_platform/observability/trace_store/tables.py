@@ -75,8 +75,9 @@ def find_lines(
     values: Sequence[Any] = (),
     tables: Sequence[str] = LINE_TABLES,
 ) -> Iterator[tuple[bytes | str, int | None]]:
-    """(line, process that wrote it, None where it is compacted) of the compacted lines for which an
-    SQL condition holds in one of the tables, and of those of the logs that have the `needle`.
+    """(line, the process that wrote it) of two kinds: compacted lines for which an SQL condition
+    holds in one of the tables, with None for the process; and lines of the logs that contain the
+    `needle`.
     """
 
     def read(manifest: Manifest) -> tuple[Manifest, list[str]]:

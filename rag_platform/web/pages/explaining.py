@@ -1,5 +1,5 @@
-"""How an answer came about: why its hits stand in their order, the question asked again or in two
-ways, and what is expected of it from now on.
+"""Explains an answer: the order of its hits, the question asked again or in two ways, and what is
+expected of it from now on.
 """
 
 from __future__ import annotations

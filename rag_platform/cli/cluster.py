@@ -1,4 +1,4 @@
-"""Commands about the ledger's database."""
+"""Commands about what machines share: the ledger's database and the servers in it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ledger() -> None:
 @click.argument("source", metavar="FROM")
 @click.argument("target", metavar="TO")
 @answers()
-def copy(context: Context, source: str, target: str) -> Json:
+def ledger_copy(context: Context, source: str, target: str) -> Json:
     """Copy the ledger FROM one database TO another, empty one, and compare every table.
 
     Each is a file, or postgresql://USER@HOST:PORT/DATABASE. Leave the password to PGPASSWORD or
@@ -49,3 +49,45 @@ def copy(context: Context, source: str, target: str) -> Json:
 def _url(place: str) -> str:
     """A URL as it is, a path as that of an SQLite file."""
     return place if "://" in place else f"sqlite:///{Path(place).absolute()}"
+
+
+# --- servers -----------------------------------------------------------------------------------
+
+
+@click.group()
+def servers() -> None:
+    """The machines that read what others publish."""
+
+
+@servers.command("list")
+@answers()
+def servers_list(context: Context) -> Json:
+    """Show every registered server: which releases it reads, when it was last seen, and how many
+    hard deletions it has not carried out.
+    """
+    from rag_platform.api.status import servers_data
+    from rag_platform.contract.markdown_views import server_line
+
+    rows = servers_data(context.settings, context.ledger)
+    lines = [server_line(row) for row in rows]
+    return envelopes.envelope(
+        {"markdown": "\n".join(lines) or "no server is registered", "servers": rows}
+    )
+
+
+@servers.command("remove")
+@click.argument("server")
+@answers()
+def servers_remove(context: Context, server: str) -> Json:
+    """Forget a SERVER whose data root is gone: no deletion waits for it any more.
+
+    One that runs registers again by itself.
+    """
+    found = context.ledger.remove_server(server)
+    return envelopes.envelope(
+        {
+            "markdown": f"{found.server_id} is forgotten; what its disk holds of deleted documents"
+            " is nobody's any more",
+            "server": found.server_id,
+        }
+    )
