@@ -107,10 +107,15 @@ class Extractive:
 
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:
-    """The unit of a passage that is nearest to the question; empty where none has a word of it."""
-    scored = score_parts(query, [hit], 1.0)
-    best = next((item for item in scored if item.part.kind in ("sentence", "item")), None)
-    return hit.chunk_text[best.start : best.end] if best is not None else ""
+    """The unit of a passage that is nearest to the question, its first one where none has a word of
+    it; empty where there is none.
+    """
+    parts = [
+        *(item.part for item in score_parts(query, [hit], 1.0)),
+        *read_layout(hit.chunk_text).parts,
+    ]
+    best = next((part for part in parts if part.kind in ("sentence", "item")), None)
+    return plain(hit.chunk_text[best.start : best.end]) if best is not None else ""
 
 
 def _is_foreign(query: QueryIR, evidence: Sequence[Hit]) -> bool:

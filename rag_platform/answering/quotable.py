@@ -174,10 +174,8 @@ def extend(text: str, part: Part) -> Sequence[int]:
         first = before.first
     if part.kind == "code" and last + 1 < len(layout.units):
         after = _neighbour(text, layout, last, last + 1)
-        if (
-            after is not None
-            and after.kind == "sentence"
-            and after.end - layout.units[first].start <= MAX_QUOTE_CHARS
+        if after is not None and _joins_sentence(
+            text, after, after.end - layout.units[first].start
         ):
             last = after.last
     if part.kind == "sentence":
@@ -198,7 +196,8 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
         at -= 1
     if at < 0 or read[at].end - read[at].start > MAX_ABOVE_CHARS:
         return []
-    is_above = read[at].kind == "item" or (
+    # where the chunk begins with an item, how far that is indented is not known
+    is_above = (read[at].kind == "item" and "\n" in text[: read[at].start]) or (
         _introduces(text, read[at]) and _end_of_introduced(text, read, at) >= number
     )
     return [at] if is_above and read[at].context in item.context else []

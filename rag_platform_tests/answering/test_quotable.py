@@ -133,6 +133,8 @@ def test_an_item_comes_with_what_introduces_it() -> None:
     assert shown(f"The pump has:\n\n{items}* a valve\n* a lid", 8) == (
         "The pump has:\n\n- a valve\n\n[1]"
     )
+    # the chunk begins with it, so it may be another one's neighbour
+    assert shown("- lid\n  - seat", 1, section="Pumps") == "Pumps:\n\n- seat\n\n[1]"
     nested = "Parts:\n\n1. Case\n   - lid\n2. Valve\n   - seat"
     assert shown(nested, 2) == "1. Case\n   - lid\n\n[1]"
     assert shown(nested, 1, 2, 3) == "Parts:\n\n1. Case\n   - lid\n2. Valve\n\n[1]"
@@ -168,6 +170,8 @@ def test_a_sentence_comes_with_the_code_that_it_explains() -> None:
         "Stops all of the pumps at once, and empties each of their tanks into the river below it."
     )
     assert shown(f"{code}\n\n{said}", 1) == f"{code}\n\n{said} [1]"
+    # code not with the introduction of what is left out
+    assert shown(f"{code}\n\nIt prints:\n\n{{* a.txt *}}", 0) == f"{code}\n\n[1]"
     # not with code that has an introduction of its own
     assert shown(f"Call it.\n\n{code}\n\n{said}", 2) == f"{said} [1]"
 
