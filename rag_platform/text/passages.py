@@ -43,6 +43,7 @@ _DIRECTIVE = re.compile(
 _SCRIPT = re.compile(
     r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$|export\s+(?:const|default|function)\b"
 )
+_PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a session in Python, which an empty line ends
 _HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
 _HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
@@ -193,6 +194,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     blank.
     """
     fence = hidden = ""
+    in_doctest = False
     rows = _table_lines(text)
     for start, end in _lines(text):
         line = text[start:end]
@@ -206,6 +208,11 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             yield "blank", False, start, end
             hidden = "" if hidden in line.lower() else hidden
             continue
+        if line.strip() and (in_doctest or _PROMPT.match(line)):
+            yield "code", not in_doctest, start, end
+            in_doctest = True
+            continue
+        in_doctest = False
         if found := FENCE.match(line):
             fence = found[1]
         kind = "code" if fence else "table" if start in rows else _kind(line)

@@ -39,9 +39,12 @@ def plain(quote: str) -> str:
 
 
 def plain_code(block: str) -> str:
-    """A block of code at the left edge, with nothing but the language in its opening line."""
+    """A block of code at the left edge, in a fence, with nothing but the language in its opening
+    line.
+    """
     lines = block.split("\n")
-    indent = _INDENT.match(lines[0])
+    is_session = not FENCE.match(lines[0])
+    indent = re.match(r"[ \t]*", lines[0]) if is_session else _INDENT.match(lines[0])
     width = indent.end() if indent else 0
     prefix = lines[0][:width]
     lines = [
@@ -51,4 +54,6 @@ def plain_code(block: str) -> str:
     if opened := FENCE.match(lines[0]):
         said = _LANGUAGE.search(lines[0], opened.end())
         lines[0] = lines[0][: opened.end()] + (said[0] if said else "")
+    if is_session:
+        lines = ["```pycon", *lines, "```"]
     return "\n".join(lines)

@@ -30,3 +30,4 @@ def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:
     )
     assert plain_code("> ~~~\n> ls\n>\n> pwd\n> ~~~") == "~~~\nls\n\npwd\n~~~"
     assert plain_code("```\nls\n```") == "```\nls\n```"
+    assert plain_code("  >>> 1 + 1\n  2") == "```pycon\n>>> 1 + 1\n2\n```"
