@@ -16,7 +16,7 @@ _DRESS = "a|abbr|center|details|dfn|div|font|p|small|span|summary|u"
 # code first, for nothing in it is markup
 _MARKUP = re.compile(
     rf"(?P<code>{CODE_SPAN})"
-    rf"|(?<![\w!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
+    rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
     rf"|</?(?:{_DRESS})(?:\s[^<>]*)?>"

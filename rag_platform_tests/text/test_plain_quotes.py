@@ -9,6 +9,7 @@ from rag_platform.text.plain_quotes import plain, plain_code
     ("quote", "expected"),
     [
         ("See [pumps](../pumps.md#start) and [valves](valves.md).", "See pumps and valves."),
+        ("请[参考文档](#api)。", "请参考文档。"),
         ('See [pumps](/docs/pumps "All of them").', "See pumps."),
         ("Use [`open()`][] or [then\nwait][w].", "Use `open()` or then\nwait."),
         ("[A](https://a.org){target=_blank}.", "[A](https://a.org)."),
