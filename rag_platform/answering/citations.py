@@ -53,6 +53,7 @@ _STATEMENTS = {
     "unreachable": ("The library could not be searched: {reason}", "无法检索知识库：{reason}"),
 }
 
+LEFT_OUT = " …"  # behind a quoted introduction of what is not quoted
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
 _MARKS = re.compile(r"(?:\s*(?<!\\)\[\d{1,3}\])+")
 # marks as models write them: [1, 2], [1][2], [^1], 【1】, 【1†source】, [1](link), [passage 1]
@@ -268,7 +269,7 @@ def _find_claims(text: str) -> list[_Claim]:
             own = own[lead.end() :]
         if own.strip():
             code = unit.kind == "code"
-            prose = fence_body(own) if code else strip_marks(own)
+            prose = fence_body(own) if code else strip_marks(own).rstrip().removesuffix(LEFT_OUT)
             marks = [] if code else _find_marks(own)
             found.append(_Claim(unit.kind, unit.end, unescape_marks(prose).strip(), marks))
     return found

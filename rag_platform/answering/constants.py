@@ -34,6 +34,8 @@ MAX_QUOTES: Final = 5
 MAX_ANSWER_CHARS: Final = 600
 # characters of a list that is quoted whole; chosen by hand
 MAX_LIST_CHARS: Final = 600
+# characters of what introduces an item, above which it is not quoted with it; chosen by hand
+MAX_ABOVE_CHARS: Final = 200
 # characters of a sentence below which those around it are quoted as well; chosen by hand
 MIN_QUOTE_CHARS: Final = 100
 # characters to which a quote is extended; chosen by hand

@@ -26,9 +26,11 @@ from rag_platform.answering.quotable import (
     render_rows,
     render_run,
 )
+from rag_platform.contract.markdown_views import format_section
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
+from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import find_script, is_wide
 from rag_platform.text.term_overlap import (
     ASKS_MEANING,
@@ -44,7 +46,7 @@ from rag_platform.text.term_overlap import (
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
-_TARGET = re.compile(r"\]\([^()\s]*\)")  # of a link: pages in other folders write it in another way
+_TARGET = re.compile(r"\]\([^()\s]*\)")  # of a link, which nobody reads
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
@@ -55,7 +57,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -93,8 +95,8 @@ class Extractive:
         for item in scored:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
-            text = " ".join(evidence[item.hit].chunk_text[item.start : item.end].split())
-            text = _TARGET.sub("]", text)
+            text = plain(evidence[item.hit].chunk_text[item.start : item.end])
+            text = _TARGET.sub("]", " ".join(text.split()))
             left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
             if (not chosen or len(text) <= left) and not any(
                 text in other or other in text for other in texts
@@ -105,10 +107,15 @@ class Extractive:
 
 
 def find_sentence(query: QueryIR, hit: Hit) -> str:
-    """The unit of a passage that is nearest to the question; empty where none has a word of it."""
-    scored = score_parts(query, [hit], 1.0)
-    best = next((item for item in scored if item.part.kind in ("sentence", "item")), None)
-    return hit.chunk_text[best.start : best.end] if best is not None else ""
+    """The unit of a passage that is nearest to the question, its first one where none has a word of
+    it; empty where there is none.
+    """
+    parts = [
+        *(item.part for item in score_parts(query, [hit], 1.0)),
+        *read_layout(hit.chunk_text).parts,
+    ]
+    best = next((part for part in parts if part.kind in ("sentence", "item")), None)
+    return plain(hit.chunk_text[best.start : best.end]) if best is not None else ""
 
 
 def _is_foreign(query: QueryIR, evidence: Sequence[Hit]) -> bool:
@@ -287,8 +294,13 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
         joined[0][2].update(known, *(other for _, _, other in joined[1:]))
         quotes = [quote for quote in quotes if quote not in joined[1:]]
     return "\n\n".join(
-        (render_rows if part.kind == "row" else render_run)(
-            evidence[hit].chunk_text, known, f"[{hit + 1}]"
+        render_rows(evidence[hit].chunk_text, known, f"[{hit + 1}]")
+        if part.kind == "row"
+        else render_run(
+            evidence[hit].chunk_text,
+            known,
+            f"[{hit + 1}]",
+            format_section(evidence[hit].section_path).rpartition(" / ")[2],
         )
         for hit, part, known in quotes
     )

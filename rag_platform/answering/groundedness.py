@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from rag_platform.answering.constants import MIN_SHARE, MIN_TERMS, SPAN_EXCESS_SCALE
 from rag_platform.ir import Hit
 from rag_platform.text.passages import units
+from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
 from rag_platform.text.terms import kind_weight, meaning
@@ -72,7 +73,13 @@ def says_something(sentence: str) -> bool:
 
 
 def is_quoted(sentence: str, text: str) -> bool:
-    """True when the text has the sentence verbatim, beginning and ending between words."""
+    """True when the text has the sentence verbatim, or as answers quote it, beginning and ending
+    between words.
+    """
+    return any(_holds(form, sentence) for form in (text, plain(text)))
+
+
+def _holds(text: str, sentence: str) -> bool:
     at = text.find(sentence)
     if not sentence or at < 0:
         return False
@@ -121,6 +128,8 @@ def find_span(sentence: str, text: str) -> tuple[int, int] | None:
     best, span = 0.0, None
     for unit in units(text):
         quote = text[unit.start : unit.end]
+        if plain(quote) == sentence:
+            return unit.start, unit.end
         own = meaning(quote) | _numbers(quote)
         excess = max(0, len(own) - 2 * len(words))
         score = sum(map(kind_weight, words & own)) / (1 + excess / SPAN_EXCESS_SCALE)

@@ -12,10 +12,17 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from rag_platform.answering.citations import escape_marks
-from rag_platform.answering.constants import MAX_LIST_CHARS, MAX_QUOTE_CHARS, MIN_QUOTE_CHARS
+from rag_platform.answering.citations import LEFT_OUT, escape_marks
+from rag_platform.answering.constants import (
+    MAX_ABOVE_CHARS,
+    MAX_LIST_CHARS,
+    MAX_QUOTE_CHARS,
+    MIN_QUOTE_CHARS,
+)
 from rag_platform.text.markdown_blocks import FENCE, HEADING, cells
 from rag_platform.text.passages import LINK, Unit, units
+from rag_platform.text.plain_quotes import plain, plain_code
+from rag_platform.text.scripts import is_wide
 
 INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
@@ -29,6 +36,9 @@ _REFERS = re.compile(
     re.IGNORECASE,
 )
 _HEADING_LINE = re.compile(rf"^{HEADING.pattern}", re.MULTILINE)
+SECTION_LEVELS = 2  # of headings that begin sections
+_DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
+_ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
 _BETWEEN_ITEMS = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)、])?\s*")
 
 
@@ -143,12 +153,16 @@ def _is_cut(text: str, unit: Unit) -> bool:
 # --- extending ----------------------------------------------------------------------------------
 
 
-def extend(text: str, part: Part) -> range:
+def extend(text: str, part: Part) -> Sequence[int]:
     """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence, with code the sentence after it, and with a short sentence those around it.
+    it that sentence, with code the sentence after it, with an item what introduces its list, and
+    with a short sentence those around it.
     """
     layout = read_layout(text)
     first, last = part.first, part.last
+    if part.kind == "item":
+        above = _find_above(text, layout.units, first)
+        return [*above, *range(first, last + 1)]
     while part.kind in ("sentence", "code") and first and not layout.units[first].fence:
         before = _neighbour(text, layout, first, first - 1)
         if (
@@ -160,15 +174,58 @@ def extend(text: str, part: Part) -> range:
         first = before.first
     if part.kind == "code" and last + 1 < len(layout.units):
         after = _neighbour(text, layout, last, last + 1)
-        if (
-            after is not None
-            and after.kind == "sentence"
-            and after.end - layout.units[first].start <= MAX_QUOTE_CHARS
+        if after is not None and _joins_sentence(
+            text, after, after.end - layout.units[first].start
         ):
             last = after.last
     if part.kind == "sentence":
+        first = _take_code(text, layout, first, last)
         first, last = _lengthen(text, layout, first, last)
     return range(first, last + 1)
+
+
+def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
+    """The item above a nested one, or the sentence that introduces the list of an item."""
+    item, indent = read[number], _indent(text, read[number])
+    at = number - 1
+    while at >= 0 and read[at].kind == "item" and read[at].context == item.context:
+        if not _adjoin(text, read[at], item):
+            return []
+        if _indent(text, read[at]) < indent:
+            break
+        at -= 1
+    if at < 0 or read[at].end - read[at].start > MAX_ABOVE_CHARS:
+        return []
+    # where the chunk begins with an item, how far that is indented is not known
+    is_above = (read[at].kind == "item" and "\n" in text[: read[at].start]) or (
+        _introduces(text, read[at]) and _end_of_introduced(text, read, at) >= number
+    )
+    return [at] if is_above and read[at].context in item.context else []
+
+
+def _indent(text: str, unit: Unit) -> int:
+    """How far the marker of an item stands from the beginning of its line."""
+    line = text[text.rfind("\n", 0, unit.start) + 1 : unit.start].lstrip(">")
+    return len(line) - len(line.lstrip())
+
+
+def _take_code(text: str, layout: Layout, first: int, last: int) -> int:
+    """The first unit of a quote of sentences, with the block of code before it that no sentence
+    introduces: what follows such a block explains it.
+    """
+    code = layout.owners[first - 1] if first else None
+    if (
+        code is None
+        or code.kind != "code"
+        or code.first != code.last
+        or layout.units[code.first].fence
+        or not _adjoin(text, layout.units[code.first], layout.units[first])
+        or layout.units[last].end - code.start > MAX_QUOTE_CHARS
+    ):
+        return first
+    before = layout.units[code.first - 1] if code.first else None
+    follows = before is not None and _adjoin(text, before, layout.units[code.first])
+    return first if follows else code.first
 
 
 def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, int]:
@@ -216,6 +273,8 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequen
     if any(number in known for number in new):
         return True
     read = read_layout(text).units
+    if one.kind == other.kind == "item" and read[one.first].context == read[other.first].context:
+        return read[one.first].headings == read[other.first].headings
     before, after = new[0] - 1, new[-1] + 1
     return (before in known and _adjoin(text, read[before], read[new[0]])) or (
         after in known and _adjoin(text, read[new[-1]], read[after])
@@ -225,14 +284,44 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequen
 # --- writing ------------------------------------------------------------------------------------
 
 
-def render_run(text: str, chosen: Collection[int], mark: str) -> str:
-    """Units of a chunk as they stand in it, without what stands between them, and the mark."""
+def render_run(text: str, chosen: Collection[int], mark: str, section: str = "") -> str:
+    """Units of a chunk as they stand in it, without what stands between them, and the mark. Items
+    and code that nothing introduces come under the name of their section, and so does what stands
+    under a version or a date.
+    """
     read = read_layout(text).units
-    runs = list(_group(sorted(chosen)))
-    blocks = [_render_units(text, _join_pieces([read[i] for i in run])) for run in runs]
-    last = read[runs[-1][-1]]
-    apart = last.kind == "code" or (last.kind == "item" and len(chosen) > 1)
-    return "\n\n".join(blocks) + ("\n\n" if apart else " ") + mark
+    runs = [_join_pieces([read[i] for i in run]) for run in _group(sorted(chosen))]
+    first, last = runs[0][0], runs[-1][-1]
+    items = [unit for run in runs for unit in run if unit.kind == "item"]
+    name = _name_place(section, first)
+    if not (first.kind in ("item", "code") or _DATED.search(name)):
+        name = ""
+    shown = f"{name}\n\n" if name else ""
+    for before, run in zip([None, *runs], runs, strict=False):
+        if before is not None:
+            shown += "\n" if before[-1].kind == run[0].kind == "item" else "\n\n"
+        shown += _render_units(text, run, items)
+    if _introduces(text, last):
+        shown += LEFT_OUT
+    apart = last.kind == "code" or (last.kind == "item" and (len(chosen) > 1 or bool(name)))
+    return shown + ("\n\n" if apart else " ") + mark
+
+
+def _name_place(section: str, unit: Unit) -> str:
+    """The last two of the headings above a unit, as a line that introduces. What a chunk holds of
+    the levels of sections is a section of its own, too short to be a chunk.
+    """
+    inside = unit.headings
+    names = [text for _, text in inside]
+    if not inside or inside[0][0] > SECTION_LEVELS:
+        names = [section, *names]
+    shown = [_ANCHOR.sub("", plain(name)).strip(" #*:：?？.。") for name in names[-2:]]
+    if not any(shown):
+        return ""
+    wide = is_wide(" ".join(shown))
+    return escape_marks(("，" if wide else ", ").join(filter(None, shown))) + (
+        "：" if wide else ":"
+    )
 
 
 def _group(numbers: Sequence[int]) -> Iterator[list[int]]:
@@ -245,20 +334,41 @@ def _group(numbers: Sequence[int]) -> Iterator[list[int]]:
     yield run
 
 
-def _render_units(text: str, run: Sequence[Unit]) -> str:
-    shown = "- " if run[0].kind == "item" else ""
+def _render_units(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
+    """Units without anything quotable between them, one of the runs that have those items."""
+    least = min((_indent(text, unit) for unit in items), default=0)
+    shown = ""
     for before, unit in zip([None, *run], run, strict=False):
-        if before is not None:
-            between = text[before.end : unit.start]
-            if _BETWEEN_ITEMS.fullmatch(between):
-                shown += between
-            else:
-                shown += "\n\n- " if unit.kind == "item" else "\n\n"
         quote = text[unit.start : unit.end]
-        if unit.fence:
-            quote = _fence(text[slice(*unit.fence)], quote)
-        shown += quote if unit.kind == "code" else escape_marks(quote)
+        if unit.kind == "code":
+            quote = plain_code(_fence(text[slice(*unit.fence)], quote) if unit.fence else quote)
+        else:
+            quote = escape_marks(plain(quote))
+        if unit.kind == "item":
+            indent = " " * (_indent(text, unit) - least)
+            quote = f"{indent}{_marker(text, unit, alone=len(items) == 1)} {quote}"
+        shown += _between(text, before, unit) + quote
     return shown
+
+
+def _marker(text: str, item: Unit, *, alone: bool) -> str:
+    """The number of an item, a dash for any other and for one that stands alone."""
+    line = text[text.rfind("\n", 0, item.start) + 1 : item.start]
+    marker = line.strip(" \t>")
+    return "-" if alone or not marker or marker in "-*+•" else marker
+
+
+def _between(text: str, before: Unit | None, unit: Unit) -> str:
+    """What stands between two units of a quote: as much white space as there is in their text."""
+    if before is None:
+        return ""
+    between = text[before.end : unit.start]
+    if not _BETWEEN_ITEMS.fullmatch(between):
+        left_out = unit.kind != "code" and _introduces(text, before)
+        return f"{LEFT_OUT}\n\n" if left_out else "\n\n"
+    if unit.kind == "item":
+        return "\n" * max(1, between.count("\n"))
+    return between
 
 
 def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
@@ -280,11 +390,13 @@ def _fence(opening: str, code: str) -> str:
 
 
 def render_rows(text: str, chosen: Collection[int], mark: str) -> str:
-    """Rows of one table under its header, and the mark."""
+    """Rows of one table under its header, an empty one where that is in another chunk, and the
+    mark.
+    """
     read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
-    lines = [escape_marks(text[row.start : row.end]) for row in rows]
-    if header := rows[0].header:
-        head = text[slice(*header)].strip()
-        lines = [head, "|" + " --- |" * len(cells(head)), *lines]
-    return "\n".join(lines) + f"\n\n{mark}"
+    lines = [escape_marks(plain(text[row.start : row.end])) for row in rows]
+    header = rows[0].header
+    names = cells(text[slice(*header)]) if header else [""] * len(cells(lines[0]))
+    head = plain(text[slice(*header)].strip()) if header else "|" + "  |" * len(names)
+    return "\n".join([head, "|" + " --- |" * len(names), *lines]) + f"\n\n{mark}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rag_platform.text.cut_points import TAG
@@ -43,6 +43,7 @@ _DIRECTIVE = re.compile(
 _SCRIPT = re.compile(
     r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$|export\s+(?:const|default|function)\b"
 )
+_PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a session in Python, which an empty line ends
 _HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
 _HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
@@ -75,6 +76,7 @@ class Unit:
     context: str = ""  # headings and introducing line above it, table header for a row
     header: tuple[int, int] | None = None  # span of the header row of a table row
     fence: tuple[int, int] | None = None  # span of the line that opens the block, of a piece of it
+    headings: tuple[tuple[int, str], ...] = ()  # levels and words of those in the chunk above it
 
 
 def units(text: str) -> list[Unit]:
@@ -85,24 +87,22 @@ def units(text: str) -> list[Unit]:
         return []
     found: list[Unit] = []
     heading = intro = ""
+    above: tuple[tuple[int, str], ...] = ()
     for kind, start, end in _blocks(text):
-        block = text[start:end]
+        block, known = text[start:end], len(found)
+        context = f"{heading} {intro}".strip()
         if kind == "heading":
             heading, intro = heading_text(block.partition("\n")[0]), ""
+            level = _level(block)
+            above = (*(item for item in above if item[0] < level), (level, heading))
         elif kind == "table":
-            found += _rows(text, start, end, f"{heading} {intro}".strip())
+            found += _rows(text, start, end, context)
         elif kind == "code":
-            found += _code(text, start, end, f"{heading} {intro}".strip())
+            found += _code(text, start, end, context)
         elif kind == "item":
             marker = ITEM.match(block)
-            found += [
-                Unit(
-                    "item",
-                    start + (marker.end() if marker else 0),
-                    end,
-                    f"{heading} {intro}".strip(),
-                )
-            ]
+            begin = start + (marker.end() if marker else 0)
+            found += [Unit("item", begin, end, context)]
         elif kind == "term":
             found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
         else:
@@ -110,7 +110,15 @@ def units(text: str) -> list[Unit]:
             found += said
             last = text[said[-1].start : said[-1].end] if said else ""
             intro = last if last.endswith((":", "：")) else ""
+        if above:
+            found[known:] = [replace(unit, headings=above) for unit in found[known:]]
     return found
+
+
+def _level(block: str) -> int:
+    """The level of a heading, of one that is underlined as well."""
+    marked = HEADING.match(block)
+    return len(marked[1]) if marked else 1 if block.rstrip().endswith("=") else 2
 
 
 def is_contents(text: str) -> bool:
@@ -189,6 +197,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     blank.
     """
     fence = hidden = ""
+    in_doctest = False
     rows = _table_lines(text)
     for start, end in _lines(text):
         line = text[start:end]
@@ -202,6 +211,11 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             yield "blank", False, start, end
             hidden = "" if hidden in line.lower() else hidden
             continue
+        if line.strip() and (in_doctest or _PROMPT.match(line)):
+            yield "code", not in_doctest, start, end
+            in_doctest = True
+            continue
+        in_doctest = False
         if found := FENCE.match(line):
             fence = found[1]
         kind = "code" if fence else "table" if start in rows else _kind(line)

@@ -105,7 +105,8 @@ def test_a_sentence_is_quoted_once_wherever_its_links_point() -> None:
     said = "Read how to [set the pump limit]({}) before you raise the pump limit to its end."
     one, other = (hit(n, said.format(way)) for n, way in enumerate(("pumps.md", "../pumps.md"), 1))
     quoted = Extractive().answer(asked("raise the pump limit"), [one, other]).text
-    assert quoted == f"{one.chunk_text} [1]"
+    whole = "Read how to set the pump limit before you raise the pump limit to its end."
+    assert quoted == f"{whole} [1]"
 
 
 def test_a_list_is_quoted_with_the_line_above_it() -> None:
@@ -116,7 +117,7 @@ def test_a_list_is_quoted_with_the_line_above_it() -> None:
 def test_an_item_of_a_long_list_is_understood_by_the_line_above_it() -> None:
     chunk = hit(1, FORMATS.format("\n- of no use" * 60))
     answer = Extractive().answer(asked("supported formats markdown"), [chunk]).text
-    assert answer.startswith("- Markdown [1]")
+    assert answer.startswith("Supported formats:\n\n- Markdown\n\n[1]")
 
 
 def test_a_row_says_what_it_says_of_its_columns() -> None:

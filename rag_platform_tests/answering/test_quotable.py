@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.answering.quotable import extend, joins, read_layout, render_run
+from rag_platform.answering.quotable import extend, joins, read_layout, render_rows, render_run
 
 
 def parts(text: str) -> list[tuple[str, str]]:
@@ -119,3 +119,65 @@ def test_pieces_of_a_long_block_of_code_stand_in_a_fence() -> None:
     assert joins(text, first, {0, 1}, second, range(2, 3))
     whole = text.rstrip() + "\n\n[1]"
     assert render_run(text, {0, 1, 2}, "[1]") == whole
+
+
+def shown(text: str, *numbers: int, section: str = "") -> str:
+    """The quote of some parts of a chunk, as they are extended."""
+    read = read_layout(text).parts
+    known = {unit for number in numbers for unit in extend(text, read[number])}
+    return render_run(text, known, "[1]", section)
+
+
+def test_an_item_comes_with_what_introduces_it() -> None:
+    items = "".join(f"* part {n} does {'more ' * 20}\n" for n in range(8))
+    assert shown(f"The pump has:\n\n{items}* a valve\n* a lid", 8) == (
+        "The pump has:\n\n- a valve\n\n[1]"
+    )
+    # the chunk begins with it, so it may be another one's neighbour
+    assert shown("- lid\n  - seat", 1, section="Pumps") == "Pumps:\n\n- seat\n\n[1]"
+    nested = "Parts:\n\n1. Case\n   - lid\n2. Valve\n   - seat"
+    assert shown(nested, 2) == "1. Case\n   - lid\n\n[1]"
+    assert shown(nested, 1, 2, 3) == "Parts:\n\n1. Case\n   - lid\n2. Valve\n\n[1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "quote"),
+    [
+        ("- Fix the lid.", "Pumps:\n\n- Fix the lid.\n\n[1]"),
+        ("### Parts { #parts }\n\n- lid", "Pumps, Parts:\n\n- lid\n\n[1]"),
+        # a section that was too short to be a chunk
+        ("## 1.2 of May?\n\n### New\n\n- lid", "1.2 of May, New:\n\n- lid\n\n[1]"),
+        ("## 水泵\n\n```sh\nls\n```", "水泵：\n\n```sh\nls\n```\n\n[1]"),
+        ("Valves\n------\n\n- lid", "Valves:\n\n- lid\n\n[1]"),
+        # a sentence stands by itself, but not one of a version
+        ("## Valves\n\nThe lid is new.", "The lid is new. [1]"),
+        ("## 1.2.3\n\nThe lid is new.", "1.2.3:\n\nThe lid is new. [1]"),
+    ],
+)
+def test_items_and_code_come_under_the_name_of_their_section(text: str, quote: str) -> None:
+    assert shown(text, 0, section="Pumps") == quote
+
+
+def test_an_introduction_of_what_is_left_out_says_so() -> None:
+    assert shown("Set `level` to 3:\n\n{* a.py *}", 0) == "Set `level` to 3: … [1]"
+    text = "Set `level` to 3:\n\n{* a.py *}\n\nIt drains then."
+    assert shown(text, 0, 1) == "Set `level` to 3: …\n\nIt drains then. [1]"
+
+
+def test_a_sentence_comes_with_the_code_that_it_explains() -> None:
+    code = "```sh\npump --stop\n```"
+    said = (
+        "Stops all of the pumps at once, and empties each of their tanks into the river below it."
+    )
+    assert shown(f"{code}\n\n{said}", 1) == f"{code}\n\n{said} [1]"
+    # code not with the introduction of what is left out
+    assert shown(f"{code}\n\nIt prints:\n\n{{* a.txt *}}", 0) == f"{code}\n\n[1]"
+    # not with code that has an introduction of its own
+    assert shown(f"Call it.\n\n{code}\n\n{said}", 2) == f"{said} [1]"
+
+
+def test_rows_without_their_header_stand_under_an_empty_one() -> None:
+    text = "| [lid](a.md) | 3 |\n| seat | 4 |"
+    assert render_rows(text, {0, 1}, "[1]") == (
+        "|  |  |\n| --- | --- |\n| lid | 3 |\n| seat | 4 |\n\n[1]"
+    )

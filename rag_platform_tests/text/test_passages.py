@@ -248,3 +248,12 @@ def test_a_definition_is_one_unit_and_an_underlined_line_a_heading() -> None:
         ("sentence", "queue\n: Where they wait."),
     ]
     assert {unit.context for unit in units(text)} == {"Limits"}
+
+
+def test_a_session_in_python_is_code() -> None:
+    text = "It adds:\n\n    >>> 1 + 1\n    2\n\n> It is quoted."
+    assert quotes(text) == [
+        ("sentence", "It adds:"),
+        ("code", "    >>> 1 + 1\n    2"),
+        ("sentence", "It is quoted."),
+    ]

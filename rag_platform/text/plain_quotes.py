@@ -1,0 +1,59 @@
+"""A quote of Markdown as a person would read it away from its page: without links that lead nowhere
+from there, tags that only dress words, and the marks of a quoted block.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE
+
+_WORDS = rf"\[((?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
+_AWAY = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
+_TARGET = rf"\({_AWAY}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
+_DRESS = "a|abbr|center|details|dfn|div|font|p|small|span|summary|u"
+# code first, for nothing in it is markup
+_MARKUP = re.compile(
+    rf"(?P<code>{CODE_SPAN})"
+    rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
+    r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
+    r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
+    rf"|</?(?:{_DRESS})(?:\s[^<>]*)?>"
+    r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
+    re.IGNORECASE,
+)
+_BEGINS = ("[", "<", ">", "{")
+_LANGUAGE = re.compile(r"[\w+#-]+")
+_INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
+
+
+@lru_cache(maxsize=1024)
+def plain(quote: str) -> str:
+    """The quote, or a whole text, with links within the documents and references as their words,
+    and without footnote marks, dressing tags and the `>` of its further lines.
+    """
+    if not any(begin in quote for begin in _BEGINS):
+        return quote
+    return _MARKUP.sub(lambda match: match["code"] or match[2] or "", quote)
+
+
+def plain_code(block: str) -> str:
+    """A block of code at the left edge, in a fence, with nothing but the language in its opening
+    line.
+    """
+    lines = block.split("\n")
+    is_session = not FENCE.match(lines[0])
+    indent = re.match(r"[ \t]*", lines[0]) if is_session else _INDENT.match(lines[0])
+    width = indent.end() if indent else 0
+    prefix = lines[0][:width]
+    lines = [
+        line[width:] if line.startswith(prefix) else line.lstrip(" \t>") if ">" in prefix else line
+        for line in lines
+    ]
+    if opened := FENCE.match(lines[0]):
+        said = _LANGUAGE.search(lines[0], opened.end())
+        lines[0] = lines[0][: opened.end()] + (said[0] if said else "")
+    if is_session:
+        lines = ["```pycon", *lines, "```"]
+    return "\n".join(lines)

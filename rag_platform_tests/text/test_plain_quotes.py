@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.text.plain_quotes import plain, plain_code
+
+
+@pytest.mark.parametrize(
+    ("quote", "expected"),
+    [
+        ("See [pumps](../pumps.md#start) and [valves](valves.md).", "See pumps and valves."),
+        ("请[参考文档](#api)。", "请参考文档。"),
+        ('See [pumps](/docs/pumps "All of them").', "See pumps."),
+        ("Use [`open()`][] or [then\nwait][w].", "Use `open()` or then\nwait."),
+        ("[A](https://a.org){target=_blank}.", "[A](https://a.org)."),
+        ("Drains.[^1] It hums.[^note]", "Drains. It hums."),
+        ('An <abbr title="Object mapper">OM</abbr> is <b>new</b>.', "An OM is <b>new</b>."),
+        ("Mind the gap,\n> for it is\n>   wide.", "Mind the gap,\nfor it is\n  wide."),
+        # code is no markup, and neither is what only looks like it
+        ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
+        ("Take rows[i][j], a < b > c, {x} and [1] of ![it](it.png).", "="),
+    ],
+)
+def test_a_quote_has_no_marks_of_its_page(quote: str, expected: str) -> None:
+    assert plain(quote) == (quote if expected == "=" else expected)
+
+
+def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:
+    assert plain_code('    ```{ .sh .annotate hl_lines="1" }\n    ls\n      -l\n    ```') == (
+        "```sh\nls\n  -l\n```"
+    )
+    assert plain_code("> ~~~\n> ls\n>\n> pwd\n> ~~~") == "~~~\nls\n\npwd\n~~~"
+    assert plain_code("```\nls\n```") == "```\nls\n```"
+    assert plain_code("  >>> 1 + 1\n  2") == "```pycon\n>>> 1 + 1\n2\n```"
