@@ -36,6 +36,7 @@ from rag_platform.answering.engine import answer
 from rag_platform.indexes import dense, dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter, Entry
+from rag_platform.indexes.document_names import write_names
 from rag_platform.ir import QueryRequest
 from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.schema import Release
@@ -91,6 +92,8 @@ def grow(shelf: libraries.Shelf, times: int) -> None:
     copy_ledger(shelf, times)
     with libraries.timed(f"catalog of {times} copies"):
         copy_catalog(source, target, times)
+    with libraries.timed("names"):
+        write_names(target / CATALOG)
     with libraries.timed("vectors"):
         copy_vectors(shelf, source, target, times)
     with libraries.timed("word index"):

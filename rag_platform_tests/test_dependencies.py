@@ -24,6 +24,7 @@ NOT_IMPORTED = {
     "rjieba": "its native module is loaded by its file in text.segmentation",
     "kubernetes": "of chromadb; newer ones are several times as large",
     "dagster-celery": "named in dagster.yaml as the run launcher",
+    "dagster-k8s": "named in dagster.yaml as the run launcher",
     "dagster-postgres": "named in dagster.yaml as the storage",
     "langchain-community": "imported by ragas, which works with versions below 0.4 alone",
     "instructor": "imported by ragas; older ones want an openai before 3",

@@ -14,7 +14,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.indexes.catalog_changes import (
@@ -36,6 +36,9 @@ from rag_platform.indexes.catalog_tables import (
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import from_row, parse_json
 from rag_platform.storage.sqlite_files import LastingFile, Rows
+
+if TYPE_CHECKING:  # only questions ask for names by their words
+    from rag_platform.indexes.document_names import Name, StoredNames
 
 _IN_CLAUSE = 500
 _PAGE = 5_000
@@ -151,6 +154,7 @@ class CatalogReader:
         self._path = path
         self._changes = changes_of(path)
         self._parts = BASE_AND_CHANGES if self._changes else WHOLE
+        self._stored_names: StoredNames | None = None
         try:
             self._file = LastingFile(path, self._prepare)
         # it may have gone with its release since it was looked for
@@ -161,8 +165,10 @@ class CatalogReader:
             ) from error
 
     def close(self) -> None:
-        """Close the file; the reader is unusable afterwards."""
+        """Close the files; the reader is unusable afterwards."""
         self._file.close()
+        if self._stored_names is not None:
+            self._stored_names.close()
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         self.schema_version = check_schema(db, self._path)
@@ -384,11 +390,21 @@ class CatalogReader:
         sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id IN (?)"
         return [from_row(Document, row) for row in self._select_in(sql, doc_ids)]
 
-    def names(self) -> Iterator[tuple[str, str, str, int]]:
-        """(doc_id, filename, title, number of chunks) of every document, by doc_id."""
-        return heapq.merge(*map(self._names_in, self._parts))
+    def names(self, *, changed: bool = False) -> Iterator[Name]:
+        """Those of every document by doc_id, or of those that came or changed since the base was
+        written.
+        """
+        return heapq.merge(*map(self._names_in, self._parts[1:] if changed else self._parts))
 
-    def _names_in(self, part: Part) -> Iterator[tuple[str, str, str, int]]:
+    def stored_names(self) -> StoredNames | None:
+        """The names of its base as they are stored, None where they are not."""
+        if self._stored_names is None:
+            from rag_platform.indexes.document_names import StoredNames
+
+            self._stored_names = StoredNames.open(self._path, self.gone().values())
+        return self._stored_names
+
+    def _names_in(self, part: Part) -> Iterator[Name]:
         """A page at a time: all rows of a large library at once take more memory than is kept."""
         sql = (
             "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM"

@@ -11,7 +11,8 @@ from rag_platform.errors import IntegrityError
 from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_changes import CHANGES
-from rag_platform.indexes.catalog_tables import Entry
+from rag_platform.indexes.catalog_tables import CATALOG, Entry
+from rag_platform.indexes.document_names import NAMES
 from rag_platform.ir import (
     Chunk,
     Document,
@@ -138,7 +139,7 @@ def compare(
 
 def link_parent(parent: Path, directory: Path, without: str, copied: Collection[str] = ()) -> None:
     """Take over a release's files but for what it says of itself, those that are `copied`, the
-    changes of a catalog that becomes one base, and the folder `without`.
+    changes and stored names of a catalog that becomes one base, and the folder `without`.
 
     They are linked: whoever changes one gives it bytes of its own first.
     """
@@ -148,6 +149,7 @@ def link_parent(parent: Path, directory: Path, without: str, copied: Collection[
         "versions-changes.json",
         *copied,
         *([CHANGES] if copied else []),
+        *([NAMES] if CATALOG in copied else []),
     }
     for name in files_below(parent):
         if name not in left and not (

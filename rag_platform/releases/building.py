@@ -33,6 +33,7 @@ from rag_platform.indexes.catalog_changes import (
     count_changes,
 )
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
+from rag_platform.indexes.document_names import write_names
 from rag_platform.indexes.embedding import embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, EmbedderInfo, Json, LexicalRow, Version
@@ -231,16 +232,10 @@ class _Build:
                 self.directory / ".vectors", self.info.dim if self.info else 0
             )
             opened.callback(vectors.close)
-            with self._step("catalog"), self._open_catalog() as catalog:
-                documents = (
-                    with_file_metadata(document, version) for document, version in self.live.pairs
-                )
-                self._changed_documents = set(
-                    catalog.replace_documents(documents, self.delta.dropped)
-                )
-                catalog.drop_versions(self.delta.dropped)
-                for versions in self._batches():
-                    self._add(versions, catalog, words, vectors)
+            with self._step("catalog"):
+                with self._open_catalog() as catalog:
+                    self._write_catalog(catalog, words, vectors)
+                write_names(self.directory / CATALOG)
             self.seconds["catalog"] = round(self.seconds["catalog"] - self.seconds["read"], 3)
             # flushed and hashed while the rest is written; nothing changes it any more
             written = CHANGES if self._shares_catalog else CATALOG
@@ -251,6 +246,15 @@ class _Build:
             self._summarise()
             words.result()
             self.hashes = hashing.result()
+
+    def _write_catalog(
+        self, catalog: CatalogWriter, words: Feed[LexicalRow], vectors: dense_files.Spool
+    ) -> None:
+        documents = (with_file_metadata(document, version) for document, version in self.live.pairs)
+        self._changed_documents = set(catalog.replace_documents(documents, self.delta.dropped))
+        catalog.drop_versions(self.delta.dropped)
+        for versions in self._batches():
+            self._add(versions, catalog, words, vectors)
 
     def check(self, parent: str | None) -> list[CheckResult]:
         """The outcome of every check; `hashes` are then those of all files."""

@@ -1,8 +1,8 @@
 """Releases: immutable directories of one namespace, and the one pointer that says which of them is
 read.
 
-    releases/<namespace>/<release_id>/   manifest.json  versions.json  catalog.sqlite  lexical/
-                                         dense/
+    releases/<namespace>/<release_id>/   manifest.json  versions.json  catalog.sqlite  names.sqlite
+                                         lexical/  dense/
     releases/<namespace>/CURRENT         the published release_id
 
 A candidate grows in `.building-<release_id>` and is renamed when its manifest is written;

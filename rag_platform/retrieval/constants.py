@@ -39,8 +39,6 @@ MOST_FOREIGN_TRUST: Final = 0.5
 HELD_LANGUAGE: Final = 0.05
 
 # --- naming: documents that a question names ------------------------------------------------------
-# characters of a word of a name; chosen by hand
-MAX_NAME_CHARS: Final = 40
 # share of the best document's score from which another one is meant as well; chosen by hand
 MEANT_SHARE: Final = 0.6
 # chunks that the documents meant have on average; smaller ones gain nothing; chosen by hand

@@ -36,13 +36,11 @@ from rag_platform.retrieval.constants import (
     NO_IDENTIFIER,
 )
 from rag_platform.retrieval.fusion import min_max
-from rag_platform.text.scripts import CJK, FIRST_CJK
+from rag_platform.text.scripts import FIRST_CJK, RUN
 from rag_platform.text.sentences import sentence_ends
 from rag_platform.text.terms import beginning, is_weak_term, stem
 from rag_platform.traits import Traits
 
-# a word, or Chinese, Japanese or Korean without a break
-RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 _LINE_END = re.compile("\n")
 _PARTS = re.compile(r"[0-9]+|[a-z]+|[^0-9a-z]")
 _YEAR = re.compile(r"[a-z]+(?:19|20)\d\d(?:-\d+)?")

@@ -16,6 +16,8 @@ CJK = HAN + KANA + HANGUL
 UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts that write no blanks between words
 # no letter of a script with blanks comes after it, but for Hangul, Yi and full-width Latin
 FIRST_CJK = "\u3040"
+# a word, or Chinese, Japanese or Korean without a break
+RUN = re.compile(rf"[^\W_{CJK}]+|[{CJK}]+")
 
 _HAN_CHARACTER = re.compile(f"[{HAN}]")
 _CJK_CHARACTER = re.compile(f"[{CJK}]")

@@ -15,12 +15,12 @@ from rag_platform.observability.trace_reader import show
 from rag_platform.providers.tantivy import Tantivy
 from rag_platform.retrieval.document_mentions import (
     DocumentNames,
-    name_words,
     prefer_mentioned,
     unite,
     without_names,
 )
 from rag_platform.retrieval.library import Library
+from rag_platform.text.names import name_words
 
 FILES = {
     "b22": ("BOEING_2022_10K.pdf", "0000012927-23-000007", 40),
@@ -44,7 +44,9 @@ TEXTS = {
 
 
 class Catalog:
-    def names(self) -> Sequence[tuple[str, str, str, int]]:
+    def stored_names(self) -> None: ...
+
+    def names(self, *, changed: bool = False) -> Sequence[tuple[str, str, str, int]]:
         return [(doc_id, *rest) for doc_id, rest in FILES.items()]
 
     def chunk_ids(self, where: str = "1", params: Sequence[str] = ()) -> list[str]:
@@ -290,7 +292,7 @@ def test_names_that_cannot_be_read_are_a_warning(
     publish(REPORTS)
     with library.lease("default") as lease:
         assert lease.release.lexical is not None
-        monkeypatch.setattr(type(lease.release.catalog), "names", lambda self: [("d",)])
+        monkeypatch.setattr(type(lease.release.catalog), "names", lambda self, changed: [("d",)])
     result = answer(library, QueryRequest("the effective tax rate of acme", answer=False))
     assert result.hits and result.flags["naming_failed"] is True
     assert any("names could not be told" in warning for warning in result.warnings)

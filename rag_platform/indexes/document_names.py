@@ -1,0 +1,240 @@
+"""Which documents of a release hold a word in their file name or title.
+
+    names.sqlite    those of the base, catalog.sqlite: written with it and shared like it, absent
+                    beside a small one. A process that reads the names of 200,000 documents takes
+                    2.5 s and 40 MB for it, after every publication
+
+A document has a number: its place among those of the base by doc_id, and behind them what came
+since the base was written, which is read from the catalog as long as it is little.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from rag_platform.errors import IntegrityError
+from rag_platform.storage.sqlite_files import LastingFile, Rows
+from rag_platform.storage.store import atomic_path
+from rag_platform.text.names import chinese_words, name_words
+from rag_platform.text.scripts import has_han
+
+NAMES = "names.sqlite"  # beside the catalog
+STORED = 2_000  # documents of a base; fewer are read in 20 ms
+_VERSION = 1  # changes with the words of `text.names` and with the tables; another one is not read
+_IN_CLAUSE = 500
+_TABLES = """
+CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (number INTEGER PRIMARY KEY, doc_id TEXT NOT NULL, chunks INTEGER NOT NULL);
+"""
+_NAMES_OF_BASE = (
+    "SELECT d.doc_id, d.filename, d.title, (SELECT count(*) FROM chunks c WHERE c.doc_id ="
+    " d.doc_id) FROM documents d ORDER BY d.doc_id"
+)
+
+Name = tuple[str, str, str, int]  # doc_id, filename, title, number of chunks
+# numbers of the documents with a word, and of those in whose names it stands as two, ascending
+Holders = tuple[Sequence[int], Sequence[int]]
+
+
+class ReadNames:
+    """Names as they were read, held in memory: some 200 bytes and 10 µs for each."""
+
+    def __init__(self, names: Iterable[Name], first: int = 0) -> None:
+        """`first` is the number of the first document."""
+        self._first = first
+        self.doc_ids: list[str] = []
+        self.sizes = array("I")
+        # names that wait for the first question in Chinese, and its dictionary
+        self._chinese: list[tuple[int, str]] = []
+        self.plain, self.joined = _Numbers(), _Numbers()
+        for number, (doc_id, filename, title, chunks) in enumerate(names, first):
+            self.doc_ids.append(doc_id)
+            self.sizes.append(chunks)
+            stem = PurePosixPath(filename).stem
+            (of_file, file_pairs), (of_title, title_pairs) = (
+                name_words(name, chinese=False) for name in (stem, title)
+            )
+            self.plain.add(number, of_file | of_title)
+            self.joined.add(number, {*file_pairs, *title_pairs})
+            if has_han(both := f"{stem}\n{title}"):
+                self._chinese.append((number, both))
+
+    def read_chinese(self) -> None:
+        """Read the Chinese words as well."""
+        if not self._chinese:
+            return
+        found = _Numbers()
+        for number, names in self._chinese:
+            found.add(number, chinese_words(names))
+        self.plain, self._chinese = _Numbers(self.plain | found), []
+
+    def holders(self, words: Iterable[str]) -> dict[str, Holders]:
+        """The documents of each word that some name holds."""
+        found = {word: (self.plain.get(word, ()), self.joined.get(word, ())) for word in words}
+        return {word: holders for word, holders in found.items() if any(holders)}
+
+    def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
+        """(doc_id, number of chunks) of each."""
+        places = ((number, number - self._first) for number in numbers)
+        return {number: (self.doc_ids[place], self.sizes[place]) for number, place in places}
+
+
+class _Numbers(dict[str, "array[int]"]):
+    """Word to the ascending numbers of documents; some bytes for each."""
+
+    def add(self, number: int, words: Iterable[str]) -> None:
+        """Note the words of a document."""
+        for word in words:
+            if (numbers := self.get(word)) is None:
+                self[word] = numbers = array("I")
+            numbers.append(number)
+
+
+def write_names(catalog: Path) -> None:
+    """Write the names of a finished base beside it, unless they are there, or are few."""
+    path = catalog.with_name(NAMES)
+    if path.is_file():
+        return
+    uri = f"{catalog.resolve().as_uri()}?mode=ro&immutable=1"
+    with closing(sqlite3.connect(uri, uri=True)) as base:
+        if base.execute("SELECT count(*) FROM documents").fetchone()[0] < STORED:
+            return
+        names = ReadNames(base.execute(_NAMES_OF_BASE))
+    names.read_chinese()
+    with atomic_path(path) as temporary, closing(sqlite3.connect(temporary)) as db:
+        db.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; {_TABLES}")
+        db.executemany(
+            "INSERT INTO words VALUES (?, ?, ?)",
+            (
+                (word, *(_to_blob(held.get(word, ())) for held in (names.plain, names.joined)))
+                for word in sorted(names.plain.keys() | names.joined.keys())
+            ),
+        )
+        db.executemany(
+            "INSERT INTO documents VALUES (?, ?, ?)",
+            zip(range(len(names.doc_ids)), names.doc_ids, names.sizes, strict=True),
+        )
+        db.execute("CREATE UNIQUE INDEX documents_id ON documents(doc_id)")
+        db.execute(f"PRAGMA user_version={_VERSION}")
+        db.commit()
+
+
+def _to_blob(numbers: Sequence[int]) -> bytes:
+    return np.asarray(numbers, dtype="<u4").tobytes()
+
+
+class StoredNames:
+    """The names of a base as they are stored, without those of its documents that are gone; safe
+    between threads.
+    """
+
+    def __init__(self, file: LastingFile, gone: Collection[str]) -> None:
+        self._file = file
+        found = self._select_in("SELECT number, chunks FROM documents WHERE doc_id IN (?)", gone)
+        lost = dict(found)
+        self._gone = np.sort(np.array(list(lost), dtype="<u4"))
+        ((self.rows, chunks),) = self._select("SELECT count(*), sum(chunks) FROM documents")
+        self.count, self.chunks = self.rows - len(lost), chunks - sum(lost.values())
+
+    @classmethod
+    def open(cls, catalog: Path, gone: Collection[str]) -> StoredNames | None:
+        """Those beside a catalog; None where there are none, or of another program."""
+        path = catalog.with_name(NAMES)
+        if not path.is_file():
+            return None
+        versions: list[int] = []
+        try:
+            file = LastingFile(
+                path, lambda db: versions.append(*db.execute("PRAGMA user_version").fetchone())
+            )
+        except sqlite3.DatabaseError as error:
+            raise _damaged(error) from error
+        if versions[0] != _VERSION:
+            file.close()
+            return None
+        return cls(file, gone)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def holders(self, words: Iterable[str]) -> dict[str, Holders]:
+        """The documents of each word that some name holds."""
+        found = self._select_in("SELECT word, plain, joined FROM words WHERE word IN (?)", words)
+        held = {word: (self._left(plain), self._left(joined)) for word, plain, joined in found}
+        return {word: holders for word, holders in held.items() if any(holders)}
+
+    def _left(self, blob: bytes) -> list[int]:
+        numbers = np.frombuffer(blob, dtype="<u4")
+        if self._gone.size and numbers.size:
+            numbers = np.setdiff1d(numbers, self._gone, assume_unique=True)
+        found: list[int] = numbers.tolist()
+        return found
+
+    def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
+        """(doc_id, number of chunks) of each."""
+        sql = "SELECT number, doc_id, chunks FROM documents WHERE number IN (?)"
+        return {number: (doc_id, size) for number, doc_id, size in self._select_in(sql, numbers)}
+
+    def _select(self, sql: str, values: Sequence[str | int] = ()) -> Rows:
+        try:
+            return self._file.execute(sql, values)
+        except sqlite3.ProgrammingError:  # it was closed
+            raise
+        except sqlite3.DatabaseError as error:
+            raise _damaged(error) from error
+
+    def _select_in(self, sql: str, values: Iterable[str | int]) -> Rows:
+        items, rows = list(values), Rows()
+        for start in range(0, len(items), _IN_CLAUSE):
+            part = items[start : start + _IN_CLAUSE]
+            rows += self._select(sql.replace("(?)", f"({','.join('?' * len(part))})"), part)
+        return rows
+
+
+def _damaged(error: sqlite3.DatabaseError) -> IntegrityError:
+    return IntegrityError(
+        f"{NAMES} cannot be read ({error}); build another release with `rag rebuild --full`",
+        code="names_damaged",
+    )
+
+
+class Names:
+    """The names of every document of a release, stored ones and those that came since."""
+
+    def __init__(self, stored: StoredNames | None, read: Iterable[Name]) -> None:
+        """`read` are those that are not stored."""
+        self._stored = stored
+        self._read = ReadNames(read, first=self._stored.rows if self._stored else 0)
+        self.count = len(self._read.doc_ids) + (stored.count if stored else 0)
+        self.chunks = sum(self._read.sizes) + (stored.chunks if stored else 0)
+
+    def read_chinese(self) -> None:
+        """Know Chinese words from now on."""
+        self._read.read_chinese()
+
+    def holders(self, words: Collection[str]) -> Mapping[str, Holders]:
+        """The documents of each word that some name holds."""
+        read = self._read.holders(words)
+        if self._stored is None:
+            return read
+        found = self._stored.holders(words)
+        for word, late in read.items():
+            early = found.get(word, ((), ()))
+            found[word] = ([*early[0], *late[0]], [*early[1], *late[1]])
+        return found
+
+    def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
+        """(doc_id, number of chunks) of each."""
+        if self._stored is None:
+            return self._read.documents(numbers)
+        asked, rows = list(numbers), self._stored.rows
+        return self._stored.documents(
+            number for number in asked if number < rows
+        ) | self._read.documents(number for number in asked if number >= rows)

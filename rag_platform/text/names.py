@@ -1,0 +1,60 @@
+"""What names of files, titles and questions have in common: their words, and two words that may be
+written as one.
+"""
+
+from __future__ import annotations
+
+import re
+
+from rag_platform.text import segmentation
+from rag_platform.text.scripts import FIRST_CJK, RUN
+
+_MAX_CHARS = 40  # of a word of a name; chosen by hand
+# of a run with letters and digits: FY2022 holds 2022, 2024Q2 holds 2024 and q2
+_PIECE = re.compile(
+    r"\d{3,}|[^\W\d_]{3,}|[^\W\d_]{1,2}\d{1,2}(?!\d)|\d{1,2}[^\W\d_]{1,2}(?![^\W\d_])"
+)
+
+
+def name_words(text: str, *, chinese: bool = True) -> tuple[set[str], dict[str, str]]:
+    """(the words of a name or a question in lower case, two neighbours as one word: as they are
+    written apart).
+
+    Without `chinese` no Chinese word is among them, for which a dictionary would be loaded.
+
+    >>> words, pairs = name_words("Best Buy FY2024Q2")
+    >>> sorted(words), pairs["bestbuy"]
+    (['2024', 'best', 'buy', 'fy2024q2', 'q2'], 'best buy')
+    """
+    words: set[str] = set()
+    pairs: dict[str, str] = {}
+    before = ""
+    for run in RUN.findall(text.lower()):
+        if run[0] >= FIRST_CJK:
+            words.update(_dictionary_words(run) if chinese else ())
+            before = ""
+            continue
+        if len(run) > _MAX_CHARS:
+            before = ""
+            continue
+        if run.isalpha():
+            if len(run) > 1:
+                words.add(run)
+        else:
+            words.update(_PIECE.findall(run))
+            if not run.isdigit():
+                words.add(run)
+        if before and run.isalpha():
+            pairs[before + run] = f"{before} {run}"
+        before = run if run.isalpha() else ""
+    return words, pairs
+
+
+def chinese_words(text: str) -> set[str]:
+    """Those words of a name that `name_words` leaves out without `chinese`."""
+    runs = (run for run in RUN.findall(text) if run[0] >= FIRST_CJK)
+    return {word for run in runs for word in _dictionary_words(run)}
+
+
+def _dictionary_words(run: str) -> list[str]:
+    return [word for word in segmentation.dictionary_terms(run) if len(word) > 1]
