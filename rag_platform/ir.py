@@ -113,8 +113,8 @@ class Block:
 class HiddenText:
     """Text of a page that nobody who reads it sees: no part of the facts, and never searched."""
 
-    page: int
-    reason: str  # invisible | transparent | tiny | outside | clipped | no_contrast
+    page: int  # 0 in a format without pages
+    reason: str  # invisible | transparent | tiny | outside | clipped | no_contrast | vanish
     text: str
 
 

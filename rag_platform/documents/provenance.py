@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from rag_platform.chunkers.chunks import chunk_name
@@ -62,17 +63,21 @@ def verify_version(
     raw_changed, facts_missing, facts_changed, edits_missing, edits_changed, sections_changed,
     chunk_text, fact_span, block_bytes, block_lines, chunk_bytes, chunk_lines, chunk_place,
     chunk_owner, chunk_section, chunk_id, block_boxes, block_locator, second_reader, no_block,
-    uncovered, origin_missing, origin_span.
+    uncovered, origin_missing, origin_span, block_order, chunk_order, section_gap.
 
     Formats without bytes are read again by their loader, in a child process under `limits` where
     parsing them is. The `strategy` that made the chunks tells their ids. With a list `alone` the
     proof is as deep as it can be: edits and sections are made anew, unless this program would make
-    others of the strategy, and what has no bytes is read by a reader of another kind too, its words
+    others of the strategy; blocks and the version's own chunks must follow each other as in the
+    file and leave nothing out, or all of the version fails, for a text that stands twice could be
+    shown in the other place; what has no bytes is read by a reader of another kind too, its words
     compared in their order; the list is told what that one cannot read.
     """
 
     try:
         found = _read(store, version, profiles, strategy if alone is not None else None)
+        if alone is not None:
+            _require_order(found, store, version, profiles)
     except _UnprovedError as error:
         return [_failure(version, chunk, str(error)) for chunk in chunks]
     edited = [chunk for chunk in chunks if chunk.edited_from]
@@ -217,6 +222,60 @@ def _sections(
             f"sections_changed: the headings make other sections, e.g. {other}; run `rag rebuild`"
         )
     return sections
+
+
+def _require_order(
+    found: _Stored, store: Store, version: Version, profiles: Mapping[str, str]
+) -> None:
+    """Raise _UnprovedError where blocks or chunks do not follow each other as their texts do, two
+    have one place, or a word of a section stands in no chunk.
+    """
+    end, places = 0, set[str]()
+    for block in found.blocks:
+        if block.byte_start is not None and block.byte_end is not None:
+            if block.byte_start < end:
+                raise _UnprovedError(
+                    f"block_order: block {block.ordinal} begins at byte {block.byte_start}, the one"
+                    f" before it ends at {end}"
+                )
+            end = block.byte_end
+        elif block.page is None and block.locator:
+            if block.locator in places:
+                raise _UnprovedError(f"block_order: two blocks stand at {block.locator}")
+            places.add(block.locator)
+    path = store.version_path(version, "chunks", profiles["chunks"])
+    chunks = [
+        chunk
+        for chunk in (read_records(path, Chunk) if path.is_file() else [])
+        if chunk.chunk_text and chunk.chunk_type != "parent"
+    ]
+    for before, chunk in pairwise(chunks):
+        if before.chunk_index >= chunk.chunk_index or before.norm_start > chunk.norm_start:
+            raise _UnprovedError(
+                f"chunk_order: chunk {chunk.chunk_index} begins at character {chunk.norm_start},"
+                f" chunk {before.chunk_index} at {before.norm_start}"
+            )
+    spans = [(chunk.norm_start, chunk.norm_end) for chunk in chunks]
+    for section in found.sections.values() if path.is_file() else ():
+        if gap := _first_gap(found.normalised.text, section, spans):
+            raise _UnprovedError(
+                f"section_gap: {gap[:60]!r} of section {section.section_path!r} stands in no chunk;"
+                " run `rag rebuild`"
+            )
+
+
+def _first_gap(text: str, section: Section, spans: Sequence[tuple[int, int]]) -> str:
+    """The first words of a section between the ordered spans, "" where they cover all words."""
+    at = section.norm_start
+    first = max(0, bisect_right(spans, (at, at)) - 1)
+    for start, end in [*spans[first:], (section.norm_end, section.norm_end)]:
+        gap = text[at : max(at, min(start, section.norm_end))].strip()
+        if any(map(str.isalnum, gap)):
+            return gap
+        at = max(at, end)
+        if at >= section.norm_end:
+            break
+    return ""
 
 
 def _raw_lines(raw: bytes, encoding: str) -> list[int]:

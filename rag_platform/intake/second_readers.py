@@ -66,6 +66,8 @@ _PICTURE = re.compile(r"!\[[^\]]*\]\([^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^
 _TARGET = re.compile(r"\]\(\s*<?[^()\s]*(?:\([^()\s]*\)[^()\s]*)*>?(?:\s+\"[^\"]*\")?\s*\)")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _ITEM = re.compile(r"^\s*(?:>\s*)*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?")
+_NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
+_WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,}).*$")
 _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s"
@@ -141,6 +143,8 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
             yield " "
         elif name == "noBreakHyphen":
             yield "-"
+        elif name == "r" and child.find(f"{_WORD}rPr/{_WORD}vanish") is not None:
+            continue
         elif name not in ("p", "delText", "instrText", "txbxContent"):
             yield from _runs(child)
 
@@ -283,7 +287,7 @@ def _pieces(kind: str, text: str) -> list[Line]:
         parts = [_ITEM.sub("", line) for line in text.split("\n")]
     if kind != "code":
         parts = [
-            _TAG.sub(" ", _TARGET.sub("]", piece))
+            _NOTE.sub(" ", _TAG.sub(" ", _TARGET.sub("]", piece)))
             for part in parts
             for piece in _PICTURE.split(part)
         ]

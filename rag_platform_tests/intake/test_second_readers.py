@@ -181,3 +181,12 @@ def test_real_files_are_read_alike_twice(folder: str, material: Path) -> None:
         facts = PdfLoader(profile="fast").load(path, path.name)
         otherwise, unread = reread(path, "pdf", facts.text, facts.blocks)
         assert otherwise == {} and len(unread) <= len(facts.blocks) // 5, path.name
+
+
+def test_marks_of_notes_are_no_letters_of_their_words(tmp_path: Path) -> None:
+    made = docx.Document()
+    made.add_paragraph("Otters swim fast")
+    made.save(str(tmp_path / "a.docx"))
+    said = "Otters[^1] swim[^e1] fast[^c1]"
+    block = Block(0, "paragraph", 0, len(said), locator="body/p[1]")
+    assert reread(tmp_path / "a.docx", "docx", said, [block]) == ({}, {})

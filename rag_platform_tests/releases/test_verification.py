@@ -15,7 +15,7 @@ from typing import Any
 import pymupdf
 import pytest
 
-from rag_platform.ir import Block, Edit
+from rag_platform.ir import Block, Chunk, Edit
 from rag_platform.releases.catalog_proof import PROVED
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import read_records, sha256_file, write_records
@@ -207,6 +207,79 @@ def test_edits_and_headings_that_make_other_texts_and_sections_are_found(
         [replace(block, title="Doors") if block.title == "Docks" else block for block in blocks],
     )
     assert codes(shelf) == ["sections_changed"] * 2
+
+
+SLUICE = "The sluice is opened by two people, who read the gauge aloud. " * 6
+WEIR = (
+    "# Weir\n\n"
+    + "Otters swim below the weir. " * 13
+    + f"\n\n{SLUICE}\n\n"
+    + "Herons wait at the weir for fish. " * 11
+    + f"\n\n{SLUICE}\n"
+)
+PLACE = (
+    "norm_start norm_end fact_start fact_end byte_start byte_end line_start line_end locator"
+).split()
+
+
+def moved(chunks: list[Chunk]) -> list[Chunk]:
+    """The first of two equal texts, shown where the second one stands."""
+    first, second = (chunk for chunk in chunks if chunk.chunk_text.startswith("The sluice"))
+    there = {name: getattr(second, name) for name in PLACE}
+    return [replace(chunk, **there) if chunk is first else chunk for chunk in chunks]
+
+
+def swapped(chunks: list[Chunk]) -> list[Chunk]:
+    first, second, *rest = chunks
+    return [replace(second, chunk_index=0), replace(first, chunk_index=1), *rest]
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (moved, "chunk_order"),
+        (swapped, "chunk_order"),
+        (lambda chunks: [chunks[0], *chunks[2:]], "section_gap"),
+    ],
+    ids=["moved to an equal text", "in another order", "left out"],
+)
+def test_chunks_forged_alike_in_catalog_and_outputs_are_found(
+    shelf: Shelf,
+    tmp_path: Path,
+    change: Callable[[list[Chunk]], list[Chunk]],
+    code: str,
+) -> None:
+    (tmp_path / "weir.md").write_text(WEIR, encoding="utf-8")
+    directory = shelf.store.release_dir("default", shelf.ingest(tmp_path / "weir.md"))
+    (path,) = shelf.store.area("versions").glob("default/weir-*/*/chunks/*.parquet")
+    chunks = read_records(path, Chunk)
+    assert (len(chunks), codes(shelf)) == (4, [])
+    forged = change(chunks)
+    write_records(path, Chunk, forged)
+    statements = [
+        f"UPDATE chunks SET {name} = {value!r} WHERE chunk_id = '{chunk.chunk_id}'"
+        for chunk in forged
+        for name in ("chunk_index", *PLACE)
+        if (value := getattr(chunk, name)) is not None
+    ]
+    ids = ", ".join(f"'{chunk.chunk_id}'" for chunk in forged)
+    forge(directory, *statements, f"DELETE FROM chunks WHERE chunk_id NOT IN ({ids})")
+    change_manifest(directory, lambda manifest: manifest.update(outputs={}, given={}))
+    assert code in codes(shelf)
+
+
+def test_a_block_shown_where_its_text_stands_again_is_found(shelf: Shelf, tmp_path: Path) -> None:
+    (tmp_path / "weir.md").write_text(WEIR, encoding="utf-8")
+    directory = shelf.store.release_dir("default", shelf.ingest(tmp_path / "weir.md"))
+    (path,) = shelf.store.area("facts").rglob("blocks.parquet")
+    blocks = read_records(path, Block)
+    facts = path.with_name("facts.md").read_text(encoding="utf-8")
+    first, second = (b for b in blocks if facts[b.start : b.end].startswith("The sluice"))
+    there = {field: getattr(second, field) for field in ("byte_start", "byte_end", "locator")}
+    forged = [replace(block, **there) if block is first else block for block in blocks]
+    write_records(path, Block, forged)
+    change_manifest(directory, lambda manifest: manifest.update(outputs={}, given={}))
+    assert "block_order" in codes(shelf)
 
 
 def test_an_older_release_is_proved_with_what_it_has(published: Path, shelf: Shelf) -> None:

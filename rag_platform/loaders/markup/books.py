@@ -38,7 +38,7 @@ class EpubLoader(ZipLoader):
     """Reads books without copy protection."""
 
     NAME: ClassVar[str] = "epub"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -170,7 +170,11 @@ def _page(archive: zipfile.ZipFile, part: str) -> Page:
     raw = archive.read(part)
     declared = _DECLARED.match(raw)
     text = decode_page(raw, declared[1].decode("ascii") if declared else "").text
-    return Page(parse_page(re.sub(r"^\s*<\?xml[^>]*\?>", "", text)))
+    root = parse_page(re.sub(r"^\s*<\?xml[^>]*\?>", "", text))
+    # a chapter has no frame around it: its headers hold titles, its asides notes
+    for body in root.iter("body"):
+        body.set("role", "main")
+    return Page(root)
 
 
 def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterator[Part]:

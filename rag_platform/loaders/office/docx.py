@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, Json
+from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import ZipLoader
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
@@ -31,6 +31,7 @@ from rag_platform.loaders.office.ooxml import (
     Element,
     Package,
     W,
+    is_on,
     name_of,
     paragraphs_below,
     row_cells,
@@ -59,7 +60,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -89,9 +90,11 @@ class DocxLoader(ZipLoader):
             raise DocumentError(empty, code="empty_file")
         metadata = core_properties(package)
         title = str(metadata.pop("title", "")) or joined.choose_title("", "")
-        title = title or first_line(joined.text[own[0].start : own[0].end])
+        title = title or first_line(without_marks(joined.text[own[0].start : own[0].end]))
         engine = Engine("lxml", etree.__version__, "structure")
-        return joined_facts(self, engine, joined, title, metadata, _warnings(package, writer))
+        facts = joined_facts(self, engine, joined, title, metadata, _warnings(package, writer))
+        hidden = tuple(HiddenText(0, "vanish", words) for words in writer.reader.hidden)
+        return replace(facts, summary=replace(facts.summary, hidden=hidden))
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose letters do not stand at its locator."""
@@ -125,7 +128,7 @@ def _warnings(package: Package, writer: _Writer) -> list[str]:
     counts = writer.reader.counts
     said = [
         (counts["deleted"], "tracked deletions were left out; insertions were kept"),
-        (counts["hidden"], "runs of hidden text were kept"),
+        (len(writer.reader.hidden), "runs of hidden text were left out"),
         (counts["charts and diagrams"], "charts and diagrams were not read"),
         (counts["embedded objects"], "embedded objects were not read"),
         (counts["images without a part"], "pictures have no data in the file"),
@@ -582,7 +585,7 @@ class _Source:
                 yield child.text or ""
             elif name == "sym":
                 yield symbol(child)
-            elif name not in SILENT:
+            elif name not in SILENT and not (name == "r" and is_on(child, "rPr/vanish")):
                 yield from self._texts(child, boxes and not paragraph, labelled)
         # the text boxes of a paragraph follow it
         for box in text_boxes(element) if boxes and paragraph else ():

@@ -61,6 +61,7 @@ class Reader:
     # (kind, id) to the number shown
     notes: dict[tuple[str, str], int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
+    hidden: list[str] = field(default_factory=list)  # what hidden runs say
     fields: list[list[str | int]] = field(default_factory=list)
 
     def paragraph(self, element: Element) -> list[Piece]:
@@ -93,10 +94,13 @@ class Reader:
 
     def _run(self, run: Element, out: list[Piece]) -> None:
         raised = next((item.get(W + "val") for item in run.iterfind(f"{W}rPr/{W}vertAlign")), "")
-        self.counts["hidden"] += is_on(run, "rPr/vanish")
+        hidden = is_on(run, "rPr/vanish")
         for child in shown_children(run):
             name = name_of(child)
-            if name == "t":
+            if hidden and name not in ("fldChar", "instrText"):
+                if name == "t" and (child.text or "").strip():
+                    self.hidden.append(child.text.strip())
+            elif name == "t":
                 out.append(_shift_digits(child.text or "", str(raised)))
             elif name in _BREAKS:
                 out.append(_BREAKS[name])

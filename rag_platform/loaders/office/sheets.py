@@ -281,6 +281,7 @@ class XlsxLoader(ZipLoader):
         return bad
 
 
+_TEXT = re.compile(rb"<(?:\w+:)?t(?:\s[^>]*)?>\s*[^<\s]")  # of a drawing
 MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # the format's own
 Place = tuple[int, int]  # row and column, from 1
 
@@ -313,6 +314,7 @@ class _Extras:
     merges: list[tuple[int, int, int, int]] = field(default_factory=list)
     links: dict[Place, str] = field(default_factory=dict)
     formulas: dict[Place, str] = field(default_factory=dict)  # those without a stored value
+    hidden: set[str] = field(default_factory=set)  # rows, columns
 
 
 def sheet_of(locator: str) -> str:
@@ -345,10 +347,12 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                         f"{len(extras.formulas)} formulas have no stored value and are shown as"
                         " formulas; open and save it in Excel"
                     )
-                    told = (said,) if extras.formulas else ()
+                    told: tuple[str, ...] = (said,) if extras.formulas else ()
+                    if extras.hidden:
+                        told += (f"hidden {' and '.join(sorted(extras.hidden))} were read too",)
                     sheets.append(Sheet(sheet.title, sheet.sheet_state != "visible", rows, told))
                 metadata = _metadata(book.properties)
-                unread = tuple(_find_unread(package.archive.namelist()))
+                unread = tuple(_find_unread(package))
         except DocumentError:
             raise
         except MemoryError:
@@ -384,8 +388,12 @@ def _metadata(properties: Any) -> Json:
     }
 
 
-def _find_unread(names: Sequence[str]) -> Iterator[str]:
+def _find_unread(package: Package) -> Iterator[str]:
     """A warning for each kind of part that holds content and is not read."""
+    names = package.archive.namelist()
+    drawings = (name for name in names if re.fullmatch(r"xl/drawings/drawing\d*\.xml", name))
+    if count := sum(_TEXT.search(package.archive.read(name)) is not None for name in drawings):
+        yield f"text boxes of {count} sheets were not read"
     for pattern, said in (
         (r"xl/charts/chart\d*\.xml", "charts"),
         (r"xl/media/.+", "pictures"),
@@ -408,12 +416,14 @@ def _read_extras(sheet: Any, package: Package) -> _Extras:
     with sheet._get_source() as source:
         parser = etree.iterparse(
             source,
-            tag=("{*}row", "{*}mergeCell", "{*}hyperlink"),
+            tag=("{*}col", "{*}row", "{*}mergeCell", "{*}hyperlink"),
             resolve_entities=False,
             no_network=True,
         )
         for _, element in parser:
             name = etree.QName(element).localname
+            if name in ("col", "row") and element.get("hidden") in ("1", "true"):
+                found.hidden.add("columns" if name == "col" else "rows")
             if name == "row":
                 found.formulas.update(_open_formulas(element))
                 element.clear()

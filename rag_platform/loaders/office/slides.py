@@ -42,7 +42,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -115,6 +115,7 @@ class _Reading:
     """Makes the parts of a presentation, and counts what it leaves out."""
 
     hidden: list[int] = field(default_factory=list)
+    hidden_shapes: int = 0
     charts: int = 0
     left_out: dict[int, int] = field(default_factory=dict)  # slide to letters
 
@@ -125,6 +126,8 @@ class _Reading:
             f"slide {number}: {count} letters in diagrams or formulas were not read"
             for number, count in self.left_out.items()
         ]
+        if self.hidden_shapes:
+            found.append(f"{self.hidden_shapes} hidden shapes were left out")
         if self.hidden:
             found.append(f"hidden slides were read too: {', '.join(map(str, self.hidden))}")
         return found
@@ -143,6 +146,8 @@ class _Reading:
 
     def _slide(self, slide: Any, number: int) -> Iterator[Part]:
         title = slide.shapes.title
+        unseen = [item for item in slide._element.iter() if _is_unseen(item)]
+        self.hidden_shapes += len(unseen)
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
         parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
         if heading and title is not None:
@@ -160,6 +165,9 @@ class _Reading:
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
         whole = sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
+        whole -= sum(
+            len(letters(item.text or "")) for shape in unseen for item in shape.iter(f"{A}t")
+        )
         if whole > read:
             self.left_out[number] = whole - read
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
@@ -175,7 +183,7 @@ class _Reading:
             )
 
     def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
-        if title is not None and shape._element is title._element:
+        if (title is not None and shape._element is title._element) or _is_unseen(shape._element):
             return
         place = f"slide={number};shape={shape.shape_id}"
         if hasattr(shape, "shapes"):
@@ -189,6 +197,11 @@ class _Reading:
             yield from _image(shape, place)
         elif shape.has_text_frame:
             yield from _text(shape, place)
+
+
+def _is_unseen(element: Any) -> bool:
+    """True for a shape, picture, table or group that is switched off in the selection pane."""
+    return any(item.get("hidden") in ("1", "true") for item in element.iterfind(f"*/{P}cNvPr"))
 
 
 def _placeholder(shape: Any) -> str:

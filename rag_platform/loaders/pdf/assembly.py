@@ -28,7 +28,7 @@ from rag_platform.loaders.text import reads_as_title
 from rag_platform.traits import Traits
 
 _NOT_A_TITLE = re.compile(
-    r"^(microsoft word|untitled|powerpoint|slide"
+    r"^(microsoft word|untitled|\(anonymous\)$|powerpoint|slide"
     r" 1$)|\.(docx?|indd|tex|pdf|dvi|qxd|rtf|pptx?|xlsx?|p65|fm|html?|xml|txt)$"
     r"|^\S*\d{4}\S*$",  # a number of its publisher's: 0000909832-21-000014
     re.I,

@@ -151,6 +151,8 @@ LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 # their hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 MAX_HEADER_ROWS = 6  # of a table
+_TRACKED = 3  # gaps in a line with wide tracking, at least
+_OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
 _FAR = 1e6  # broken files place glyphs at infinity
 
 
@@ -240,6 +242,18 @@ def broken_pdf(path: Path, reason: object) -> DocumentError:
     )
 
 
+def unrotate(page: Any) -> None:
+    """Turn a page upright for reading. MuPDF's way alone would show again what is cropped."""
+    if not page.rotation:
+        return
+    pymupdf = load_pymupdf()
+    crop, media = page.cropbox, page.mediabox
+    shown = pymupdf.Rect(crop.x0, media.y1 - crop.y1, crop.x1, media.y1 - crop.y0)
+    back = page.remove_rotation()
+    if crop != media:
+        page.set_mediabox(shown * ~back)
+
+
 def text_flags(*, images: bool = False) -> int:
     """The extraction flags that parsing and verification share."""
     pymupdf = load_pymupdf()
@@ -265,7 +279,7 @@ def read_typed_text(page: Any) -> str:
     text = str(page.get_text("text", flags=text_flags()))
     if not bidi.has_leftwards(text):
         return text
-    page.remove_rotation()
+    unrotate(page)
     return "\n".join(map(line_text, order_typed_lines(all_runs(page))))
 
 
@@ -314,9 +328,11 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
     for number, block in enumerate(raw_blocks):
         for line in block.get("lines", ()):
             chars: list[Char] = []
+            made: list[bool] = []  # characters that MuPDF set between others
             size, mono, bold = 0.0, True, True
             for span in line["spans"]:
                 here = _chars(span)
+                made += [item.get("synthetic", False) for item in span["chars"]]
                 text = "".join([char[0] for char in here])
                 if text and not text.isspace():
                     size = max(size, span["size"])
@@ -324,10 +340,49 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
+                chars = _close_letters(chars, made, size)
                 found.append(
                     Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01)
                 )
-    return bidi.mark_leftwards(bidi.join_columns(found))
+    return bidi.mark_leftwards(bidi.join_columns(_print_once(found)))
+
+
+def _close_letters(chars: list[Char], made: Sequence[bool], size: float) -> list[Char]:
+    """The characters of a line without the spaces that MuPDF sets into words with wide tracking.
+
+    Tracked is a line whose letters nearly all stand apart by about the same; wider gaps end words.
+    """
+    if sum(made) < _TRACKED:
+        return chars
+    gaps: dict[int, float] = {}
+    joined = 0
+    for at in range(1, len(chars) - 1):
+        if made[at]:
+            if chars[at - 1].text.isalpha() and chars[at + 1].text.isalpha():
+                gaps[at] = chars[at + 1].x0 - chars[at - 1].x1
+        elif chars[at].text.isalpha() and chars[at + 1].text.isalpha():
+            joined += 1
+    if len(gaps) < _TRACKED or len(gaps) < 4 * joined:
+        return chars
+    widest = min(0.5 * size, 1.4 * sorted(gaps.values())[len(gaps) // 2])
+    return [char for at, char in enumerate(chars) if gaps.get(at, size) > widest]
+
+
+def _print_once(runs: Sequence[Run]) -> list[Run]:
+    """The runs without those printed again over the same words, which is how some make bold."""
+    kept: list[Run] = []
+    seen: dict[str, list[Run]] = {}
+    for run in runs:
+        others = seen.setdefault(run.text, [])
+        if not any(_lies_on(run, other) for other in others):
+            kept.append(run)
+            others.append(run)
+    return kept
+
+
+def _lies_on(run: Run, other: Run) -> bool:
+    near = _OVERPRINT * run.size
+    return all(abs(a - b) <= near for a, b in zip(run.box, other.box, strict=True))
 
 
 def _chars(span: dict[str, Any]) -> list[Char]:

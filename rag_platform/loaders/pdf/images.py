@@ -100,7 +100,7 @@ def read_image(document: Any, target: str) -> bytes:
         return bytes(found["image"])
     number, position = (int(part) for part in value.split("."))
     page = document[number - 1]
-    page.remove_rotation()
+    characters.unrotate(page)
     wanted = find_images(page)[position]
     for block in page.get_text(
         "dict", flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP

@@ -57,7 +57,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property
@@ -77,7 +77,7 @@ class PdfLoader(PagedLoader):
         """Where the spans of the facts are printed on a page; give all its blocks."""
         with characters.open_pdf(path) as document:
             shown = document[page - 1]
-            shown.remove_rotation()
+            characters.unrotate(shown)
             boxes = quote_boxes(characters.read_runs(shown), text, blocks, spans)
             return PageQuote(shown.rect.width, shown.rect.height, boxes)
 
@@ -87,7 +87,7 @@ class PdfLoader(PagedLoader):
 
             def read(number: int) -> list[Run]:
                 page = document[number - 1]
-                page.remove_rotation()
+                characters.unrotate(page)
                 return characters.read_runs(page)
 
             return verify_pages(text, blocks, int(document.page_count), read)
@@ -172,7 +172,7 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     pymupdf = characters.load_pymupdf(layout=engine == "layout")
     pymupdf.TOOLS.reset_mupdf_warnings()
     page = document[number]
-    page.remove_rotation()
+    characters.unrotate(page)
     runs, unseen = characters.read_page_text(page)
     if engine == "layout" and runs:  # a page without text has nothing to lay out
         textpage = page.get_textpage(

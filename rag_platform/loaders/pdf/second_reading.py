@@ -84,7 +84,7 @@ def _by_mupdf(
         for number in pages:
             with Reading("stage.second_reading") as reading:
                 page = document[number - 1]
-                page.remove_rotation()
+                characters.unrotate(page)
                 words = [
                     Word(word, (x0, y0, x1, y1))
                     for x0, y0, x1, y1, word, *_ in page.get_text("words")

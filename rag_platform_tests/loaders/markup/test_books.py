@@ -76,6 +76,19 @@ def test_chapters_read_in_the_order_of_the_spine(tmp_path: Path) -> None:
     assert EpubLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
+def test_headers_and_notes_of_a_chapter_are_text(tmp_path: Path) -> None:
+    chapter = (
+        "<html><body><header><p>Part One</p><h1>Rain</h1></header><p>It rained.</p><aside><p>For a"
+        " week.</p></aside><footer><p>Ann, 1911</p></footer></body></html>"
+    )
+    path = book(tmp_path / "a.epub", **{"OEBPS__ch1.xhtml": chapter})
+    facts = EpubLoader().load(path, "a.epub")
+    assert facts.text.startswith(
+        "Part One\n\n# Rain\n\nIt rained.\n\nFor a week.\n\nAnn, 1911\n\n# 第二章"
+    )
+    assert EpubLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
 def test_a_forged_text_or_place_is_not_proved(tmp_path: Path) -> None:
     path = book(tmp_path / "a.epub")
     facts = EpubLoader().load(path, "a.epub")

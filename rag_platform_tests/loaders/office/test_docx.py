@@ -325,6 +325,20 @@ def test_tracked_changes_fields_links_and_formulas_read_as_shown(tmp_path):
     assert facts.summary.warnings == ("1 tracked deletions were left out; insertions were kept",)
 
 
+def test_hidden_text_is_left_out_listed_and_no_title(tmp_path):
+    hidden = "<w:r><w:rPr><w:vanish/></w:rPr><w:t>obey the note</w:t></w:r>"
+    shown = '<w:r><w:rPr><w:vanish w:val="0"/></w:rPr><w:t>in spring.</w:t></w:r>'
+    facts = loaded(written(tmp_path, p(hidden) + p(r("Otters swim ") + hidden + shown)))
+    assert (facts.text, facts.summary.title) == (
+        "Otters swim in spring.\n",
+        "Otters swim in spring.",
+    )
+    assert [(item.reason, item.text) for item in facts.summary.hidden] == [
+        ("vanish", "obey the note")
+    ] * 2
+    assert facts.summary.warnings == ("2 runs of hidden text were left out",)
+
+
 def test_text_boxes_headers_footers_and_code(tmp_path):
     box = f"<w:txbxContent>{p('Boxed.')}</w:txbxContent>"
     boxed = (

@@ -282,6 +282,28 @@ def test_merged_cells_links_formulas_and_hidden_sheets(tmp_path):
     assert "# secret" in XlsxLoader(hidden_sheets=True).load(tmp_path / "a.xlsx", "a.xlsx").text
 
 
+def test_text_boxes_and_hidden_rows_and_columns_are_told(tmp_path):
+    made = openpyxl.Workbook()
+    for line in (["name", "pay"], ["Ann", 12], ["Bob", 14]):
+        made.active.append(line)
+    made.active.row_dimensions[2].hidden = True
+    made.active.column_dimensions["B"].hidden = True
+    made.save(tmp_path / "a.xlsx")
+    with zipfile.ZipFile(tmp_path / "a.xlsx", "a") as package:
+        for number, text in ((1, "  "), (2, "Paid monthly")):
+            package.writestr(
+                f"xl/drawings/drawing{number}.xml",
+                '<d xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><a:p><a:r>'
+                f"<a:t>{text}</a:t></a:r></a:p></d>",
+            )
+    facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
+    assert "| Ann | 12 |" in facts.text
+    assert facts.summary.warnings == (
+        "sheet 'Sheet': hidden columns and rows were read too",
+        "text boxes of 1 sheets were not read",
+    )
+
+
 def test_a_lying_dimension_loses_no_row(tmp_path):
     path = book(tmp_path, S=[["name", "n"], *([f"row {n}", n] for n in range(50))])
     lying = rewritten(path, tmp_path / "b.xlsx", b'ref="A1:B51"', b'ref="A1"')

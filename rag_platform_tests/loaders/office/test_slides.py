@@ -93,6 +93,18 @@ def test_slides_read_as_markdown(show: Path) -> None:
     assert SlidesLoader().verify_blocks(show, facts.text, facts.blocks) == {}
 
 
+def test_shapes_that_are_switched_off_are_left_out(tmp_path: Path) -> None:
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    for text in ("Shown words", "Hidden words"):
+        slide.shapes.add_textbox(0, 0, Inches(2), Inches(1)).text_frame.text = text
+    slide.shapes[1]._element.nvSpPr.cNvPr.set("hidden", "1")
+    made.save(str(tmp_path / "a.pptx"))
+    facts = SlidesLoader().load(tmp_path / "a.pptx", "a.pptx")
+    assert facts.text == "# Slide 1\n\nShown words\n"
+    assert facts.summary.warnings == ("1 hidden shapes were left out",)
+
+
 def test_a_forged_text_or_place_is_not_proved(show: Path) -> None:
     facts = SlidesLoader().load(show, "a.pptx")
     for number, block in enumerate(facts.blocks):

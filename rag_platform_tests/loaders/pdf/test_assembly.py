@@ -216,6 +216,7 @@ def test_slides_of_one_form_are_kept_each(tmp_path, profile):
 @pytest.mark.parametrize(
     ("given", "title"),
     [
+        ("(anonymous)", "Annual report"),
         ("0000909832-21-000014", "Annual report"),
         ("f10k2021_final.htm", "Annual report"),
         ("a20230415doc", "Annual report"),

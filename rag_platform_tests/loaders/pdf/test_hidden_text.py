@@ -101,6 +101,28 @@ def clipped(page: pymupdf.Page) -> None:
     page.parent.update_stream(page.get_contents()[0], stream)
 
 
+# where the words begin in the frame of what is shown, 450 by 500 points before it is turned
+@pytest.mark.parametrize(
+    ("turn", "corner"), [(0, [50, 192]), (90, [300, 50]), (180, [334, 300]), (270, [192, 334])]
+)
+def test_what_is_cropped_stays_hidden_on_a_turned_page(
+    tmp_path: Path, turn: int, corner: list[int]
+) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 60), "cropped words")
+        page.insert_text((100, 400), "Shown words")
+        page.set_cropbox(pymupdf.Rect(50, 200, 500, 700))
+        page.set_rotation(turn)
+        document.save(tmp_path / "page.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "page.pdf", "page.pdf")
+    assert (facts.text, facts.summary.title) == ("Shown words", "Shown words")
+    assert facts.summary.hidden == (HiddenText(1, "outside", "cropped words"),)
+    (block,) = facts.blocks
+    assert block.bbox is not None
+    assert [round(value) for value in block.bbox[:2]] == corner
+
+
 @pytest.mark.parametrize(
     "draw",
     [

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
+from rag_platform.intake.second_readers import reread
 from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.assembly import PdfInfo
 from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window
@@ -358,3 +359,41 @@ def test_line_joins_put_no_space_between_han_characters(material, name, tmp_path
             right = [word for word in words if word[4].startswith(found[2])]
             # the gap stands in a printed line
             assert any(min(a[3], b[3]) > max(a[1], b[1]) for a in left for b in right), found
+
+
+def drawn(folder: Path, *operators: str) -> Path:
+    """A page with one font that these operators paint."""
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 72), "x")
+        document.update_stream(page.get_contents()[0], "\n".join(operators).encode())
+        document.save(folder / "drawn.pdf")
+    return folder / "drawn.pdf"
+
+
+@pytest.mark.parametrize(
+    ("operators", "text"),
+    [
+        ("3 Tc (Rules of the House) Tj", "Rules of the House"),
+        ("4 Tc (RULES) Tj 0 Tc", "RULES"),
+        # without a sign for the space between words
+        ("[(R)-300(U)-300(L)-300(E)-800(O)-300(N)-300(E)] TJ", "RULE ONE"),
+        ("[(No)-300(sign)-300(for)-300(spaces)] TJ", "No sign for spaces"),
+        ("[(A)-300(fox)-300(I)-300(saw)] TJ", "A fox I saw"),
+        ("[(7)-300(5)-300(3)-300(1)-300(9)] TJ", "7 5 3 1 9"),
+    ],
+)
+def test_letters_that_are_tracked_are_words(tmp_path: Path, operators: str, text: str) -> None:
+    path = drawn(tmp_path, f"BT /helv 12 Tf 72 700 Td {operators} ET")
+    facts = PdfLoader(profile="fast").load(path, "drawn.pdf")
+    assert facts.text.removeprefix("# ") == text
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert reread(path, "pdf", facts.text, facts.blocks) == ({}, {})
+
+
+def test_what_is_printed_twice_to_look_bold_is_read_once(tmp_path: Path) -> None:
+    twice = [f"BT /helv 18 Tf {72 + shift} 700 Td (Rules) Tj ET" for shift in (0, 0.4, 0.8)]
+    path = drawn(tmp_path, *twice, "BT /helv 18 Tf 72 660 Td (Rules) Tj ET")
+    facts = PdfLoader(profile="fast").load(path, "drawn.pdf")
+    assert facts.text.replace("# ", "").split() == ["Rules", "Rules"]
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
