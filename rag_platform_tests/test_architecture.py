@@ -126,8 +126,19 @@ def test_server_starts_without_dagster_and_engines() -> None:
 
 @pytest.mark.integration
 def test_server_starts_without_what_writes() -> None:
-    """A server that only reads loads no loader and nothing that builds a release."""
-    code = "import sys, rag_platform.server.contents; print(*sys.modules)"
+    """A server that only reads loads no loader and nothing that builds a release, nor do the trace
+    of a question and a document's text.
+    """
+    code = """
+import sys, rag_platform.server.contents, rag_platform.documents.stored_facts
+from rag_platform.config.profiles import INGESTION_STAGES
+from rag_platform.config.provider_snapshot import providers_snapshot
+from rag_platform.config.settings import load_settings, load_strategy
+built = dict.fromkeys(INGESTION_STAGES, "0123456789ab")
+found = providers_snapshot(load_strategy(load_settings()), built=built)
+assert found["loader"]["profile_id"] == "0123456789ab", found
+print(*sys.modules)
+"""
     ended = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=REPOSITORY, timeout=120
     )

@@ -199,7 +199,8 @@ def _search_one(q: Question, lease: Lease, strategy: Strategy, deadline: Deadlin
 
 def _search(q: Question, lease: Lease, strategy: Strategy, deadline: Deadline) -> Found:
     if not q.trace.header["strategy_config_id"]:
-        q.library.describe(q.trace, strategy)
+        config_id = q.library.config_id(strategy)
+        q.trace.describe(config_id, q.library.providers(lease, strategy))
         q.trace.set(
             release_id=lease.release_id,
             request={name: getattr(q.request, name) for name in _REQUEST_FIELDS},

@@ -80,7 +80,7 @@ def _markdown_form(lease: Lease, store: Store, found: Found, window: Window) -> 
 
 def _read_facts(lease: Lease, store: Store, version: Version, rule: str = "") -> Normalised:
     """The facts of a version with its recorded edits, or with those of one rule."""
-    from rag_platform.documents.versions import load_facts
+    from rag_platform.documents.stored_facts import load_facts
     from rag_platform.normalisation.edits import apply_edits
 
     profiles = lease.release.manifest.profiles
@@ -171,7 +171,7 @@ def _touches(bounds: tuple[int, int] | None, first: int | None, last: int | None
 def dropped_data(lease: Lease, store: Store, found: Found) -> DroppedData:
     """The text of a document that is in none of the chunks made of it, from what is stored."""
     from rag_platform.documents.kept_text import find_dropped, word_counts
-    from rag_platform.documents.versions import load_facts
+    from rag_platform.documents.stored_facts import load_facts
 
     profiles, version = lease.release.manifest.profiles, found.version
     bring_version(store, version, profiles)

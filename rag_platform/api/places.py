@@ -382,7 +382,7 @@ def _read_texts(
     store: Store, version: Version, profiles: Mapping[str, str]
 ) -> tuple[Facts, Normalised]:
     """The facts of a version and their normalised form; the latest are remembered."""
-    from rag_platform.documents.versions import load_facts
+    from rag_platform.documents.stored_facts import load_facts
     from rag_platform.ir import Edit
     from rag_platform.normalisation.edits import apply_edits
 

@@ -5,7 +5,7 @@ paths, caches and Dagster carry.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rag_platform.config import prompts
@@ -122,17 +122,18 @@ def _media_texts_parts(strategy: Strategy) -> list[Any]:
     return parts
 
 
-def index_profile(strategy: Strategy) -> str:
-    """The identity of what a release holds: stage profiles, encoding and index providers. Another
-    one forces a full build.
+def index_profile(strategy: Strategy, stages: Mapping[str, str] | None = None) -> str:
+    """The identity of what a release holds: stage profiles, by default those of `stage_profiles`,
+    encoding and index providers. Another one forces a full build.
     """
+    stages = stage_profiles(strategy) if stages is None else stages
     dump = strategy.model_dump(mode="json", include={"encoding", "lexical", "dense"})
     return fingerprint(
         dump,
         *_outside_lexical(strategy),
         provider_version("lexical_index", strategy.lexical.provider),
         provider_version("dense_index", strategy.dense.provider),
-        stage_profiles(strategy)["embeddings"],
+        stages["embeddings"],
     )
 
 
@@ -145,14 +146,14 @@ def _outside_lexical(strategy: Strategy) -> list[str]:
     return [found] if found else []
 
 
-def store_profiles(strategy: Strategy) -> dict[str, str]:
+def store_profiles(strategy: Strategy, stages: Mapping[str, str] | None = None) -> dict[str, str]:
     """Store of a release to the identity of what it holds: `catalog`, `lexical_index`,
-    `dense_index`.
+    `dense_index`; `stages` as for `index_profile`.
 
     Another index profile builds all three anew, for they are one directory; these tell which of
     them would hold something else.
     """
-    stages = stage_profiles(strategy)
+    stages = stage_profiles(strategy) if stages is None else stages
     dump = strategy.model_dump(mode="json", include={"lexical", "dense"})
     lexical_version = provider_version("lexical_index", strategy.lexical.provider)
     dense_version = provider_version("dense_index", strategy.dense.provider)

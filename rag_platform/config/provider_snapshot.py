@@ -22,12 +22,19 @@ EVALUATION_MODULES = ("evaluator", "dataset", "metric_set", "judge")
 
 
 def providers_snapshot(
-    strategy: Strategy, evaluation: Mapping[str, Provider] | None = None
+    strategy: Strategy,
+    evaluation: Mapping[str, Provider] | None = None,
+    *,
+    built: Mapping[str, str] | None = None,
 ) -> dict[str, Provider]:
-    """By module: `provider_id` (kind.name), `version`, and `profile_id`; `loader` names each of its
-    formats as well. Empty versions and profiles are those of the program and of the whole strategy.
+    """By module: `provider_id` (kind.name), `version`, and `profile_id`. Empty versions and
+    profiles are those of the program and of the whole strategy.
+
+    `loader` names the version of each of its formats as well, unless the stages have the profiles
+    by which a release was `built`: then no loader works, and none is imported.
     """
-    profiles, stores = stage_profiles(strategy), store_profiles(strategy)
+    profiles = stage_profiles(strategy) if built is None else built
+    stores = store_profiles(strategy, profiles)
 
     def named(kind: str, name: str, profile: str = "") -> Provider:
         version = provider_version(kind, name) if name != "none" else ""
@@ -40,7 +47,7 @@ def providers_snapshot(
     def options(part: str) -> str:
         return fingerprint(strategy.model_dump(mode="json", include={part}), length=12)
 
-    loaders = [config.provider for config in strategy.loading.loaders]
+    loaders = [config.provider for config in strategy.loading.loaders] if built is None else ()
     embedder = strategy.embedding.provider if strategy.builds_dense else "none"
     dense = strategy.dense.provider if strategy.builds_dense else "none"
     lexical = strategy.lexical.provider if strategy.builds_lexical else "none"
@@ -57,7 +64,7 @@ def providers_snapshot(
         "chunker": named("chunker", strategy.chunker.provider, profiles["chunks"]),
         "transformer_post": own("transformer", "views", "views", profiles["views"]),
         "encoding_strategy": own(
-            "encoding_strategy", strategy.encoding, "embeddings", index_profile(strategy)
+            "encoding_strategy", strategy.encoding, "embeddings", index_profile(strategy, profiles)
         ),
         "embedder": named("embedder", embedder, profiles["embeddings"]),
         "vector_index": named("dense_index", dense, stores["dense_index"]),

@@ -8,7 +8,6 @@ memory and read back only where it is reused.
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import math
 import re
@@ -30,6 +29,7 @@ from rag_platform.documents.drift import chunk_quality
 from rag_platform.documents.kept_text import find_removed, measure, verdict, word_counts
 from rag_platform.documents.metadata import document_title
 from rag_platform.documents.stage_previews import preview_stage
+from rag_platform.documents.stored_facts import load_facts
 from rag_platform.documents.views import keyphrase_embedder, low_quality, make_views
 from rag_platform.errors import DocumentError, IntegrityError
 from rag_platform.intake import loading
@@ -56,8 +56,7 @@ from rag_platform.normalisation.edits import Normalised, apply_edits, normalise
 from rag_platform.observability import faults, tracing
 from rag_platform.registry import build, provider_version, traits
 from rag_platform.sectioners.sections import headings_of, section_hash
-from rag_platform.storage.records import from_json
-from rag_platform.storage.store import Store, Writes, read_json, read_records, sha256_file
+from rag_platform.storage.store import Store, Writes, read_records, sha256_file
 
 OnProgress = Callable[[int, int], None]
 Failure = tuple[str, Exception]  # stage, what it raised
@@ -148,24 +147,6 @@ class VersionBuild:
     def views(self) -> list[View]:
         """The retrieval texts."""
         return read_records(self.path("views"), View)
-
-
-def load_facts(store: Store, version: Version, profile: str) -> Facts:
-    """The stored facts of a version's bytes. Raises IntegrityError for a changed text."""
-    folder = store.facts_dir(version, profile)
-    text = (folder / "facts.md").read_bytes()
-    facts = Facts(
-        text=text.decode("utf-8"),
-        blocks=tuple(read_records(folder / "blocks.parquet", Block)),
-        media=tuple(read_records(folder / "media.parquet", MediaRef)),
-        summary=from_json(ParseSummary, read_json(folder / "summary.json")),
-    )
-    if (found := hashlib.sha256(text).hexdigest()) != facts.summary.md_sha256:
-        raise IntegrityError(
-            f"facts of {version.version_id} have hash {found[:12]}, recorded"
-            f" {facts.summary.md_sha256[:12]}; parse the file again"
-        )
-    return facts
 
 
 # --- the stages, in order -----------------------------------------------------------------------

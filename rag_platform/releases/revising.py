@@ -15,7 +15,7 @@ from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.lookup import find_version
 from rag_platform.documents.metadata import document_title
-from rag_platform.documents.versions import load_facts
+from rag_platform.documents.stored_facts import load_facts
 from rag_platform.errors import InputError
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger

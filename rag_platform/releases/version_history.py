@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from rag_platform.config.profiles import stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
-from rag_platform.documents.versions import load_facts
+from rag_platform.documents.stored_facts import load_facts
 from rag_platform.errors import NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG

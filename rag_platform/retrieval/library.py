@@ -118,7 +118,8 @@ class Library:
         self._current: dict[str, tuple[tuple[int, int, int], str]] = {}
         self._leases: OrderedDict[tuple[str, str], Lease] = OrderedDict()
         self._derived: Cache[tuple[Strategy, Strategy, Strategy]] = Cache(KEPT_STRATEGIES)
-        self._config_ids: Cache[tuple[Strategy, str, dict[str, Provider]]] = Cache(KEPT_STRATEGIES)
+        self._config_ids: Cache[tuple[Strategy, str]] = Cache(KEPT_STRATEGIES)
+        self._providers: Cache[tuple[Strategy, dict[str, Provider]]] = Cache(KEPT_STRATEGIES)
         self._strategies: dict[str, tuple[int, Strategy]] = {}
 
     # --- releases --------------------------------------------------------------------------------
@@ -360,23 +361,26 @@ class Library:
 
     def config_id(self, strategy: Strategy) -> str:
         """The strategy_config_id, hashed once for each strategy object."""
-        return self._identify(strategy)[1]
-
-    def describe(self, trace: tracing.Trace, strategy: Strategy) -> None:
-        """Tell a trace the strategy and what does the work of each of its modules."""
-        _, config_id, providers = self._identify(strategy)
-        trace.describe(config_id, providers)
-
-    def _identify(self, strategy: Strategy) -> tuple[Strategy, str, dict[str, Provider]]:
         found = self._config_ids.get(id(strategy))
         if found is None:
-            providers: dict[str, Provider] = {}
-            with suppress(ConfigError):  # a package is missing, as the stage that needs it says
-                providers = providers_snapshot(strategy)
-            found = (strategy, strategy_config_id(strategy), providers)
+            found = (strategy, strategy_config_id(strategy))
             keep_config(self.store, found[1], strategy.model_dump(mode="json"))
             self._config_ids.put(id(strategy), found)
-        return found
+        return found[1]
+
+    def providers(self, lease: Lease, strategy: Strategy) -> dict[str, Provider]:
+        """What does the work of each module of a question's strategy, and what did it of those that
+        made the release, by its manifest. Empty where a package is missing, as the stage that needs
+        it says.
+        """
+        found = self._providers.get(id(strategy))
+        if found is None:
+            providers: dict[str, Provider] = {}
+            with suppress(ConfigError):
+                providers = providers_snapshot(strategy, built=lease.release.manifest.profiles)
+            found = (strategy, providers)
+            self._providers.put(id(strategy), found)
+        return found[1]
 
     def query_vector(self, config: EmbeddingConfig, text: str) -> tuple[Vectors, bool]:
         """(unit vector [dim], whether it was remembered). Raises what the embedder raises."""

@@ -34,7 +34,8 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
                 lease.release.dense.prepare()
                 library.query_vector(lease.strategy.embedding, "warm up")
             strategy, chinese = library.query_strategy(lease), lease.holds_language("zh")
-            library.config_id(strategy)  # of all its providers, which are imported for it
+            library.config_id(strategy)
+            library.providers(lease, strategy)  # which imports them
         # What is loaded now stays; looking through it for garbage took 0.1 s of every hundredth
         # question (2 cores, busy).
         gc.freeze()

@@ -7,7 +7,6 @@ from typing import Any
 from mcp.server import MCPServer
 
 from rag_platform.api.release_choice import find_release
-from rag_platform.api.release_diff import compare
 from rag_platform.config.settings import ServerSettings, tool_name
 from rag_platform.errors import RagError
 from rag_platform.retrieval.library import Library
@@ -83,6 +82,8 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
         description="What was added, changed and removed since a date or release.",
     )
     def what_changed(since: str, collection: str = "") -> str:
+        from rag_platform.api.release_diff import compare  # it reads traces, which no answer needs
+
         try:
             name = choose_namespace(library, [collection] if collection else [])
             found = compare(library, name, find_release(library, name, since), queries=0)
