@@ -74,6 +74,18 @@ def test_reading_in_an_empty_folder_leaves_it_empty(nowhere: Path) -> None:
     assert sorted(p.name for p in nowhere.rglob("*")) == ["home", "work"]
 
 
+def test_the_first_mistakes_are_answered_with_what_to_do(nowhere: Path) -> None:
+    """In an empty library: a question, a proof, a file that is not there, and a group's help."""
+    for words_given in (["query", "x", "--namespace", "notes"], ["verify", "--all"]):
+        ended = CliRunner().invoke(main, words_given)
+        assert ended.exit_code == 1 and "run `rag ingest" in ended.output
+    (nowhere / "work" / "report.pdf").touch()
+    ended = CliRunner().invoke(main, ["preview", "reprot.pdf"])
+    assert ended.exit_code == 2
+    assert "no file or folder at reprot.pdf; did you mean 'report.pdf'?" in ended.output
+    assert "..." not in CliRunner().invoke(main, ["docs", "--help"]).output.partition("Commands")[2]
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
