@@ -139,6 +139,15 @@ def test_a_config_folder_that_is_not_there_is_named(
     assert ended.exit_code == 1 and f"RAG_CONFIG names {nowhere / 'typo'}" in ended.output
 
 
+def test_doctor_names_a_default_strategy_that_does_not_exist(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nowhere / "settings.yaml").write_text("default_strategy: fats\n", encoding="utf-8")
+    monkeypatch.setenv("RAG_CONFIG", str(nowhere))
+    ended = CliRunner().invoke(main, ["doctor"])
+    assert ended.exit_code == 1 and "did you mean 'fast'?" in ended.output
+
+
 def test_windows_is_refused_at_the_start(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rag_platform.storage import locks
 
