@@ -170,9 +170,14 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
     """The error of a namespace that does not exist."""
     names = sorted(known)
+    if not names:
+        return NotFoundError(
+            f"unknown namespace {name[:80]!r}: nothing is ingested yet; run `rag ingest PATH`",
+            code="unknown_namespace",
+            namespace=name[:80],
+        )
     return NotFoundError(
-        f"unknown namespace {name[:80]!r}; known: {', '.join(names) or 'none'}"
-        f"{did_you_mean(name, names)}",
+        f"unknown namespace {name[:80]!r}; known: {', '.join(names)}{did_you_mean(name, names)}",
         code="unknown_namespace",
         namespace=name[:80],
     )

@@ -131,7 +131,8 @@ def _is_installed(package: str) -> bool:
 def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
     used = {settings.default_strategy, *_bound(store)}
     seen: set[tuple[Path, str]] = set()  # strategies share their weights
-    for name in strategy_names(settings):
+    names = strategy_names(settings)
+    for name in [*names, *sorted(used - {*names})]:
         try:
             strategy = load_strategy(settings, name, ingestion=True)
             embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)

@@ -31,7 +31,7 @@ _version_option = click.option(
 
 @click.group()
 def docs() -> None:
-    """Documents of a namespace."""
+    """Documents of a library."""
 
 
 @docs.command("list")
@@ -59,7 +59,7 @@ def docs_list(
     cursor: str | None,
     include_deleted: bool,
 ) -> Json:
-    """Documents of a namespace."""
+    """Documents of a library."""
     from rag_platform.api.documents import list_documents
     from rag_platform.contract.markdown_views import documents_markdown
 

@@ -18,6 +18,7 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 
 # what stays on one line: a Latin word or a Chinese character, with the punctuation around it
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
+HELP_LINE = 200  # letters that the line of a command has in a list; click cuts it to the window
 _HEADING = re.compile("#+ ")
 _CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
 
@@ -50,6 +51,8 @@ def localise(command: CommandT) -> CommandT:
     imported when it is used.
     """
     if terminal_language() == "en":
+        for each in _below(command):
+            each.short_help = each.short_help or each.get_short_help_str(HELP_LINE)
         return command
     shown = copy.deepcopy(command)
     for each in _below(shown):

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from rag_platform.cli.language import localise, say
+from rag_platform.cli.language import HELP_LINE, localise, say
 from rag_platform.errors import InputError, RagError
 
 EXAMPLES = """Start
@@ -24,6 +24,7 @@ Change
   rag ingest ~/notes --sync                 after files changed
   rag releases rollback                     undo the last release
 Connect
+  rag ui                                    ask and look around in a browser
   rag serve                                 answer your assistant over MCP
 """
 _GROUPS: Mapping[str, Sequence[str]] = {
@@ -59,7 +60,7 @@ class Program(click.Group):
         for title, names in {**_GROUPS, "Connect": rest}.items():
             commands = [(name, self.get_command(ctx, name)) for name in names]
             rows = [
-                (name, command.get_short_help_str(limit=200))
+                (name, command.get_short_help_str(limit=HELP_LINE))
                 for name, command in commands
                 if command is not None
             ]

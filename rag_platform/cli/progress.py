@@ -64,12 +64,13 @@ def _bars() -> Iterator[Advance]:
         TextColumn,
         TimeElapsedColumn,
     )
+    from rich.table import Column
 
     columns = (
         TextColumn("{task.description:<10}"),
         BarColumn(),
         TextColumn("{task.fields[count]}"),
-        TimeElapsedColumn(),
+        TimeElapsedColumn(table_column=Column(no_wrap=True, min_width=len("0:00:00"))),
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

@@ -148,7 +148,7 @@ def _render(data: Json, question: str) -> None:
 @click.command()
 @answers()
 def status(context: Context) -> Json:
-    """Show what every namespace publishes, and where data and config lie."""
+    """Show what every library publishes, and where data and config are."""
     from rag_platform.api.status import status as collect
 
     places = context.places()
@@ -235,7 +235,9 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
 def preview(context: Context, path: Path, strategy: str | None, chunks: int | None) -> Json:
     """Show how a file would be read and cut. Nothing is stored."""
     from rag_platform.documents import previewing
+    from rag_platform.intake.discovery import require_there
 
+    require_there([str(path)])
     with progress_bar(context.json_output) as advance:
         found = previewing.preview(
             path,

@@ -260,7 +260,7 @@ def _pin(context: Context, namespace: str | None, release_id: str, pinned: bool)
 
 @click.group()
 def namespaces() -> None:
-    """Isolated libraries, each with its own releases."""
+    """The libraries, each with its own releases."""
 
 
 @namespaces.command("list")

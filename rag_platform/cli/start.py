@@ -47,7 +47,10 @@ def demo(context: Context) -> Json:
         )
         parts.append(f'$ rag query "{question}" --namespace {NAMESPACE}\n\n{data["markdown"]}')
         asked.append(data)
-    parts.append("Next: `rag ingest FOLDER` takes your own documents in, then ask `rag query ...`")
+    parts.append(
+        "Next: `rag ingest FOLDER` takes in your own documents; then ask with `rag query YOUR"
+        " QUESTION`, or in a browser with `rag ui`"
+    )
     return envelopes.envelope(
         {"markdown": "\n\n".join(parts), "ingest": ingested["data"], "questions": asked},
         str(ingested["trace_id"]),

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +19,7 @@ from rag_platform.cli.output import (
     parse_pairs,
     wait_option,
 )
-from rag_platform.errors import InputError, did_you_mean
+from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.text.plurals import pluralise
 
@@ -101,12 +99,12 @@ def ingest(
 ) -> Json:
     """Ingest files, folders and URLs, and publish a release."""
     from rag_platform.ingestion.job_start import start_ingest
-    from rag_platform.intake.discovery import Content, inputs_to_sync
+    from rag_platform.intake.discovery import Content, inputs_to_sync, require_there
     from rag_platform.intake.downloading import is_url
     from rag_platform.intake.receiving import ReceiveOptions, check_namespace
 
     started_at = time.perf_counter()
-    _require_there([item for item in inputs if item != "-" and not is_url(item)])
+    require_there([item for item in inputs if item != "-" and not is_url(item)])
     new = namespace or (context.settings.default_namespace if inputs else None)
     name = context.namespace(new)
     check_namespace(name)
@@ -134,19 +132,6 @@ def ingest(
     if envelope["ok"] and envelope["data"]["release_id"]:
         envelope["data"]["markdown"] += f"\n\nNext: rag query YOUR QUESTION --namespace {name}"
     return envelope
-
-
-def _require_there(paths: Sequence[str]) -> None:
-    """Raise InputError for the first path that does not exist, naming a near one beside it."""
-    from rag_platform.intake.discovery import why_missing
-
-    given = next((given for given in paths if not os.path.lexists(given)), None)
-    if given is not None:
-        path = Path(given)
-        code, reason = why_missing(given)
-        beside = path.parent.iterdir() if path.parent.is_dir() else ()
-        near = did_you_mean(path.name, [other.name for other in beside])
-        raise InputError(f"{reason}{near}", code=code)
 
 
 @click.command()

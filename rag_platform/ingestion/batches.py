@@ -105,6 +105,8 @@ class _Round:
             for number, version in enumerate(self._versions):
                 self._build(number, version)
             self._add(self._committer.settle())
+            if self._versions:  # only now all texts to embed are known
+                self._announce(self._versions[-1].source_uri)
             # a child process that has read PDFs holds 150 MB, which the embedder can use
             if self._embedder.size > FIRST_BATCH:
                 pool().end_waiting()
@@ -136,7 +138,8 @@ class _Round:
         self._bytes_ahead -= text_bytes(version)
         self._add(self._committer.flush(run, outcomes, failure))
         self._built += 1
-        self._announce(version.source_uri)
+        if number + 1 < len(self._versions):
+            self._announce(version.source_uri)
         self._embed()
 
     def _build_here(self, run: VersionRun) -> tuple[list[StageOutcome], Failure | None]:

@@ -32,6 +32,7 @@ class Batch:
     runs: list[VersionRun] = field(default_factory=list)
     hashes: set[str] = field(default_factory=set)  # of the texts that it looks up or embeds
     started: float = 0.0
+    begun: bool = False  # and its texts counted, which the cache does not have
     report: Future[EmbeddingReport] | None = None
 
     @property
@@ -91,7 +92,9 @@ class BatchEmbedder:
         self._cache.close()
 
     def _start(self, expected: int) -> None:
-        batch, self._batch = self._batch, Batch()
+        with self._lock:
+            batch, self._batch = self._batch, Batch()
+            self._embedding.append(batch)
         batch.started = time.perf_counter()
         strategy = self._request.workspace.strategy
         texts = batch.texts(strategy.cleaning) if strategy.builds_dense else {}
@@ -99,11 +102,10 @@ class BatchEmbedder:
         batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))
         self._totals.embeddings_reused += len(texts) - len(batch.hashes)
         missing = {key: text for key, text in texts.items() if key in batch.hashes}
-        batch.report = self._threads.submit(tracing.carry(self._embed), missing, expected)
-        self._embedding.append(batch)
+        batch.report = self._threads.submit(tracing.carry(self._embed), batch, missing, expected)
         self._largest = min(2 * self._largest, BATCH_TEXTS)
 
-    def _embed(self, texts: Mapping[str, str], expected: int) -> EmbeddingReport:
+    def _embed(self, batch: Batch, texts: Mapping[str, str], expected: int) -> EmbeddingReport:
         workspace = self._request.workspace
         strategy = workspace.strategy
         with tracing.span(
@@ -119,6 +121,7 @@ class BatchEmbedder:
         ) as span:
             report = EmbeddingReport()
             if strategy.builds_dense:
+                on_progress = self._batch_progress(batch)
                 report = embed_texts(
                     texts,
                     strategy.embedding,
@@ -127,8 +130,10 @@ class BatchEmbedder:
                     processes=workspace.settings.embedding_processes,
                     pool=self._pool,
                     expected=expected,
-                    on_progress=self._batch_progress(),
+                    on_progress=on_progress,
                 )
+                if not batch.begun and self._to_embed:  # the cache had all of it
+                    on_progress(0, 0)
             info = embedder_info(strategy)
             span.set(embedder_id=info.embedder_id if info else "none", **report.figures())
             tracing.count(
@@ -137,17 +142,19 @@ class BatchEmbedder:
                 embedding_failures=len(report.failed),
                 failed_chunks=len(report.failed),
             )
-            batch = {
+            figures = {
                 "batches": report.calls,
                 "hit": report.hits,
                 "miss": report.misses,
                 "failed": list(report.failed)[:50],
             }
-            tracing.event("ingest.embedding_batch", batch)
+            tracing.event("ingest.embedding_batch", figures)
         return report
 
-    def _batch_progress(self) -> Callable[[int, int], None]:
-        """Adds the progress of one batch to that of all, of which two may be under way."""
+    def _batch_progress(self, batch: Batch) -> Callable[[int, int], None]:
+        """Adds the progress of one batch to that of all, of which two may be under way. Batches
+        that have not begun count whole, so that the total never grows once all documents are read.
+        """
         known: int | None = None
 
         def on_progress(done: int, total: int) -> None:
@@ -155,9 +162,11 @@ class BatchEmbedder:
             with self._lock:
                 self._to_embed += total if known is None else 0
                 self._embedded_texts += done - (known or 0)
-                known = done
+                known, batch.begun = done, True
+                waiting = [self._batch, *self._embedding]
+                total = self._to_embed + sum(other.size for other in waiting if not other.begun)
                 self._request.hooks.on_progress(
-                    "embeddings", self._embedded_texts, self._to_embed, "embedding"
+                    "embeddings", self._embedded_texts, total, "embedding"
                 )
 
         return on_progress

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.config.settings import Settings
-from rag_platform.errors import FetchError, InputError
+from rag_platform.errors import FetchError, InputError, did_you_mean
 from rag_platform.intake.downloading import is_url, normal_url
 from rag_platform.intake.fetching import printable_url
 from rag_platform.ir import Document
@@ -253,6 +253,17 @@ class _Finder:
         parts = path.parts[1:]
         names = ["files/" + "/".join(parts[-length:]) for length in range(1, len(parts) + 1)]
         return next((name for name in names if name not in self._taken), names[-1])
+
+
+def require_there(paths: Sequence[str]) -> None:
+    """Raise InputError for the first path that does not exist, naming a near one beside it."""
+    given = next((given for given in paths if not os.path.lexists(given)), None)
+    if given is not None:
+        path = Path(given)
+        code, reason = why_missing(given)
+        beside = path.parent.iterdir() if path.parent.is_dir() else ()
+        near = did_you_mean(path.name, [other.name for other in beside])
+        raise InputError(f"{reason}{near}", code=code)
 
 
 def why_missing(given: str) -> tuple[str, str]:

@@ -37,7 +37,7 @@ def test_help_fits_the_window_although_characters_are_two_columns_wide() -> None
 
 def test_the_overview_is_chinese() -> None:
     shown = run()
-    assert shown.startswith("文档进，带引用的回答出。")
+    assert shown.startswith("放入文档，得到带引用的回答。")
     assert "rag ingest ~/notes" in shown
     assert "运维:" in run("--help")
 

@@ -74,6 +74,18 @@ def test_reading_in_an_empty_folder_leaves_it_empty(nowhere: Path) -> None:
     assert sorted(p.name for p in nowhere.rglob("*")) == ["home", "work"]
 
 
+def test_the_first_mistakes_are_answered_with_what_to_do(nowhere: Path) -> None:
+    """In an empty library: a question, a proof, a file that is not there, and a group's help."""
+    for words_given in (["query", "x", "--namespace", "notes"], ["verify", "--all"]):
+        ended = CliRunner().invoke(main, words_given)
+        assert ended.exit_code == 1 and "run `rag ingest" in ended.output
+    (nowhere / "work" / "report.pdf").touch()
+    ended = CliRunner().invoke(main, ["preview", "reprot.pdf"])
+    assert ended.exit_code == 2
+    assert "no file or folder at reprot.pdf; did you mean 'report.pdf'?" in ended.output
+    assert "..." not in CliRunner().invoke(main, ["docs", "--help"]).output.partition("Commands")[2]
+
+
 @pytest.mark.parametrize(
     ("made", "expected"),
     [
@@ -125,6 +137,15 @@ def test_a_config_folder_that_is_not_there_is_named(
     monkeypatch.setenv("RAG_CONFIG", str(nowhere / "typo"))
     ended = CliRunner().invoke(main, ["status"])
     assert ended.exit_code == 1 and f"RAG_CONFIG names {nowhere / 'typo'}" in ended.output
+
+
+def test_doctor_names_a_default_strategy_that_does_not_exist(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (nowhere / "settings.yaml").write_text("default_strategy: fats\n", encoding="utf-8")
+    monkeypatch.setenv("RAG_CONFIG", str(nowhere))
+    ended = CliRunner().invoke(main, ["doctor"])
+    assert ended.exit_code == 1 and "did you mean 'fast'?" in ended.output
 
 
 def test_windows_is_refused_at_the_start(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -203,3 +203,30 @@ def test_the_pages_of_pdfs_are_counted_as_they_are_read(
     assert said[0] == ("documents", 0, 2)
     pages = [figures for stage, *figures in said if stage == "pages"]
     assert len(pages) == 11 and [11, 11] in pages
+
+
+@pytest.mark.integration
+def test_the_number_of_texts_is_known_once_all_documents_are_read(
+    versions: list[Version],
+    settings: Settings,
+    tiny: Strategy,
+    store: Store,
+    ledger: Ledger,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also of the batches that wait for those before them; two notes have the same words."""
+    monkeypatch.setattr(embedding_batches, "FIRST_BATCH", 1)
+    monkeypatch.setattr(embedding_batches, "BATCH_TEXTS", 2)
+    monkeypatch.setattr(embedding_batches, "_BATCHES_AT_ONCE", 1)
+    said: list[tuple[str, int, int]] = []
+    ingest_versions(
+        versions,
+        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
+        hooks=Hooks(
+            on_progress=lambda stage, done, total, message: said.append((stage, done, total))
+        ),
+    )
+    read = said.index(("documents", 12, 12))
+    totals = [total for stage, _, total in said[read:] if stage == "embeddings"]
+    assert totals == sorted(totals, reverse=True)
+    assert said[-1] == ("embeddings", 11, 11)
