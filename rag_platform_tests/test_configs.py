@@ -41,6 +41,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "postgres": {"psycopg"},
     "s3": {"obstore"},
     "celery": {"dagster_celery", "dagster_postgres"},
+    "k8s": {"dagster_k8s", "dagster_postgres"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",
@@ -128,7 +129,7 @@ def test_extras_are_those_of_the_project() -> None:
         "project"
     ]
     offered = project["optional-dependencies"]
-    named_elsewhere = {"tokens", "otlp", "postgres", "celery"}  # no providers
+    named_elsewhere = {"tokens", "otlp", "postgres", "celery", "k8s"}  # no providers
     for_developers = {"dev", "docs", "hosts"}
     assert {*EXTRAS.values(), *named_elsewhere} == set(offered) - for_developers == set(PACKAGES)
     for extra, packages in PACKAGES.items():

@@ -200,7 +200,8 @@ class StoredNames:
 
 def _damaged(error: sqlite3.DatabaseError) -> IntegrityError:
     return IntegrityError(
-        f"{NAMES} cannot be read ({error}); build another release with `rag rebuild --full`",
+        f"the document names in {NAMES} cannot be read ({error}); build another release with"
+        " `rag rebuild --full`",
         code="names_damaged",
     )
 
