@@ -63,23 +63,13 @@ class Reception:
 
 
 @dataclass(frozen=True, slots=True)
-class ReceiveOptions:
-    """What the caller wants done with the files."""
+class ReceiveOptions(SourceOptions):
+    """What the caller wants done with the files, and of the sources that they belong to."""
 
-    source: str | None = None
     tags: tuple[str, ...] = ()
     metadata: Json = field(default_factory=dict)
     policy: str = "skip"  # skip | new_version
     sync: bool = False
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    # retire | keep: what a sync does with documents whose file is gone; None leaves the source's
-    # rule
-    on_gone: str | None = None
-    # files of folders that changed within this time are left for the next look
-    settle_seconds: float = 0.0
-    # whether a folder is one that its source had in another place; its documents stay the same
-    moved: bool = False
 
 
 def receive(
@@ -103,14 +93,6 @@ def receive(
     ):
         if value not in known:
             raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
-    source_options = SourceOptions(
-        options.source,
-        options.include,
-        options.exclude,
-        options.on_gone,
-        options.settle_seconds,
-        options.moved,
-    )
     strategy, ledger = workspace.strategy, workspace.ledger
     with workspace.store.receiving():
         books = _Books.read(ledger, namespace, stage_profiles(strategy)["embeddings"])
@@ -120,7 +102,7 @@ def receive(
             workspace.settings,
             books.sources.values(),
             list(books.documents.values()),
-            source_options,
+            options,
         )
 
         def record_namespace() -> None:
