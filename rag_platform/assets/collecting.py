@@ -1,5 +1,5 @@
-"""Deletion and garbage collection as jobs, and the partition keys of document versions, which
-mirror what is live or on its way.
+"""Runs deletion and garbage collection as jobs, and keeps the partition keys of document versions
+in step with what is live or being processed.
 """
 
 import contextlib
@@ -37,8 +37,8 @@ class PartitionKeys:
             self.instance.delete_dynamic_partition(document_versions.name or "", key)
 
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many
-        records, and what could not be reached.
+        """Erase what was recorded under keys and whatever else names the documents. Returns the
+        number of records, and what could not be reached.
         """
         self.drop(keys)
         events = Events(self.instance)

@@ -60,7 +60,9 @@ BASE_AND_CHANGES = (Part("main"), Part("changes"))
 
 
 def show_changed(db: sqlite3.Connection, changes: Path) -> None:
-    """Give a connection to a base tables as they are with its changes."""
+    """Give a connection to a base views with the names of the tables, which show the base with its
+    changes.
+    """
     attach_read_only(db, changes, "changes")
     base = BASE_AND_CHANGES[0]
     for table in _TABLES:
@@ -100,7 +102,7 @@ class ChangesWriter(CatalogWriter):
         return super()._held_document(doc_id) or self._db.execute(sql, (doc_id,)).fetchone()
 
     def _take_over(self, doc_id: str, dropped: Collection[str]) -> None:
-        """Let nothing of a document stand in the base; what is not dropped moves here."""
+        """Remove every row of a document from the base; rows that are not dropped move here."""
         found = self._db.execute(
             "SELECT version_id FROM base.versions WHERE doc_id = ? AND doc_id"
             f" {_HELD.format('doc_id', 'main.')}",
@@ -135,7 +137,7 @@ class ChangesWriter(CatalogWriter):
 
 
 def count_changes(path: Path) -> int:
-    """How many chunks differ from the base of the catalog at `path`: came, or are gone."""
+    """How many chunks differ from the base of the catalog at `path`: added or removed ones."""
     changes = changes_of(path)
     if changes is None:
         return 0

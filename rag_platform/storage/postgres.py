@@ -43,8 +43,8 @@ def is_postgres(url: str) -> bool:
 
 
 def shown(url: str) -> str:
-    """A database's URL as people and logs may see it: without password and options, and without
-    anything where it is not certain what is the password.
+    """A database's URL without password and options, for people and logs. Where it is not clear
+    which part is the password, more is left out.
     """
     scheme, _, rest = url.partition("://")
     place, *tail = re.split("([/?#])", rest, maxsplit=1)
@@ -121,9 +121,8 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self, first: str) -> Iterator[PostgresConnection]:
-        """Commits what the block writes, or nothing of it when it raises; begins with a statement.
-
-        Other threads wait. A commit whose answer was lost raises as one that failed.
+        """Commit what the block writes, or nothing when it raises. Other threads wait. A commit
+        whose answer was lost raises like one that failed.
         """
         with self._lock:
             self.execute("SELECT 1")  # opens a connection that broke
@@ -228,7 +227,7 @@ def _driver() -> Any:
 
 
 class AdvisoryLock:
-    """A lock of the database, held by a connection of its own and let go when that ends."""
+    """A lock of the database, held by a connection of its own and released when that ends."""
 
     # of one schema of the database: another ledger there has other locks
     _KEY = "hashtextextended('rag ' || current_schema() || ' ' || ?, 0)"
@@ -238,7 +237,7 @@ class AdvisoryLock:
         self._db = PostgresConnection(url, f"{owner} {os.getpid()} {platform.node()}")
 
     def take(self, *, shared: bool, wait: float) -> bool:
-        """True when the lock is held, False when somebody else held it for `wait` seconds."""
+        """True once the lock is held; False when another holder kept it for `wait` seconds."""
         kind = "_shared" if shared else ""
         until = time.monotonic() + wait
         while not self._take(kind):
@@ -267,5 +266,5 @@ class AdvisoryLock:
         return {"owner": owner, "pid": int(pid), "host": host, "since": int(row[1])}
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         self._db.close()

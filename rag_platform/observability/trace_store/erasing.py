@@ -1,4 +1,4 @@
-"""Erases the words of a document from the logs and from what is compacted of them."""
+"""Erases the words of a document from the logs and from the trace store."""
 
 from __future__ import annotations
 

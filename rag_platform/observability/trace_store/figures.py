@@ -25,8 +25,8 @@ _SUMS = ("retries", "input_tokens", "output_tokens")
 
 
 def measure(logs_dir: Path, where: TraceFilter) -> Json:
-    """Figures over the traces that are meant: `kinds` (how many, failed, latency), `stages`,
-    `caches`, `model_calls`, `last_24h`; `warnings` say what could not be read.
+    """Figures over the selected traces: `kinds` (count, failures, latency), `stages`, `caches`,
+    `model_calls`, `last_24h`. `warnings` say what could not be read.
     """
     with open_tables(logs_dir) as tables:
         choose(tables, where)
@@ -65,7 +65,7 @@ def _quantiles(column: str) -> str:
 
 
 def _meant(where: TraceFilter) -> str:
-    """The condition that keeps the rows of the traces meant; blocks of earlier rows are skipped."""
+    """The condition that selects the rows of these traces; blocks of earlier rows are skipped."""
     if where == TraceFilter():
         return ""
     meant = " SEMI JOIN chosen USING (trace_key)"
