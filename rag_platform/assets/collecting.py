@@ -15,7 +15,7 @@ from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.observability.redaction import Names
 from rag_platform.releases import servers
-from rag_platform.releases.garbage_collection import Collected, OnProgress, alone, collect
+from rag_platform.releases.garbage_collection import Collected, OnProgress, collect, exclude_others
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
@@ -63,7 +63,7 @@ def run_collection(
         read_record(store, job.namespace, job.args["sequence"]) if job.kind == "delete" else None
     )
     with (
-        alone(
+        exclude_others(
             store, ledger.namespaces(), f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds
         ),
         tracing.trace(

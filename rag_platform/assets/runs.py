@@ -129,7 +129,7 @@ def record_job(
         )
 
     try:
-        with jobs.beating(job.job_id, ledger):
+        with jobs.keep_heartbeat(job.job_id, ledger):
             yield record
     except (RagError, dg.Failure) as error:
         message = error.message if isinstance(error, RagError) else error.description

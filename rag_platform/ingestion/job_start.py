@@ -252,7 +252,7 @@ def start_retry(
         before = [
             item for item in ledger.job_items(job_id) if source_uri in (None, item.source_uri)
         ]
-        items = _undone(before, job.namespace, _profile(workspace), ledger)
+        items = _list_undone(before, job.namespace, _profile(workspace), ledger)
         inputs = _inputs(before, job, ledger)
         since = any(row.published_at > job.created_at for row in ledger.releases(job.namespace))
         undone = (
@@ -277,7 +277,7 @@ def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Sta
     with _hold(namespace, "a retry of all", root, wait):
         workspace = root.workspace(namespace)
         bad = [_queued_item(v) for v in root.ledger.versions(namespace) if v.status in _BAD_STATES]
-        items = _undone(bad, namespace, _profile(workspace), root.ledger)
+        items = _list_undone(bad, namespace, _profile(workspace), root.ledger)
         if not items:
             raise _nothing_to_retry(f"no document of namespace {namespace!r} failed")
         return _retry(namespace, items, workspace)
@@ -354,7 +354,7 @@ def _repeat(job: Job, root: DataRoot) -> Started:
     return _launch(root.ledger.add_job(job.kind, job.namespace, args, items), root)
 
 
-def _undone(
+def _list_undone(
     items: Iterable[JobItem], namespace: str, profile: str, ledger: Ledger
 ) -> list[JobItem]:
     """The documents of a job that are still wanted and not complete under the current config."""

@@ -105,7 +105,7 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
     }
     uncut = [v for v in wanted if v.version_id not in views]
     with EmbeddingCache(workspace.store.embeddings_path) as cache:
-        missing = _missing(views, strategy, cache)
+        missing = _find_missing_texts(views, strategy, cache)
         embedding = _embedding_seconds(missing, uncut, strategy, workspace.settings, cache)
     lacking = {v.version_id for v in uncut} | {
         key for key, found in views.items() if any(view.content_hash in missing for view in found)
@@ -172,7 +172,7 @@ def estimate_embedding(version_ids: Sequence[str], root: DataRoot) -> dict[str, 
                     views[version.file_sha256] = _views(work)
             uncut = [version for version in versions if version.file_sha256 not in views]
             seconds[strategy.name] = _embedding_seconds(
-                _missing(views, strategy, cache), uncut, strategy, settings, cache
+                _find_missing_texts(views, strategy, cache), uncut, strategy, settings, cache
             )
     return seconds
 
@@ -257,7 +257,7 @@ def _views(work: VersionBuild) -> list[View]:
     return [*views, *read_records(path, View)] if work.version.edition and path.is_file() else views
 
 
-def _missing(
+def _find_missing_texts(
     views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache
 ) -> dict[str, str]:
     """content_hash to text of what has no vector of the strategy's embedder."""

@@ -34,7 +34,7 @@ ENGINES = {
 Reasons = dict[int, str]
 
 
-def missing(loader: str) -> str:
+def why_missing(loader: str) -> str:
     """The reason why a loader has no second reader; empty when it has one."""
     if loader not in ENGINES:
         return f"there is no second reader for loader {loader!r}"

@@ -26,7 +26,7 @@ from rag_platform.ledger.tables import (
     statements,
     tables,
 )
-from rag_platform.storage.postgres import PostgresConnection, shown
+from rag_platform.storage.postgres import PostgresConnection, mask_url
 from rag_platform.storage.sqlite_files import ReadOnlyFile, transaction, writable
 
 _VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
@@ -238,10 +238,10 @@ class PostgresBackend:
     read_only = False
 
     def __init__(self, url: str) -> None:
-        self.name = shown(url)
+        self.name = mask_url(url)
         self._db = PostgresConnection(url)
         try:
-            if self._found() != SCHEMA_VERSION:
+            if self._read_version() != SCHEMA_VERSION:
                 self._bring_up_to_date()
         except BaseException:
             self._db.close()
@@ -284,7 +284,7 @@ class PostgresBackend:
         """Close the connection."""
         self._db.close()
 
-    def _found(self) -> int:
+    def _read_version(self) -> int:
         if self._db.execute("SELECT to_regclass('meta')").fetchone()[0] is None:
             return 0
         row = self._db.execute(_VERSION).fetchone()
@@ -301,7 +301,7 @@ class PostgresBackend:
                     f"{self.name}: the schema that its search_path names does not exist; create it",
                     code="no_schema",
                 )
-            found = self._found()
+            found = self._read_version()
             for function in _FUNCTIONS:
                 db.execute(function)
             if not found:

@@ -156,7 +156,7 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
 
 
 @contextmanager
-def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
+def keep_heartbeat(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
     """Record a heartbeat of the job in the ledger `every` so many seconds while the block runs.
 
     When somebody cancelled the job from another machine or container, this process is sent SIGTERM,

@@ -67,7 +67,7 @@ def collect_bucket(
     here = {manifest.release_id: manifest for manifest in kept}
     wanted = {pointer.release_id, *here}
     if not hard:
-        wanted |= _retained(ledger.releases(namespace), keep)
+        wanted |= _list_retained(ledger.releases(namespace), keep)
     files = _files_of(namespace, pushed & wanted, here, store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
     gone = [blob for blob in _unnamed(namespace, files, store) if blob.modified <= before]
@@ -105,7 +105,7 @@ def remove_versions(
     return found, ()
 
 
-def _retained(rows: Sequence[Release], keep: int) -> set[str]:
+def _list_retained(rows: Sequence[Release], keep: int) -> set[str]:
     """Ids of the releases that retention keeps: the newest that were published, and pinned ones."""
     public = [row.release_id for row in rows if row.state in ("published", "retired")]
     return {*public[:keep], *(row.release_id for row in rows if row.pinned)}

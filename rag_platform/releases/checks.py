@@ -136,12 +136,12 @@ class IndexChanges:
     dense: tuple[set[str], set[str]]
 
     @property
-    def got(self) -> tuple[set[str], set[str]]:
+    def entered(self) -> tuple[set[str], set[str]]:
         """The changed chunks that each index must hold now."""
         return self.lexical[1], self.dense[1]
 
     @property
-    def asked(self) -> tuple[set[str], set[str]]:
+    def touched(self) -> tuple[set[str], set[str]]:
         """The changed chunks to look for in each index."""
         return set.union(*self.lexical), set.union(*self.dense)
 
@@ -343,11 +343,11 @@ def index_differences(
     and the totals are compared.
     """
     wrong: list[str] = []
-    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.got
+    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.entered
     counts = catalog.counts() if changes is not None else {}
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
-        found = reader.ids(None if changes is None else changes.asked[0])
+        found = reader.ids(None if changes is None else changes.touched[0])
         wrong += _difference(
             "word index",
             in_lexical,
@@ -360,7 +360,7 @@ def index_differences(
         if changes is None:
             found = {*parts.ids}.difference(parts.gone).union(parts.fresh_ids)
         else:
-            found = parts.holding(changes.asked[1])
+            found = parts.holding(changes.touched[1])
         named = len(found) if changes is None else counts["dense"]
         wrong += _difference("vectors", in_dense, found, parts.count(), named)
     return wrong

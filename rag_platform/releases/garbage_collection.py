@@ -104,7 +104,9 @@ def start_gc(
 
 
 @contextmanager
-def alone(store: Store, namespaces: Iterable[str], owner: str, *, wait: float) -> Iterator[None]:
+def exclude_others(
+    store: Store, namespaces: Iterable[str], owner: str, *, wait: float
+) -> Iterator[None]:
     """Keep everybody else from receiving, writing and collecting inside the block. Raises BusyError
     naming who does.
     """
@@ -130,9 +132,9 @@ def collect(
     would be.
 
     `scope` limits the collection to what one hard deletion took. Releases that hold data deleted
-    hard are removed too, pinned ones only with `force`, the published one never. The caller holds
-    `alone`. Raises IntegrityError, before anything is touched, when releases hold versions that the
-    ledger does not know.
+    hard are removed too, pinned ones only with `force`, the published one never. The caller is
+    inside `exclude_others`. Raises IntegrityError, before anything is touched, when releases hold
+    versions that the ledger does not know.
     """
     retention.require_known(store, ledger)
     work = _Collection(settings, store, ledger, partitions, scope, force, plan)
@@ -160,8 +162,8 @@ def collect(
 
 
 def collect_here(record: Record, *, settings: Settings, store: Store, ledger: Ledger) -> None:
-    """Remove from this data root what a hard deletion on another machine took. The caller holds
-    `alone`. Raises as `collect`.
+    """Remove from this data root what a hard deletion on another machine took. The caller is inside
+    `exclude_others`. Raises as `collect`.
     """
     retention.require_known(store, ledger)
     work = _Collection(settings, store, ledger, None, record, force=True, plan=False, here=True)

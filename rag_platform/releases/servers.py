@@ -18,7 +18,7 @@ from rag_platform.ledger.schema import Tombstone
 from rag_platform.ledger.servers import is_silent, name_waiting, server_id
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import record_deletion
-from rag_platform.releases.garbage_collection import alone, collect_here
+from rag_platform.releases.garbage_collection import collect_here, exclude_others
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
 
@@ -44,7 +44,7 @@ def carry_out_deletions(settings: Settings, store: Store, ledger: Ledger) -> Non
     """
     for stone in _waiting_for(store, ledger):
         try:
-            with alone(store, [stone.namespace], "carrying out a deletion", wait=0):
+            with exclude_others(store, [stone.namespace], "carrying out a deletion", wait=0):
                 record = record_deletion(stone, settings=settings, store=store, ledger=ledger)
                 collect_here(record, settings=settings, store=store, ledger=ledger)
         except BusyError:

@@ -28,11 +28,11 @@ def open_blobs(store: Store) -> Blobs:
     missing.
     """
     assert store.remote is not None
-    return _opened(store.remote)
+    return _open(store.remote)
 
 
 @functools.cache
-def _opened(settings: BlobSettings) -> Blobs:
+def _open(settings: BlobSettings) -> Blobs:
     options = {"bucket": settings.bucket, "prefix": settings.prefix}
     return typing.cast("Blobs", build("blobs", settings.provider, options))
 
@@ -51,7 +51,7 @@ def _probe(settings: BlobSettings) -> None:
     """Try to create one object twice, and to replace an outdated state of it: the store must refuse
     both.
     """
-    blobs, key = _opened(settings), f"probe/{secrets.token_hex(8)}"
+    blobs, key = _open(settings), f"probe/{secrets.token_hex(8)}"
     try:
         kept = (
             blobs.swap_pointer(key, b"1", "")

@@ -42,7 +42,7 @@ def is_postgres(url: str) -> bool:
     return url.partition("://")[0] in SCHEMES
 
 
-def shown(url: str) -> str:
+def mask_url(url: str) -> str:
     """A database's URL without password and options, for people and logs. Where it is not clear
     which part is the password, more is left out.
     """
@@ -150,7 +150,7 @@ class PostgresConnection:
     def _connect(self) -> None:
         driver = _driver()
         self.close()
-        if shown(self.url).endswith(_UNCERTAIN):
+        if mask_url(self.url).endswith(_UNCERTAIN):
             raise bad_url(self.url)
         with self._errors():
             try:
@@ -169,17 +169,17 @@ class PostgresConnection:
             yield
         except driver.errors.LockNotAvailable as error:
             raise BusyError(
-                f"the ledger at {shown(self.url)} is being written for more than {_LOCK_SECONDS} s;"
-                " try again"
+                f"the ledger at {mask_url(self.url)} is being written for more than"
+                f" {_LOCK_SECONDS} s; try again"
             ) from error
         except (driver.errors.DiskFull, driver.errors.InsufficientPrivilege) as error:
             raise LedgerError(
-                f"the ledger at {shown(self.url)} refuses: {self._reason(error)}",
+                f"the ledger at {mask_url(self.url)} refuses: {self._reason(error)}",
                 code="ledger_refused",
             ) from None
         except driver.OperationalError as error:
             raise LedgerError(
-                f"the ledger at {shown(self.url)} cannot be reached ({self._reason(error)}):"
+                f"the ledger at {mask_url(self.url)} cannot be reached ({self._reason(error)}):"
                 " nothing is shown or done without it, for nobody else knows which documents were"
                 " deleted. Start the database, or correct `ledger` in settings.yaml (RAG_LEDGER)"
             ) from None
@@ -195,7 +195,7 @@ class PostgresConnection:
 def bad_url(url: str) -> ConfigError:
     """The error of a URL that names no ledger."""
     return ConfigError(
-        f"`ledger` = {shown(url)} names no database; give"
+        f"`ledger` = {mask_url(url)} names no database; give"
         " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with what is special in the password"
         " percent-encoded, or nothing for the file in the data root",
         code="bad_ledger",
