@@ -128,7 +128,7 @@ def test_extras_are_those_of_the_project() -> None:
         "project"
     ]
     offered = project["optional-dependencies"]
-    named_elsewhere = {"tokens", "otlp", "postgres", "celery"}  # no providers
+    named_elsewhere = {"tokens", "otlp", "postgres", "celery", "k8s"}  # no providers
     for_developers = {"dev", "docs", "hosts"}
     assert {*EXTRAS.values(), *named_elsewhere} == set(offered) - for_developers == set(PACKAGES)
     for extra, packages in PACKAGES.items():
