@@ -302,7 +302,9 @@ def _retry(
     earlier: Json = of.args if of else {}
     given: Json = earlier.get("options", {})
     options = ReceiveOptions(
-        given.get("source"), tuple(given.get("tags", ())), given.get("metadata", {})
+        source=given.get("source"),
+        tags=tuple(given.get("tags", ())),
+        metadata=given.get("metadata", {}),
     )
     reception, trace_id, new_id = _NOTHING_RECEIVED, "", new_job_id()
     if inputs:

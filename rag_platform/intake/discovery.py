@@ -50,7 +50,7 @@ class Found:
     arriving: bool = False  # left alone for now: something may still be writing it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What the caller wants of the sources that the inputs belong to."""
 

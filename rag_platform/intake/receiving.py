@@ -62,7 +62,7 @@ class Reception:
     changed: bool  # documents' tags or metadata differ from what the last release holds
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReceiveOptions(SourceOptions):
     """What the caller wants done with the files, and of the sources that they belong to."""
 
