@@ -41,6 +41,7 @@ PACKAGES = {  # what each extra installs, as it is imported
     "postgres": {"psycopg"},
     "s3": {"obstore"},
     "celery": {"dagster_celery", "dagster_postgres"},
+    "k8s": {"dagster_k8s", "dagster_postgres"},
     "otlp": {
         "opentelemetry_sdk",
         "opentelemetry_exporter_otlp_proto_http",
