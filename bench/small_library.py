@@ -30,7 +30,7 @@ from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import changed_files
 from rag_platform.releases.deletion import record_deletion
-from rag_platform.releases.garbage_collection import alone, collect
+from rag_platform.releases.garbage_collection import collect, exclude_others
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.publishing import (
     build_candidate,
@@ -253,7 +253,7 @@ class Place:
         pointer = self.store.current_path(NAMESPACE)
         if pointer.is_file():
             os.utime(pointer, (0, 0))
-        with alone(self.store, [NAMESPACE], "gc", wait=1):
+        with exclude_others(self.store, [NAMESPACE], "gc", wait=1):
             collect(settings=self.settings, store=self.store, ledger=self.ledger, scope=scope)
 
     def roll_back(self, to: str) -> None:

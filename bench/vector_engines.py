@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from rag_platform.config.query import ProviderConfig
-from rag_platform.indexes.dense import DenseVectors, write_matrix
+from rag_platform.indexes import dense_files
+from rag_platform.indexes.dense import DenseVectors
 
 K = 10
 DIM = 384
@@ -64,7 +65,7 @@ def name(row: int) -> str:
 def own(folder: Path, rows: Any) -> Iterator[Engine]:
     """The vectors of a release."""
     ids = [name(row) for row in range(len(rows))]
-    write_matrix(folder, dim=DIM, removed=(), ids=ids, vectors=rows)
+    dense_files.write_base(folder, dense_files.empty(DIM), (), ids, rows)
     reader = DenseVectors(folder, ProviderConfig(provider="chroma"))
     reader.prepare()
     kept: dict[int, frozenset[str]] = {}  # as a question's filter is kept

@@ -13,13 +13,14 @@ import pytest
 
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy
-from rag_platform.indexes import dense, lexical
+from rag_platform.indexes import lexical
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, LexicalRow, Version
 from rag_platform.registry import build
 from rag_platform.releases.manifest import Manifest, embedder_info, write_manifest
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store, write_text
+from rag_platform_tests.matrices import write_matrix
 
 GUIDE = [
     ("Limits", "The maximum upload size is 50 MB. Larger files are refused with code 413."),
@@ -108,7 +109,7 @@ def make_release(
         embedder = build("embedder", strategy.embedding.provider, strategy.embedding.options)
         ordered = sorted(rows, key=lambda row: row.chunk_id)
         (directory / "dense").mkdir()
-        dense.write_matrix(
+        write_matrix(
             directory / "dense",
             dim=info.dim,
             removed=(),

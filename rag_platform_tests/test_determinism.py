@@ -36,13 +36,13 @@ def every_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The samples, and a file of each other format; the PDF made here is long enough for two
-    windows.
+    """The samples, and a file of each other format; two processes read the PDF made here in two
+    windows, one reads it in one.
     """
     found = tmp_path / "in"
     shutil.copytree(SAMPLES, found)
     with pymupdf.open() as document:
-        for number in range(10):
+        for number in range(5):
             page = document.new_page()
             page.insert_text((72, 72), f"{number + 1} Heading of page {number + 1}", fontsize=18)
             page.insert_textbox(

@@ -1,5 +1,5 @@
-"""The samples from folder to cited answer, driven as a user drives the program: every command is a
-process of its own.
+"""The samples from folder to cited answer, driven as a user drives the program. Ingests, a question
+and the proof are processes of their own; what only reads once more runs in this one.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def test_a_chinese_question_is_answered_with_its_lines(shared_desk: Any, samples
 @pytest.mark.usefixtures("first")
 def test_a_value_of_a_pdf_table_is_answered_with_its_page(shared_desk: Any) -> None:
     # by words: the vectors of the strategy `tiny` mean nothing
-    data = shared_desk.rag(
+    data = shared_desk.call(
         "query", "What is the maximum throughput of the PX-40?", "--mode", "sparse"
     ).data
     assert (
@@ -111,7 +111,7 @@ def test_a_value_of_a_pdf_table_is_answered_with_its_page(shared_desk: Any) -> N
 
 @pytest.mark.usefixtures("first")
 def test_an_identifier_comes_first(shared_desk: Any) -> None:
-    data = shared_desk.rag("query", "PPR-9087").data
+    data = shared_desk.call("query", "PPR-9087").data
     assert ["PPR-9087" in r["citation"]["text"] for r in data["results"][:3]] == [True, True, False]
     assert (
         data["results"][0]["citation"]["source_uri"] == "samples/changelog.md"
@@ -128,7 +128,7 @@ def test_every_quote_is_proved(shared_desk: Any, first: Any) -> None:
         0,
         [],
     )
-    one = shared_desk.rag("query", "PPR-9087").data["results"][0]["chunk_id"]
+    one = shared_desk.call("query", "PPR-9087").data["results"][0]["chunk_id"]
     assert shared_desk.call("verify", one).data["checked"] == 1
 
 

@@ -4,15 +4,13 @@ English and Chinese) is read, proved and rebuilt by this one.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from rag_platform_tests.conftest import Desk, seated
 
 pytestmark = pytest.mark.e2e
 
@@ -21,30 +19,15 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="module")
-def old_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The unpacked data root; tests follow each other on it."""
-    folder = tmp_path_factory.mktemp("stored")
-    with tarfile.open(STORED) as packed:
-        packed.extractall(folder, filter="data")
-    return folder / "home"
-
-
-def rag(home: Path, *arguments: str) -> dict[str, Any]:
-    """What a command prints with --json."""
-    done = subprocess.run(
-        [sys.executable, "-m", "rag_platform.cli.main", *arguments, "--json"],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={
-            **os.environ,
-            "RAG_HOME": str(home),
-            "RAG_CONFIG": str(REPOSITORY / "rag_platform" / "defaults"),
-        },
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told["data"]
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A desk over the unpacked data root and the shipped config; tests follow each other on it."""
+    folder = tmp_path_factory.mktemp("stored") / "desk"
+    with seated(folder) as desk, pytest.MonkeyPatch.context() as patch:
+        (folder / "home").rmdir()
+        with tarfile.open(STORED) as packed:
+            packed.extractall(folder, filter="data")
+        patch.setenv("RAG_CONFIG", str(REPOSITORY / "rag_platform" / "defaults"))
+        yield desk
 
 
 @pytest.mark.parametrize(
@@ -54,23 +37,23 @@ def rag(home: Path, *arguments: str) -> dict[str, Any]:
         ("连接池的最大连接数是多少？", "连接池的最大连接数是 100。"),
     ],
 )
-def test_its_release_answers(old_home: Path, question: str, words: str) -> None:
-    found = rag(old_home, "query", question)
+def test_its_release_answers(old: Desk, question: str, words: str) -> None:
+    found = old.call("query", question).data
     assert words in found["answer_markdown"]
     assert found["release_id"] == "20261123T051039-e155d1"
     assert found["effective_mode"] == "hybrid"
 
 
-def test_its_release_is_proved(old_home: Path) -> None:
-    proved = rag(old_home, "verify", "--all")
+def test_its_release_is_proved(old: Desk) -> None:
+    proved = old.call("verify", "--all").data
     assert (proved["checked"], proved["failures"]) == (2, [])
 
 
-def test_its_ledger_and_cache_carry_a_rebuild(old_home: Path) -> None:
+def test_its_ledger_and_cache_carry_a_rebuild(old: Desk) -> None:
     """Both documents are cut anew, since cutting has changed; no vector is, since no text has."""
-    assert rag(old_home, "docs", "list")["total"] == 2
-    done = rag(old_home, "rebuild")
+    assert old.call("docs", "list").data["total"] == 2
+    done = old.call("rebuild").data
     assert (done["continued"], done["failed"], done["embeddings_computed"]) == (2, 0, 0)
-    found = rag(old_home, "query", "What is the maximum upload size?")
+    found = old.call("query", "What is the maximum upload size?").data
     assert "The maximum upload size is 50 MB." in found["answer_markdown"]
     assert found["release_id"] != "20261123T051039-e155d1"

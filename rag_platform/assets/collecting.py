@@ -1,5 +1,5 @@
-"""Deletion and garbage collection as jobs, and the partition keys of document versions, which
-mirror what is live or on its way.
+"""Runs deletion and garbage collection as jobs, and keeps the partition keys of document versions
+in step with what is live or being processed.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.observability.redaction import Names
 from rag_platform.releases import servers
-from rag_platform.releases.garbage_collection import Collected, OnProgress, alone, collect
+from rag_platform.releases.garbage_collection import Collected, OnProgress, collect, exclude_others
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
@@ -37,8 +37,8 @@ class PartitionKeys:
             self.instance.delete_dynamic_partition(document_versions.name or "", key)
 
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many
-        records, and what could not be reached.
+        """Erase what was recorded under keys and whatever else names the documents. Returns the
+        number of records, and what could not be reached.
         """
         self.drop(keys)
         events = Events(self.instance)
@@ -63,7 +63,7 @@ def run_collection(
         read_record(store, job.namespace, job.args["sequence"]) if job.kind == "delete" else None
     )
     with (
-        alone(
+        exclude_others(
             store, ledger.namespaces(), f"{job.kind} {job.job_id}", wait=settings.jobs.lock_seconds
         ),
         tracing.trace(

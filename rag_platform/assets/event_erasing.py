@@ -89,7 +89,7 @@ class Events:
         return left
 
     def list_unreached(self) -> list[str]:
-        """What can be neither searched nor changed here, with the reason."""
+        """Storages that cannot be searched or changed here, each with the reason."""
         instance, output = self.instance, (LocalComputeLogManager, NoOpComputeLogManager)
         kinds: Sequence[tuple[str, Any, Any]] = (
             ("events", instance.event_log_storage, SqlEventLogStorage),

@@ -116,7 +116,7 @@ def _ingest(
     namespace: str,
     versions: Sequence[Version],
 ) -> list[str]:
-    """What went wrong in a namespace, but for documents that cannot be read."""
+    """The failures in a namespace, except documents that cannot be read."""
     ledger = workspace.ledger
     items = [JobItem(v.source_uri, v.doc_id, v.version_id, "continue") for v in versions]
     args = {"version_ids": [version.version_id for version in versions]}
@@ -296,7 +296,7 @@ class _DocumentProgress:
         self._documents = (0, 0, "")
 
     def tell(self, stage: str, done: int, total: int, message: str) -> None:
-        """The hook of ingestion."""
+        """Called by the ingestion with its progress."""
         if stage == "documents":
             done, total = done + self._before, max(done + self._before, len(self._wanted))
             self._documents = (done, total, message)

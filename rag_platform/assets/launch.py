@@ -86,7 +86,7 @@ def run_job(job_id: str, launcher: Json | None = None) -> int:
         ):
             _say(f"job {job_id} is {ledger.job(job_id).state}, not queued: it is not run")
             return 1
-        with jobs.beating(job_id, ledger):
+        with jobs.keep_heartbeat(job_id, ledger):
             state, reason = _carry_out(ledger.job(job_id), root)
         if state != "done":
             restore_strategy(root, ledger.job(job_id))

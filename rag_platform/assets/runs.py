@@ -48,8 +48,8 @@ def job_definition(name: str) -> dg.JobDefinition:
 
 @dataclass
 class Record:
-    """The job of a run, and what is recorded when this step ends well; with `goes_on` another step
-    ends the job.
+    """The job of a run, and the result to record when this step ends well. With `goes_on`, another
+    step ends the job.
     """
 
     job: Job
@@ -129,7 +129,7 @@ def record_job(
         )
 
     try:
-        with jobs.beating(job.job_id, ledger):
+        with jobs.keep_heartbeat(job.job_id, ledger):
             yield record
     except (RagError, dg.Failure) as error:
         message = error.message if isinstance(error, RagError) else error.description
@@ -205,8 +205,8 @@ def _is_of_earlier_run(job: Job, created: float) -> bool:
 
 
 def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
-    """True while the process of a run lives whose job has ended: it may be between the jobs of two
-    namespaces, or at the release after the last range.
+    """True while the process of a run is alive although its job has ended: it may be between the
+    jobs of two namespaces, or about to release after the last range.
     """
     if run.job_name == WORK_JOB and jobs.GONE not in job.reason:
         return launchers.seconds_between(job.ended_at) < launchers.LAUNCH_SECONDS
@@ -214,8 +214,8 @@ def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
 
 
 def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """The namespaces for which something runs or waits to run; a run or backfill from the UI may
-    concern any of them.
+    """The namespaces for which something is running or queued. A run or backfill from the UI may
+    concern any namespace.
     """
     found = {
         job.namespace
@@ -247,8 +247,8 @@ def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> b
 
 
 def concerns(run: dg.DagsterRun, ledger: Ledger) -> str | None:
-    """The namespace that a run works for, empty for one that leaves the work to jobs of its own,
-    None when it may be any.
+    """The namespace that a run works for; empty when it leaves the work to jobs of its own; None
+    when it may be any.
     """
     if run.job_name == "sync":
         return ""
@@ -266,7 +266,7 @@ def is_built_anyway(job: Job) -> bool:
 
 
 def was_killed(run: dg.DagsterRun, ledger: Ledger) -> bool:
-    """True for a run that ended because its process was gone, or never began its work."""
+    """True for a run that ended because its process disappeared, or that never began its work."""
     job = _job(ledger, run.tags.get(jobs.JOB_TAG, ""))
     return job is None or jobs.GONE in job.reason
 

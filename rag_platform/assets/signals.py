@@ -80,7 +80,9 @@ def _evaluation(name: str, namespace: str, found: dg.AssetCheckResult) -> dg.Ass
 def _guard(
     check: Callable[[str, Platform], dg.AssetCheckResult], namespace: str, platform: Platform
 ) -> dg.AssetCheckResult:
-    """The result of a check; a warning where it cannot be made, for the release is out already."""
+    """The result of a check, or a warning when it cannot be made: the release is published
+    already.
+    """
     try:
         return check(namespace, platform)
     except Exception as error:  # noqa: BLE001 (a check that only warns must not fail a release)

@@ -57,7 +57,7 @@ def submit_job(job_id: str) -> None:
     root = DataRoot.open(load_settings())
     prepare(root.store)
     job = root.ledger.job(job_id)
-    with dg.DagsterInstance.get() as instance, jobs.beating(job_id, root.ledger):
+    with dg.DagsterInstance.get() as instance, jobs.keep_heartbeat(job_id, root.ledger):
         # all at once, so that each range is an unbroken one
         instance.add_dynamic_partitions(
             document_versions.name or "", job.args.get("version_ids", [])

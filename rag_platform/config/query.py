@@ -73,7 +73,7 @@ class InferenceConfig(Section):
 
 
 class QueryConfig(Section):
-    """How a question is prepared for the legs."""
+    """How a question is prepared for the retrievers."""
 
     # word to what it may be called as well
     synonyms: dict[str, tuple[str, ...]] = Field(default_factory=dict)
@@ -97,9 +97,9 @@ class RetrievalConfig(Section):
     mode: Literal["dense", "sparse", "hybrid"] = "hybrid"
     # results at most, after reranking, grouping and de-duplication
     top_k: int = Field(default=8, ge=1, le=100)
-    pool_k: int = Field(default=50, ge=1, le=1000)  # candidates of each leg
+    pool_k: int = Field(default=50, ge=1, le=1000)  # candidates of each retriever
     rerank_k: int = Field(default=0, ge=0, le=1000)  # candidates that go on after reranking; 0: all
-    # of the dense leg's score, mapped to 0..1; None: no threshold
+    # of the dense retriever's score, mapped to 0..1; None: no threshold
     score_threshold: float | None = Field(default=None, ge=0, le=1)
     # up to so many vectors are scanned, above the ANN index is asked; None: by cost and measured
     # recall
@@ -117,7 +117,7 @@ class RetrievalConfig(Section):
     foreign_weights: tuple[float, ...] = ()
     # of the scores' range is what a document gains that the question names; 0: off
     named_documents: float = Field(default=0.5, ge=0, le=2)
-    # the best hits of the fusion, by whose vectors the dense leg is asked again; 0: not
+    # the best hits of the fusion; the dense retriever is asked again with their vectors; 0: not
     feedback_hits: int = Field(default=0, ge=0, le=20)
     # of their mean vector beside the question's
     feedback_weight: float = Field(default=0.5, ge=0, le=2)

@@ -5,14 +5,12 @@ never part of chunk_text.
 from __future__ import annotations
 
 import json
-import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rag_platform.config import prompts
 from rag_platform.config.ingestion import DESCRIBE_FIELDS, DescribeConfig
@@ -24,9 +22,8 @@ from rag_platform.protocols import LLM, Message
 from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.providers.model_replies import strip_fence
 from rag_platform.registry import build, provider_version
-from rag_platform.storage.sqlite_files import connect_versioned
+from rag_platform.storage.answer_cache import AnswerCache
 
-SCHEMA_VERSION = 1
 MAX_CHARS = 8000  # of a passage; only a very long table row is longer
 MAX_TOKENS = 500
 MAX_TITLE, MAX_SUMMARY, MAX_TAG, MAX_TAGS = 160, 1200, 60, 10
@@ -99,7 +96,7 @@ def describe(chunks: Sequence[Chunk], config: DescribeConfig, cache: Path) -> De
         return Descriptions()
     questions = make_questions(chunks, config)
     texts, keys = questions.texts, questions.keys
-    with closing(_Cache(cache)) as known:
+    with closing(_open(cache)) as known:
         held = {key: parse_answer(text) for key, text in known.get(keys.values()).items()}
         wanted = {key: texts[chunk_id] for chunk_id, key in keys.items() if key not in held}
         run = _Run(build("llm", config.provider, config.options), questions, known)
@@ -192,7 +189,7 @@ def _path(chunk: Chunk) -> str:
 class _Run:
     """The calls for one document, from several threads."""
 
-    def __init__(self, model: LLM, questions: Questions, cache: _Cache) -> None:
+    def __init__(self, model: LLM, questions: Questions, cache: AnswerCache) -> None:
         self.model, self.prompt, self.cache = model, questions.prompt, cache
         self.failed: dict[str, str] = {}
         self.asked = 0
@@ -233,58 +230,17 @@ def list_answers(path: Path) -> dict[str, int]:
     """Key to size in bytes of every kept answer; nothing where no model was ever asked."""
     if not path.is_file():
         return {}
-    with closing(_Cache(path)) as cache:
+    with closing(_open(path)) as cache:
         return cache.sizes()
 
 
 def forget(path: Path, keys: Sequence[str]) -> None:
     """Drop answers, overwritten on disk."""
     if keys:
-        with closing(_Cache(path)) as cache:
+        with closing(_open(path)) as cache:
             cache.remove(keys)
 
 
-class _Cache:
-    """Checked answers by the fingerprint of their question; safe between threads and processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._db, _ = connect_versioned(
-            path,
-            SCHEMA_VERSION,
-            "CREATE TABLE IF NOT EXISTS descriptions (key TEXT PRIMARY KEY, answer TEXT NOT NULL,"
-            " model TEXT NOT NULL)",
-            remedy=", or delete the cache",
-        )
-
-    def get(self, keys: Iterable[str]) -> dict[str, str]:
-        sql = "SELECT key, answer FROM descriptions WHERE key IN (SELECT value FROM json_each(?))"
-        with self._lock:
-            rows: list[Any] = self._db.execute(sql, (json.dumps(list(keys)),)).fetchall()
-        return dict(rows)
-
-    def put(self, key: str, answer: str, model: str) -> None:
-        with self._lock:
-            sys.audit("rag_platform.commit", str(self._path))
-            self._db.execute(
-                "INSERT OR REPLACE INTO descriptions VALUES (?, ?, ?)", (key, answer, model)
-            )
-
-    def sizes(self) -> dict[str, int]:
-        with self._lock:
-            return dict(self._db.execute("SELECT key, length(answer) FROM descriptions").fetchall())
-
-    def remove(self, keys: Sequence[str]) -> None:
-        with self._lock:
-            self._db.execute("PRAGMA secure_delete=ON")
-            sys.audit("rag_platform.commit", str(self._path))
-            self._db.execute(
-                "DELETE FROM descriptions WHERE key IN (SELECT value FROM json_each(?))",
-                (json.dumps(keys),),
-            )
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-
-    def close(self) -> None:
-        with self._lock:  # a connection closed under another thread ends the process
-            self._db.close()
+def _open(path: Path) -> AnswerCache:
+    """The checked answers by the fingerprint of their question."""
+    return AnswerCache(path, "descriptions", {"answer": "TEXT", "model": "TEXT"})

@@ -352,7 +352,7 @@ def _read_otherwise(
     if not (blocks := [*paged, *placed]):
         return {}
     loader = _loader_of(found, version.loader)
-    if reason := second_readers.missing(loader):
+    if reason := second_readers.why_missing(loader):
         alone.append(f"{version.source_uri}: proved by one reader only: {reason}")
         return {}
     otherwise, unread = reread_in_child(found.raw_path, loader, found.facts.text, blocks, limits)

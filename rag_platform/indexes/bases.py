@@ -1,8 +1,8 @@
-"""When what differs from a base is joined with it to a new one.
+"""Decides when a base and what differs from it are joined into a new base.
 
-A release shares the large files of its parent, vectors and catalog, and holds what differs from
-them beside them: an edit writes that and no more. Every change writes what differs again and every
-question looks there too, so it is kept small; a new base writes everything.
+A release shares the large files of its parent, vectors and catalog, and keeps its differences
+beside them, so that an edit writes only those. Every change writes all differences again and every
+question reads them, so they are kept small. A new base writes everything.
 """
 
 from __future__ import annotations
@@ -15,5 +15,5 @@ FRESH_MOST = 10_000
 
 
 def outgrows(changed: int, base: int) -> bool:
-    """True when so many chunks differ from a base of so many that it is written anew."""
+    """True when that many changed chunks call for a new base, given the size of the old one."""
     return changed > max(FRESH_ROWS, min(FRESH_SHARE * base, FRESH_MOST))

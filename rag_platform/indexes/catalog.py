@@ -316,8 +316,8 @@ class CatalogReader:
         return [row[0] for row in self._select(sql, params)]
 
     def stored_ids(self, chunk_ids: Iterable[str], version_ids: Iterable[str] = ()) -> set[str]:
-        """Those of the chunk ids, and the chunks of versions, that some file holds, whether they
-        still count or not.
+        """Which of the chunk ids, and which chunks of the versions, some file still holds, whether
+        they count or not.
         """
         asked, found = {"chunk_id": list(chunk_ids), "version_id": list(version_ids)}, set[str]()
         for part in self._parts:
@@ -327,7 +327,7 @@ class CatalogReader:
         return found
 
     def gone(self) -> dict[str, str]:
-        """version_id to doc_id of what the base holds though it no longer counts."""
+        """version_id to doc_id of the rows in the base that no longer count."""
         if self._changes is None:
             return {}
         return dict(self._select("SELECT version_id, doc_id FROM changes.gone"))
@@ -391,8 +391,8 @@ class CatalogReader:
         return [from_row(Document, row) for row in self._select_in(sql, doc_ids)]
 
     def names(self, *, changed: bool = False) -> Iterator[Name]:
-        """Those of every document by doc_id, or of those that came or changed since the base was
-        written.
+        """The names of every document by doc_id, or only of those that came or changed since the
+        base was written.
         """
         return heapq.merge(*map(self._names_in, self._parts[1:] if changed else self._parts))
 
@@ -554,8 +554,8 @@ class CatalogReader:
         return found - int(gone[0][0])
 
     def _odd_chunks(self) -> Counter[tuple[str, int, int]]:
-        """How many chunks there are of each status, in the word index or not and with a vector or
-        not, but for those that are as most are; only the odd ones are looked at.
+        """The number of chunks by status, with or without a place in the word index and a vector;
+        only those that differ from the usual case are counted.
         """
         found: Counter[tuple[str, int, int]] = Counter()
         state = "status, in_lexical, in_dense"

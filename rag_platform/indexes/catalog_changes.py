@@ -12,20 +12,19 @@ names of the tables leave out of the base what is gone, and add what came.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rag_platform.indexes.catalog_tables import (
     CatalogWriter,
-    Entry,
     attach_read_only,
     column_names,
     columns,
     taken_error,
 )
-from rag_platform.ir import Document, MediaLink, MediaText, Section, Version
+from rag_platform.ir import Document
 
 CHANGES = "catalog-changes.sqlite"  # beside the catalog
 _TABLES = ("documents", "versions", "sections", "chunks", "asset_anchor", "media_texts")
@@ -61,7 +60,9 @@ BASE_AND_CHANGES = (Part("main"), Part("changes"))
 
 
 def show_changed(db: sqlite3.Connection, changes: Path) -> None:
-    """Give a connection to a base tables as they are with its changes."""
+    """Give a connection to a base views with the names of the tables, which show the base with its
+    changes.
+    """
     attach_read_only(db, changes, "changes")
     base = BASE_AND_CHANGES[0]
     for table in _TABLES:
@@ -101,7 +102,7 @@ class ChangesWriter(CatalogWriter):
         return super()._held_document(doc_id) or self._db.execute(sql, (doc_id,)).fetchone()
 
     def _take_over(self, doc_id: str, dropped: Collection[str]) -> None:
-        """Let nothing of a document stand in the base; what is not dropped moves here."""
+        """Remove every row of a document from the base; rows that are not dropped move here."""
         found = self._db.execute(
             "SELECT version_id FROM base.versions WHERE doc_id = ? AND doc_id"
             f" {_HELD.format('doc_id', 'main.')}",
@@ -125,29 +126,18 @@ class ChangesWriter(CatalogWriter):
             (found[0],),
         )
 
-    def add_version(
-        self,
-        version: Version,
-        sections: Sequence[Section],
-        entries: Sequence[Entry],
-        links: Sequence[MediaLink],
-        texts: Sequence[MediaText] = (),
-    ) -> None:
-        """Add one live version. Raises IntegrityError when a chunk id is taken, here or in the
-        base.
-        """
-        super().add_version(version, sections, entries, links, texts)
+    def _check_added(self, version_id: str) -> None:
         taken = self._db.execute(
             "SELECT b.chunk_id FROM main.chunks c CROSS JOIN base.chunks b ON b.chunk_id ="
             f" c.chunk_id WHERE c.version_id = ? AND b.doc_id {_HELD.format('doc_id', 'main.')}",
-            (version.version_id,),
+            (version_id,),
         ).fetchone()
         if taken is not None:
-            raise taken_error(version.version_id, f"{taken[0]} in the base")
+            raise taken_error(version_id, f"{taken[0]} in the base")
 
 
 def count_changes(path: Path) -> int:
-    """How many chunks differ from the base of the catalog at `path`: came, or are gone."""
+    """How many chunks differ from the base of the catalog at `path`: added or removed ones."""
     changes = changes_of(path)
     if changes is None:
         return 0

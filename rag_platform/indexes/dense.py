@@ -88,16 +88,6 @@ def update(
         index.build(directory / ANN_DIRECTORY, ids=base_ids, vectors=base)
 
 
-def write_matrix(
-    directory: Path, *, dim: int, removed: Collection[str], ids: Sequence[str], vectors: Vectors
-) -> None:
-    """Make one base of all rows in `directory` without the removed ones and of new rows."""
-    held = dense_files.has_base(directory)
-    parts = read_parts(directory) if held else dense_files.empty(dim)
-    _require_fitting(parts, removed, ids, vectors)
-    dense_files.write_base(directory, parts, removed, ids, vectors)
-
-
 def _require_fitting(
     parts: Parts, removed: Collection[str], ids: Sequence[str], vectors: Vectors
 ) -> None:

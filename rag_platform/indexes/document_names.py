@@ -43,7 +43,7 @@ Holders = tuple[Sequence[int], Sequence[int]]
 
 
 class ReadNames:
-    """Names as they were read, held in memory: some 200 bytes and 10 µs for each."""
+    """Names that were read into memory: some 200 bytes and 10 µs for each."""
 
     def __init__(self, names: Iterable[Name], first: int = 0) -> None:
         """`first` is the number of the first document."""
@@ -97,7 +97,7 @@ class _Numbers(dict[str, "array[int]"]):
 
 
 def write_names(catalog: Path) -> None:
-    """Write the names of a finished base beside it, unless they are there, or are few."""
+    """Write the names of a finished base beside it, unless they are stored already or are few."""
     path = catalog.with_name(NAMES)
     if path.is_file():
         return
@@ -130,8 +130,8 @@ def _to_blob(numbers: Sequence[int]) -> bytes:
 
 
 class StoredNames:
-    """The names of a base as they are stored, without those of its documents that are gone; safe
-    between threads.
+    """The stored names of a base, without those of documents that are gone; safe between
+    threads.
     """
 
     def __init__(self, file: LastingFile, gone: Collection[str]) -> None:
@@ -144,7 +144,9 @@ class StoredNames:
 
     @classmethod
     def open(cls, catalog: Path, gone: Collection[str]) -> StoredNames | None:
-        """Those beside a catalog; None where there are none, or of another program."""
+        """The names stored beside a catalog; None when there are none, or another program wrote
+        them.
+        """
         path = catalog.with_name(NAMES)
         if not path.is_file():
             return None

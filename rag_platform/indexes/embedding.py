@@ -1,8 +1,8 @@
-"""Text to vectors at most once: a content-addressed cache in front of a pool of child processes
-that embed, so that a crash costs one batch and all processors work.
+"""Embeds each text at most once: a content-addressed cache in front of a pool of child processes,
+so that a crash costs one batch and all processors work.
 
-A vector is found again by what was embedded, by which embedder and under which normalisation, so
-equal text in another document, version, namespace or release costs nothing.
+A vector is found by what was embedded, by which embedder and under which normalisation. Equal text
+in another document, version, namespace or release therefore costs nothing.
 """
 
 from __future__ import annotations
@@ -368,7 +368,9 @@ def _embed_by_part(
 def _report_part(
     on_progress: OnProgress, before: int, total: int, texts: int, done: int, _: int
 ) -> None:
-    """Report each text once, however many parts embed it: as the share of the work on `texts`."""
+    """Report each text once, however many parts embed it: a part's progress counts as its share of
+    the work on `texts`.
+    """
     on_progress((before + done) * texts // total, texts)
 
 

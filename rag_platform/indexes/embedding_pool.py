@@ -1,7 +1,7 @@
-"""Child processes that embed, and pools of them that runs share.
+"""Child processes that embed, and pools of them that several runs share.
 
-A pool can be begun before there is anything to embed, so that models load while the process of a
-job does what it has to do first.
+A pool can be started before there is anything to embed, so that models load while the process of a
+job is still busy with other things.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ _PREPARE = None  # asks a child for its embedder's preparation of long work
 
 
 class EmbeddingWorker:
-    """A child process with its embedder; started at the first batch, again after it died."""
+    """A child process with its embedder. It starts with the first batch, and again after it
+    died.
+    """
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
         self._provider = provider
@@ -113,7 +115,7 @@ class EmbeddingPool:
         return len(self._workers)
 
     def begin(self, *, prepare: bool) -> None:
-        """Have one process, which begins to load its embedder now and is idle once it has."""
+        """Start one process, which loads its embedder now and is idle afterwards."""
         worker = self._new_worker()
         worker.start()
         self._workers.append(worker)
@@ -133,7 +135,7 @@ class EmbeddingPool:
             self._loading.join()
 
     def grow(self, count: int) -> None:
-        """Have at least `count` processes; each starts with its first batch."""
+        """Provide at least `count` processes; each starts with its first batch."""
         with self._lock:
             while len(self._workers) < count:
                 self._workers.append(self._new_worker())
@@ -145,7 +147,7 @@ class EmbeddingPool:
 
     @contextlib.contextmanager
     def worker(self) -> Iterator[EmbeddingWorker]:
-        """A process that nobody else uses meanwhile; waits for one."""
+        """A process for the length of the block, used by nobody else; waits until one is free."""
         borrowed = self._idle.get()
         try:
             yield borrowed
@@ -174,19 +176,19 @@ _begun: dict[str, EmbeddingPool] = {}
 
 
 def begin_pool(embedding: EmbeddingConfig, folder: Path) -> EmbeddingPool:
-    """A pool that the next `take_pool` for the same embedder gets."""
+    """Start a pool; the next `take_pool` for the same embedder gets it."""
     pool = EmbeddingPool(embedding.provider, embedding.options, folder)
     return _begun.setdefault(_key(embedding, folder), pool)
 
 
 def take_pool(embedding: EmbeddingConfig, folder: Path) -> EmbeddingPool:
-    """The pool that was begun for the embedder, else a new one; the caller closes it."""
+    """The pool that was started for the embedder, else a new one. The caller closes it."""
     pool = _begun.pop(_key(embedding, folder), None)
     return pool or EmbeddingPool(embedding.provider, embedding.options, folder)
 
 
 def close_begun() -> None:
-    """End what nobody took."""
+    """Close the pools that nobody took."""
     while _begun:
         _begun.popitem()[1].close()
 

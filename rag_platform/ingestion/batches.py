@@ -1,8 +1,8 @@
-"""Takes versions through the seven ingestion stages: while one document is built, the next ones are
-read, the one before is flushed to disk, and a batch is embedded.
+"""Takes versions through the seven ingestion stages. Stages overlap: while one document is built,
+the next ones are read, the one before is flushed to disk, and a batch is embedded.
 
 One document's failure is recorded and the others go on; what was live stays live. Failures that may
-pass (a network, a killed child process) are tried again when the other documents are done; a full
+pass (a network error, a killed child process) are tried again after the other documents. A full
 disk ends the run at once.
 """
 
@@ -154,7 +154,7 @@ class _Round:
         return outcomes, failure
 
     def _await_worker(self, run: VersionRun) -> tuple[list[StageOutcome], Failure | None]:
-        """As `_build_here`, of a version that a child process builds."""
+        """As `_build_here`, for a version that a child process builds."""
         work = run.work
         assert work.built is not None
         built = work.built.result()
@@ -164,8 +164,8 @@ class _Round:
         return built.outcomes, built.failure
 
     def _edit(self, run: VersionRun) -> None:
-        """Apply what was edited by hand: the draft that is being published, else the published one
-        of the document.
+        """Apply edits made by hand: those of the draft that is being published, else the published
+        ones.
         """
         version, ledger = run.version, self._request.workspace.ledger
         if not self._request.is_edited(version):

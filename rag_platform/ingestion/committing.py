@@ -1,4 +1,4 @@
-"""Writes what was built to disk, reports it, and makes versions live or failed in the ledger."""
+"""Writes outputs to disk, reports them, and marks versions live or failed in the ledger."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from rag_platform.releases.version_bundles import push_versions
 
 
 def is_transient(error: Exception) -> bool:
-    """True for a failure that may be gone when the document is tried again: our errors say so
-    themselves, others by their kind.
+    """True for a failure that may pass when the document is tried again. Our own errors say so
+    themselves; others are judged by their kind.
     """
     if isinstance(error, RagError):
         return bool(error.details.get("retryable"))
@@ -30,8 +30,8 @@ def is_transient(error: Exception) -> bool:
 
 
 class Committer:
-    """Flushes one version while the next one is built; `settled` holds the ids of those that are
-    live or failed for good.
+    """Flushes one version while the next one is built; `settled` holds the ids of versions that are
+    live or have failed for good.
     """
 
     def __init__(self, request: Request, totals: IngestionTotals, *, last: bool) -> None:
@@ -82,7 +82,7 @@ class Committer:
         return []
 
     def complete(self, batch: Batch, report: EmbeddingReport) -> None:
-        """Make the versions of an embedded batch live, but for those with a text that could not be
+        """Mark the versions of an embedded batch live, except those with a text that could not be
         embedded.
         """
         self._totals.embeddings_computed += report.misses - len(report.failed)
@@ -143,7 +143,7 @@ class Committer:
             raise full from error
 
     def close(self) -> None:
-        """Wait for the last outputs."""
+        """Wait until the last outputs are flushed."""
         self._flusher.shutdown()
 
     def _embedding_error(self, run: VersionRun, report: EmbeddingReport) -> DocumentError | None:

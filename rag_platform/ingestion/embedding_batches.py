@@ -72,9 +72,9 @@ class BatchEmbedder:
         self._batch.runs.append(run)
 
     def embed(self, ahead: int, *, last: bool = False) -> Iterator[tuple[Batch, EmbeddingReport]]:
-        """Start a batch that is full, and yield those that are embedded; with `last` all, in order.
-
-        `ahead` is about how many bytes of text are still to come, for which processes are started.
+        """Start a batch when it is full, and yield the batches that are embedded; with `last`, all
+        of them in order. `ahead` is roughly how many bytes of text are still to come; processes are
+        started accordingly.
         """
         if self._batch.runs and (last or self._batch.size >= self._largest):
             self._start(0 if last else max(0, ahead))
@@ -86,7 +86,7 @@ class BatchEmbedder:
             yield self._embedding.popleft(), report.result()
 
     def close(self) -> None:
-        """End the child processes at once, and forget what was not begun."""
+        """End the child processes at once, and drop batches that have not begun."""
         self._pool.close()
         self._threads.shutdown(cancel_futures=True)
         self._cache.close()
@@ -152,8 +152,9 @@ class BatchEmbedder:
         return report
 
     def _batch_progress(self, batch: Batch) -> Callable[[int, int], None]:
-        """Adds the progress of one batch to that of all, of which two may be under way. Batches
-        that have not begun count whole, so that the total never grows once all documents are read.
+        """Adds the progress of one batch to the total, since two batches may run at once. Batches
+        that have not begun count in full, so that the total no longer grows once all documents are
+        read.
         """
         known: int | None = None
 

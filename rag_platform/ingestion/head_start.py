@@ -1,5 +1,5 @@
-"""Lets the models that a job will embed with load in child processes, before the job's own process
-has imported all that it needs, which takes seconds.
+"""Loads the embedding models of a job in child processes, while the job's own process still spends
+seconds on its imports.
 """
 
 from __future__ import annotations
@@ -24,10 +24,8 @@ _LOOKED_AT = 500  # versions; what the others bring on top changes nothing
 
 
 def begin_embedding(job_id: str) -> None:
-    """Begin to load the embedders of a job that brings new documents, a process for each.
-
-    What stands in the way (a config that is broken, a package that is missing) is left to the job,
-    which meets it too and says so.
+    """Begin to load the embedders of a job that brings new documents, in a process for each. Errors
+    (a broken config, a missing package) are left to the job, which meets and reports them too.
     """
     with suppress(RagError, OSError):
         settings = load_settings()
@@ -49,8 +47,8 @@ def begin_embedding(job_id: str) -> None:
 
 
 def _new_bytes(job: Job, ledger: Ledger) -> int:
-    """About how many bytes of text the documents bring of which nothing is live yet: most of what
-    an edit leaves has its vectors.
+    """Roughly how many bytes of text come from documents of which nothing is live yet. Edited
+    documents do not count: most of their texts have vectors already.
     """
     if job.kind not in ("ingest", "range") or job.args.get("ranges"):
         return 0

@@ -135,10 +135,8 @@ def start_rebuild(
 
 @contextmanager
 def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[None]:
-    """Hold the namespace's write lock while no job of it is open: one that was launched a moment
-    ago may not hold it yet.
-
-    Raises BusyError after `wait` seconds.
+    """Hold the namespace's write lock at a moment when none of its jobs is open: a job that was
+    just launched may not hold the lock yet. Raises BusyError after `wait` seconds.
     """
     until = time.monotonic() + wait
     while True:
@@ -177,7 +175,7 @@ def _receive(
     options: ReceiveOptions,
     job_id: str,
 ) -> tuple[Reception, str]:
-    """What receiving decided, and the id of its trace, which is of the job to come."""
+    """The decisions of receiving, and the id of its trace; the trace belongs to the job to come."""
     with (
         tracing.trace(
             "ingestion",
@@ -254,7 +252,7 @@ def start_retry(
         before = [
             item for item in ledger.job_items(job_id) if source_uri in (None, item.source_uri)
         ]
-        items = _undone(before, job.namespace, _profile(workspace), ledger)
+        items = _list_undone(before, job.namespace, _profile(workspace), ledger)
         inputs = _inputs(before, job, ledger)
         since = any(row.published_at > job.created_at for row in ledger.releases(job.namespace))
         undone = (
@@ -279,7 +277,7 @@ def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Sta
     with _hold(namespace, "a retry of all", root, wait):
         workspace = root.workspace(namespace)
         bad = [_queued_item(v) for v in root.ledger.versions(namespace) if v.status in _BAD_STATES]
-        items = _undone(bad, namespace, _profile(workspace), root.ledger)
+        items = _list_undone(bad, namespace, _profile(workspace), root.ledger)
         if not items:
             raise _nothing_to_retry(f"no document of namespace {namespace!r} failed")
         return _retry(namespace, items, workspace)
@@ -304,7 +302,9 @@ def _retry(
     earlier: Json = of.args if of else {}
     given: Json = earlier.get("options", {})
     options = ReceiveOptions(
-        given.get("source"), tuple(given.get("tags", ())), given.get("metadata", {})
+        source=given.get("source"),
+        tags=tuple(given.get("tags", ())),
+        metadata=given.get("metadata", {}),
     )
     reception, trace_id, new_id = _NOTHING_RECEIVED, "", new_job_id()
     if inputs:
@@ -332,7 +332,7 @@ def _retry(
 
 
 def _repeat(job: Job, root: DataRoot) -> Started:
-    """A job that is done as a whole or not at all, launched once more."""
+    """Launch a job once more that is carried out as a whole or not at all."""
     if job.kind == "sync":
         raise NotFoundError(
             f"job {job.job_id} was a run of Dagster's job `sync`: launch that again in its UI, or"
@@ -356,12 +356,10 @@ def _repeat(job: Job, root: DataRoot) -> Started:
     return _launch(root.ledger.add_job(job.kind, job.namespace, args, items), root)
 
 
-def _undone(
+def _list_undone(
     items: Iterable[JobItem], namespace: str, profile: str, ledger: Ledger
 ) -> list[JobItem]:
-    """Those of a job's documents that are still wanted and not complete under the config as it is
-    now.
-    """
+    """The documents of a job that are still wanted and not complete under the current config."""
     documents = {
         document.doc_id: document for document in ledger.documents(namespace, status="active")
     }
@@ -378,7 +376,7 @@ def _undone(
 
 
 def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
-    """Where the documents of a job that could not be received are read from."""
+    """Where the documents that a job could not receive are read from."""
     roots = {
         source.name: Path(source.root)
         for source in ledger.sources(job.namespace)
@@ -402,8 +400,8 @@ def _inputs(items: Iterable[JobItem], job: Job, ledger: Ledger) -> list[Input]:
 def _refused_places(
     inputs: Sequence[Input], items: Iterable[JobItem], options: ReceiveOptions
 ) -> Json:
-    """What a retry needs to receive the refused files again: the paths of those that were named one
-    by one, and the options.
+    """What a retry needs to receive the refused files again: the paths that were named one by one,
+    and the options.
     """
     refused = [item.source_uri for item in items if item.decision == "refused"]
     named = [str(path.expanduser().absolute()) for path in inputs if isinstance(path, Path)]
@@ -511,7 +509,9 @@ def _ingest_markdown(data: Json, job: Job) -> str:
 
 
 def _short_reason(item: Json) -> str:
-    """Why a folder run left a file alone, so short that equal reasons count together."""
+    """Why a run over a folder skipped a file, shortened so that equal reasons can be counted
+    together.
+    """
     suffix = PurePosixPath(item["source_uri"]).suffix
     return (
         f"no loader reads {suffix or 'such'} files"

@@ -1,4 +1,4 @@
-"""Begins the builds of versions ahead of their turn, so that every core has work."""
+"""Starts building versions before their turn, so that every core has work."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from rag_platform.releases.version_bundles import bring_version
 
 
 class Reader:
-    """Has the facts of the next versions read, or whole versions built, by child processes.
-
-    `announce` is called with what is being done, `announce_pages` with how many pages are read of
-    how many; both may come from any thread.
+    """Has child processes read the facts of the next versions, or build whole versions. Calls
+    `announce` with what is being done and `announce_pages` with pages read and pages in all, from
+    any thread.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class Reader:
         self._threads = ThreadPoolExecutor(pool().size, thread_name_prefix="read")
 
     def begin(self, number: int) -> VersionRun:
-        """The run of one version; those of the next ones are begun where that is safe and of
-        use.
+        """The run of one version. Those of the next ones are started where that is safe and
+        useful.
         """
         ahead = 2 * self._workers.count + 1 if "facts" in self._request.stages else 0
         for later in range(number, min(number + ahead, len(self._versions))):
@@ -83,7 +82,7 @@ class Reader:
         return self._runs.pop(number, None) or self._start(self._versions[number])
 
     def close(self) -> None:
-        """End what is being read at its next page, and what is being built at once."""
+        """Stop readings at their next page, and builds at once."""
         self._closed.set()
         self._workers.close()
         self._threads.shutdown(cancel_futures=True)

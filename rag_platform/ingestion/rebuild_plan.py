@@ -1,5 +1,5 @@
-"""What a rebuild would do: which outputs exist under the config as it is now, what must be built,
-and what kind of release follows. Planning changes nothing.
+"""What a rebuild would do: which outputs exist under the current config, which must be built, and
+what kind of release follows. Planning changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class StagePlan:
-    """For how many live versions a stage's output is there, and for how many it must be built."""
+    """For how many live versions the output of a stage exists, and for how many it must be
+    built.
+    """
 
     stage: str
     profile: str
@@ -47,8 +49,8 @@ class StagePlan:
 
 @dataclass(frozen=True, slots=True)
 class RebuildPlan:
-    """The least that brings a namespace to its config: what a rebuild processes, computes and
-    releases.
+    """The least work that brings a namespace in line with its config: what a rebuild processes,
+    computes and releases.
     """
 
     namespace: str
@@ -68,7 +70,7 @@ class RebuildPlan:
 
     @property
     def empty(self) -> bool:
-        """True when everything is as the config wants it."""
+        """True when everything is up to date with the config."""
         return self.release == "nothing" and not self.version_ids and not self.given_up
 
     def data(self) -> Json:
@@ -77,11 +79,11 @@ class RebuildPlan:
 
 
 def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> RebuildPlan:
-    """What `rag rebuild` would do with the workspace's strategy; `full` builds the release whole
-    whatever its parent is.
+    """What `rag rebuild` would do with the workspace's strategy. With `full` the release is built
+    whole, whatever its parent is.
 
-    Embeddings are counted exactly where the texts are known; a version that must be cut anew counts
-    as `uncut`. Raises NotFoundError `unknown_namespace`.
+    Embeddings are counted exactly where the texts are known; versions that must be chunked again
+    count as `uncut`. Raises NotFoundError `unknown_namespace`.
     """
     strategy = workspace.strategy
     bound = workspace.bound_strategy(namespace)
@@ -103,7 +105,7 @@ def plan(namespace: str, workspace: Workspace, *, full: bool = False) -> Rebuild
     }
     uncut = [v for v in wanted if v.version_id not in views]
     with EmbeddingCache(workspace.store.embeddings_path) as cache:
-        missing = _missing(views, strategy, cache)
+        missing = _find_missing_texts(views, strategy, cache)
         embedding = _embedding_seconds(missing, uncut, strategy, workspace.settings, cache)
     lacking = {v.version_id for v in uncut} | {
         key for key, found in views.items() if any(view.content_hash in missing for view in found)
@@ -170,7 +172,7 @@ def estimate_embedding(version_ids: Sequence[str], root: DataRoot) -> dict[str, 
                     views[version.file_sha256] = _views(work)
             uncut = [version for version in versions if version.file_sha256 not in views]
             seconds[strategy.name] = _embedding_seconds(
-                _missing(views, strategy, cache), uncut, strategy, settings, cache
+                _find_missing_texts(views, strategy, cache), uncut, strategy, settings, cache
             )
     return seconds
 
@@ -182,7 +184,9 @@ def _embedding_seconds(
     settings: Settings,
     cache: EmbeddingCache,
 ) -> float:
-    """Seconds that embedding these texts takes, and those that the uncut versions will bring."""
+    """Seconds for embedding these texts, and seconds for the texts that the versions without chunks
+    will bring.
+    """
     return estimate(
         sum(map(text_bytes, uncut)),
         strategy.embedding,
@@ -253,7 +257,7 @@ def _views(work: VersionBuild) -> list[View]:
     return [*views, *read_records(path, View)] if work.version.edition and path.is_file() else views
 
 
-def _missing(
+def _find_missing_texts(
     views: Mapping[str, Iterable[View]], strategy: Strategy, cache: EmbeddingCache
 ) -> dict[str, str]:
     """content_hash to text of what has no vector of the strategy's embedder."""

@@ -1,4 +1,4 @@
-"""What an ingestion is asked for, what it reports, and a version on its way through it."""
+"""What an ingestion is asked to do, what it reports, and the state of one version during it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rag_platform.workspace import Workspace
 
 @dataclass(frozen=True)
 class Hooks:
-    """What an ingestion calls as it goes on, all but `on_progress` from the thread that runs it."""
+    """Callbacks of an ingestion. All but `on_progress` are called from the thread that runs it."""
 
     on_outcome: Callable[[Version, StageOutcome], None] = lambda version, outcome: None
     # (version, stage, why) of a version that failed for good
@@ -76,7 +76,7 @@ class IngestionTotals:
 
 @dataclass(eq=False)
 class VersionRun:
-    """A version on its way through the stages."""
+    """One version during its ingestion."""
 
     work: VersionBuild
     replaced: Version | None  # what was live when the build began

@@ -1,4 +1,4 @@
-"""How much text versions bring, before they are read."""
+"""Estimates how much text versions bring before they are read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TEXT_TYPES = ("application/json", "application/xhtml+xml", "application/xml")
 
 
 def text_bytes(version: Version) -> int:
-    """About how many bytes of text a version will bring; what was read of it once is known."""
+    """Roughly how many bytes of text a version brings; the true figure once it has been read."""
     if version.mime.startswith("text/") or version.mime in _TEXT_TYPES:
         return version.size
     if (known := version.counts.get("text_chars")) is not None:

@@ -32,7 +32,9 @@ _WORTH = 128  # documents; two children are at work after the time of about 40
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What all versions of a run have in common; pickled once, because it is sent with each."""
+    """What all versions of a run share. Pickled once, because it is sent along with each
+    version.
+    """
 
     store: Store
     settings: Settings
@@ -74,8 +76,8 @@ class Built:
 
 
 def are_worthwhile(strategy: Strategy, versions: Sequence[Version]) -> bool:
-    """True when enough of the versions need nothing but processor time for children to be worth
-    their start.
+    """True when enough versions need nothing but processor time to justify starting child
+    processes.
     """
     views = strategy.views
     alone = (
@@ -121,8 +123,8 @@ def build_apart(task: Task) -> Built:
 
 
 def _sendable(error: Exception) -> Exception:
-    """The error, which was logged here; that of a library, which may not survive pickling, as a
-    DocumentError.
+    """The error, after logging it here. Errors of libraries may not survive pickling and are
+    replaced by a DocumentError.
     """
     if faults.is_expected(error):
         return error

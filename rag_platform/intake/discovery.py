@@ -50,17 +50,20 @@ class Found:
     arriving: bool = False  # left alone for now: something may still be writing it
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
     """What the caller wants of the sources that the inputs belong to."""
 
     source: str | None = None
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
-    on_gone: str | None = None  # retire | keep; None leaves a source as it is
+    # retire | keep: what a sync does with documents whose file is gone; None leaves the source's
+    # rule
+    on_gone: str | None = None
     # files of folders that changed within this time are left for the next look
     settle_seconds: float = 0.0
-    moved: bool = False  # whether a folder takes the place of another root that its source has
+    # whether a folder is one that its source had in another place; its documents stay the same
+    moved: bool = False
 
 
 @dataclass

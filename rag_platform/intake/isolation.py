@@ -1,5 +1,5 @@
-"""Reads files in sandboxed child processes under limits of time and memory; a page that kills its
-child loses its layout, no more.
+"""Reads files in sandboxed child processes with limits of time and memory. A page that kills its
+child loses its layout and nothing else.
 """
 
 from __future__ import annotations
@@ -113,10 +113,9 @@ def verify_in_child(
 def reread_in_child(
     path: Path, provider: str, facts_text: str, blocks: Sequence[Block], limits: Limits
 ) -> tuple[_Reasons, _Reasons]:
-    """(reasons of the blocks that a second reader reads otherwise than the named loader, of those
-    that it cannot read).
-
-    As `verify_in_child`; an error in a window leaves its blocks unread.
+    """(ordinal to reason of the blocks that a second reader reads differently, ordinal to reason of
+    those that it cannot read). Runs like `verify_in_child`; after an error in a window its blocks
+    count as unread.
     """
     task = {"task": "reread", "provider": provider}
     engine = second_readers.ENGINES.get(provider, "other")
@@ -402,8 +401,8 @@ class _Reading:
         return info_from_json(messages[-1]["info"])
 
     def window(self, first: int, last: int) -> None:
-        """Read the pages [first, last); a page that loses its child is read again as raw text, then
-        given up with a warning.
+        """Read the pages [first, last). A page whose child dies is read again as raw text; if that
+        fails too it is left out with a warning.
         """
         while (first := self._first_missing(first, last)) < last:
             raw = self.failures >= MAX_LAYOUT_FAILURES
@@ -473,8 +472,8 @@ class _Reading:
         return task.get("profile") == "layout" and not task["raw"]
 
     def _patience(self) -> float:
-        """Seconds the next message may take. Raises DocumentError `timeout` when the file's time is
-        over or its reading was stopped.
+        """Seconds to wait for the next message. Raises DocumentError `timeout` when the file's time
+        is used up or the reading was stopped.
         """
         left = self.deadline - time.monotonic()
         if left <= 0 or self.stopped.is_set():

@@ -1,4 +1,4 @@
-"""Pages of a long PDF as they are read, so that a reading which is cut off goes on where it was."""
+"""Stores the pages of a long PDF as they are read, so that an interrupted reading can continue."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from rag_platform.loaders.pdf.pages import PageFacts
 
 
 class KeptPages:
-    """The pages of one file by one profile, a line each; None keeps nothing."""
+    """The pages of one file under one profile, one per line; with the path None nothing is
+    stored.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def read(self) -> dict[int, PageFacts]:
-        """Page numbers to pages. A line that a killed process left half is left out."""
+        """Page number to page. A half-written last line of a killed process is skipped."""
         found: dict[int, PageFacts] = {}
         if self._path is not None and self._path.is_file():
             for line in self._path.read_bytes().splitlines():
@@ -36,6 +38,6 @@ class KeptPages:
                 file.write(b"\n" + orjson.dumps(page))  # before it: the last line may be half
 
     def drop(self) -> None:
-        """Forget the pages: they are in facts."""
+        """Delete the stored pages, which are part of the facts now."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)

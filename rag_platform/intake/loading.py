@@ -284,8 +284,8 @@ def charset_option(loader_name: str, charset: str) -> dict[str, str]:
 
 
 def _require_no_other_type(path: Path, filename: str) -> None:
-    """Nothing for what may be a PDF, damaged or not. Raises DocumentError `unsupported_type` for
-    bytes that are plainly something else.
+    """Raise DocumentError `unsupported_type` for bytes that are plainly of another type than
+    PDF.
     """
     with open(path, "rb") as opened:
         kind = sniff(filename, opened.read(4096), path)

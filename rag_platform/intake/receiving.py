@@ -52,7 +52,7 @@ class _Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Reception:
-    """The decisions on all files, and on the documents whose file is gone (`retired`, `kept`)."""
+    """The decisions about all files, and about documents whose file is gone (`retired`, `kept`)."""
 
     namespace: str
     items: tuple[JobItem, ...]
@@ -62,24 +62,14 @@ class Reception:
     changed: bool  # documents' tags or metadata differ from what the last release holds
 
 
-@dataclass(frozen=True, slots=True)
-class ReceiveOptions:
-    """What the caller wants done with the files."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiveOptions(SourceOptions):
+    """What the caller wants done with the files, and of the sources that they belong to."""
 
-    source: str | None = None
     tags: tuple[str, ...] = ()
     metadata: Json = field(default_factory=dict)
     policy: str = "skip"  # skip | new_version
     sync: bool = False
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    # retire | keep: what a sync does with documents whose file is gone; None leaves the source's
-    # rule
-    on_gone: str | None = None
-    # files of folders that changed within this time are left for the next look
-    settle_seconds: float = 0.0
-    # whether a folder is one that its source had in another place; its documents stay the same
-    moved: bool = False
 
 
 def receive(
@@ -103,14 +93,6 @@ def receive(
     ):
         if value not in known:
             raise InputError(f"unknown {name} {value!r}; known: {', '.join(filter(None, known))}")
-    source_options = SourceOptions(
-        options.source,
-        options.include,
-        options.exclude,
-        options.on_gone,
-        options.settle_seconds,
-        options.moved,
-    )
     strategy, ledger = workspace.strategy, workspace.ledger
     with workspace.store.receiving():
         books = _Books.read(ledger, namespace, stage_profiles(strategy)["embeddings"])
@@ -120,7 +102,7 @@ def receive(
             workspace.settings,
             books.sources.values(),
             list(books.documents.values()),
-            source_options,
+            options,
         )
 
         def record_namespace() -> None:
@@ -174,7 +156,7 @@ def receive(
 
 @dataclass(frozen=True, slots=True)
 class _Books:
-    """What the ledger says of a namespace before anything is received."""
+    """The state of a namespace in the ledger before anything is received."""
 
     sources: dict[str, Source]
     documents: dict[str, Document]  # by source_uri
@@ -198,7 +180,7 @@ class _Books:
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What was decided about one file, and the rows that the ledger takes in for it."""
+    """The decision about one file, and the rows for the ledger that follow from it."""
 
     item: JobItem
     records: tuple[Document, Version] | None = None
@@ -240,8 +222,8 @@ def _take(
     workspace: Workspace,
     options: ReceiveOptions,
 ) -> _Taken:
-    """Decide about one file and store its bytes unless it is ignored. Raises what makes it
-    unreceivable.
+    """Decide about one file, and store its bytes unless it is ignored. Raises the reason why it
+    cannot be received.
     """
     uri = file.source_uri
     if file.ignored:
@@ -282,8 +264,8 @@ def _take(
 
 
 def is_given_up(version: Version, profile: str) -> bool:
-    """True for a version that failed so often under this profile that it is tried again only when
-    somebody asks for it.
+    """True for a version that failed too often under this profile; it is tried again only on
+    request.
     """
     return version.status == "dead" and version.counts.get("failed_profile", profile) == profile
 
@@ -308,7 +290,7 @@ def _stays_deleted(source_uri: str, doc_id: str, version_id: str, day: str | Non
 
 
 def _leave(document: Document, source: Source) -> JobItem:
-    """Keep or retire a document whose file is gone."""
+    """Keep or retire a document whose file is gone, as the source asks."""
     live = document.live_version or ""
     kept = "its file is gone"
     if document.pinned:
@@ -323,7 +305,7 @@ def _leave(document: Document, source: Source) -> JobItem:
 
 
 def check_namespace(namespace: str) -> None:
-    """Nothing for a well-formed namespace. Raises InputError with the rule otherwise."""
+    """Raise InputError, with the rule, unless the namespace is well formed."""
     if not _NAMESPACE.fullmatch(namespace):
         raise InputError(
             f"bad namespace {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"

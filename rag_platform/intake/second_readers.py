@@ -1,8 +1,8 @@
-"""Reads the words of a file a second time, by code that its loader does not share, and compares
-them with its blocks in their order.
+"""Reads the words of a file a second time, with code that its loader does not share, and compares
+them with the loader's blocks in order.
 
-PDFs are read by the other engine; pages by `html.parser`; Word files and workbooks from their XML
-by ElementTree; CSV as lines of text.
+PDFs are read by the other engine, HTML by `html.parser`, Word files and workbooks from their XML
+with ElementTree, CSV as lines of text.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ ENGINES = {
 Reasons = dict[int, str]
 
 
-def missing(loader: str) -> str:
-    """Why a loader has no second reader, empty where it has one."""
+def why_missing(loader: str) -> str:
+    """The reason why a loader has no second reader; empty when it has one."""
     if loader not in ENGINES:
         return f"there is no second reader for loader {loader!r}"
     if loader == "pdfium" and importlib.util.find_spec("pymupdf") is None:
@@ -246,8 +246,8 @@ def _local(element: ElementTree.Element) -> str:
 def _compare(
     text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True
 ) -> tuple[Reasons, Reasons]:
-    """The blocks whose words do not stand in the file in their order; each is looked for behind the
-    one before it, then anywhere.
+    """The blocks whose words do not occur in the file in order. Each block is looked for behind the
+    one before it first, then anywhere.
     """
     otherwise: Reasons = {}
     at = 0

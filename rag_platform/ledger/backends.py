@@ -1,7 +1,8 @@
-"""Where a ledger lies: an SQLite file or a PostgreSQL database, behind the same few methods.
+"""The databases that a ledger can lie in: an SQLite file or PostgreSQL, behind the same few
+methods.
 
-Both run the same statements, those of SQLite, and the same schema; what PostgreSQL calls by
-another name is said here and nowhere else.
+Both run the same statements, written for SQLite, and have the same schema. Everything that
+PostgreSQL calls by another name is translated here and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from rag_platform.ledger.tables import (
     statements,
     tables,
 )
-from rag_platform.storage.postgres import PostgresConnection, shown
+from rag_platform.storage.postgres import PostgresConnection, mask_url
 from rag_platform.storage.sqlite_files import ReadOnlyFile, transaction, writable
 
 _VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
@@ -36,7 +37,9 @@ _RECORD_VERSION = (
 
 
 class Backend(Protocol):
-    """A database that holds a ledger; every write is one transaction, one after the other."""
+    """A database that holds a ledger. Every write is a transaction; writes come one after the
+    other.
+    """
 
     name: str  # as people may see it
     read_only: bool
@@ -46,19 +49,19 @@ class Backend(Protocol):
         """The connection for reading: `execute`, whose result has `fetchall` and `fetchone`."""
 
     def write(self) -> AbstractContextManager[Any]:
-        """The connection for writing what the block writes, or nothing of it when it raises."""
+        """The connection for writing: commits what the block writes, or nothing when it raises."""
 
     def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
         """Make `is_published` mean these version_ids; the parameters that it needs."""
 
     def compact(self) -> bool:
-        """Leave nothing in the tables' files that was overwritten; False while others read."""
+        """Remove overwritten data from the tables' files; False while other processes read."""
 
     def mark(self) -> str:
         """A text that changes when something is written."""
 
     def count_on(self) -> None:
-        """Number new deletions after those that were copied with their numbers."""
+        """Number new deletions after the highest number that was copied."""
 
     def close(self) -> None:
         """Close what is open."""
@@ -143,7 +146,7 @@ class SqliteBackend:
         return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
     def count_on(self) -> None:
-        """SQLite does."""
+        """Nothing to do: SQLite counts on by itself."""
 
     def mark(self) -> str:
         """Sizes and times of the file and its log."""
@@ -235,10 +238,10 @@ class PostgresBackend:
     read_only = False
 
     def __init__(self, url: str) -> None:
-        self.name = shown(url)
+        self.name = mask_url(url)
         self._db = PostgresConnection(url)
         try:
-            if self._found() != SCHEMA_VERSION:
+            if self._read_version() != SCHEMA_VERSION:
                 self._bring_up_to_date()
         except BaseException:
             self._db.close()
@@ -281,7 +284,7 @@ class PostgresBackend:
         """Close the connection."""
         self._db.close()
 
-    def _found(self) -> int:
+    def _read_version(self) -> int:
         if self._db.execute("SELECT to_regclass('meta')").fetchone()[0] is None:
             return 0
         row = self._db.execute(_VERSION).fetchone()
@@ -298,7 +301,7 @@ class PostgresBackend:
                     f"{self.name}: the schema that its search_path names does not exist; create it",
                     code="no_schema",
                 )
-            found = self._found()
+            found = self._read_version()
             for function in _FUNCTIONS:
                 db.execute(function)
             if not found:

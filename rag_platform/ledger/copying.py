@@ -1,4 +1,4 @@
-"""A ledger copied into another database, row by row, and compared."""
+"""Copies a ledger into another database, row by row, and compares the two."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rag_platform.ledger.tables import tables
 
 @dataclass(frozen=True, slots=True)
 class CopiedTable:
-    """A table that both ledgers hold alike."""
+    """A table that both ledgers hold with equal rows."""
 
     table: str
     rows: int
@@ -25,11 +25,12 @@ class CopiedTable:
 
 
 def copy_ledger(source: Ledger, target: Ledger) -> list[CopiedTable]:
-    """What was copied into an empty ledger, in one transaction; nobody writes the source meanwhile.
+    """Copy a ledger into an empty one, in one transaction; nobody writes the source meanwhile.
+    Returns the copied tables.
 
-    Raises InputError `ledger_empty` where there is nothing to copy, `ledger_not_empty` where the
-    target holds something; BusyError while a job is open; IntegrityError `copy_differs`, and
-    nothing is copied.
+    Raises InputError `ledger_empty` when there is nothing to copy, `ledger_not_empty` when the
+    target holds something; BusyError while a job is open; IntegrityError `copy_differs` when the
+    copy is not equal, and nothing is kept of it.
     """
     if not any(_rows(source, table) for table in tables()):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Pages and counts of the documents of a namespace, selected, grouped and counted in SQL."""
+"""Pages and counts of the documents of a namespace: selected, grouped and counted in SQL."""
 
 from __future__ import annotations
 
@@ -77,11 +77,12 @@ ORDER BY source_uri LIMIT :limit
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which documents are listed. Empty fields ask for nothing; of several values one must match.
+    """Which documents are listed. An empty field does not limit the list; of several values in one
+    field, one must match.
 
-    `words` must all be in title, file name or source_uri, in whatever case; `since` and `until` are
+    `words` must all occur in title, file name or source_uri, in any case. `since` and `until` are
     beginnings of ISO times of the last change, both included. Retired and deleted documents are
-    left out unless `gone` or a status names them.
+    listed only when `gone` or a status names them.
     """
 
     tags: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ class DocumentRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A document in a group of `count`; one with two tags has two places."""
+    """A document in a group of `count` documents. A document with two tags has two places."""
 
     group: str
     document: DocumentRow
@@ -141,7 +142,7 @@ class DocumentList(Database):
         after: tuple[str, str] | None = None,
         limit: int = 50,
     ) -> Page:
-        """At most `limit` places behind `after`, the (group, source_uri) of a place."""
+        """At most `limit` places behind `after`, which is the (group, source_uri) of a place."""
         db, bound = self._bind(published)
         group, members, counted = "''", "", "*"
         if group_by == "source":
@@ -180,7 +181,7 @@ class DocumentList(Database):
         self, namespace: str, published: Collection[str], limit: int
     ) -> tuple[int, list[tuple[str, str]]]:
         """(how many documents have a newest version that failed, source_uri and reason of the first
-        ones), also where an earlier version is live.
+        ones). A document counts even when an earlier version of it is live.
         """
         db, bound = self._bind(published)
         values = {"namespace": namespace, "limit": limit, **bound}

@@ -1,4 +1,4 @@
-"""What a reader must not show any more, whatever a release still holds."""
+"""What readers must no longer show, even where a release still holds it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from rag_platform.storage.store import Store
 
 
 def hidden_by_ledger(store: Store) -> Callable[[str, int], frozenset[str]]:
-    """The function that tells a Library which doc_ids and version_ids tombstones hide.
+    """A function that tells a Library which doc_ids and version_ids are hidden by tombstones.
 
-    It raises IntegrityError `no_ledger` where the ledger is gone or older than the release, and
-    LedgerError `ledger_unreachable`, for then nobody knows what was deleted.
+    It raises IntegrityError `no_ledger` when the ledger is missing or older than the release, and
+    LedgerError `ledger_unreachable`: in both cases nobody knows what was deleted.
     """
     # kept open: opening costs more than asking, and every query asks
     opened: list[tuple[tuple[int, int], Ledger]] = []

@@ -199,11 +199,11 @@ class Ledger(DocumentList, Servers):
         return found[0]
 
     def receive(self, pairs: Iterable[tuple[Document, Version]]) -> None:
-        """Record received versions as what their sources hold; a document's live version stays what
-        it was until `complete`.
+        """Record received versions as what their sources hold now. The live version of a document
+        changes only in `complete`.
 
-        Deletions of what is received are lifted: later releases may hold it again, those built
-        before the deletion never do.
+        Deletions of received documents and versions are lifted: later releases may hold them again,
+        releases built before the deletion still hide them.
         """
         with self._write() as db:
             for document, version in pairs:
@@ -225,11 +225,9 @@ class Ledger(DocumentList, Servers):
                 db.execute(_LIFT, (now(), version.namespace, version.doc_id, version.version_id))
 
     def complete(self, version_id: str, *, title: str, counts: Json) -> None:
-        """Mark a version ready, and make it live if it is what its document's source held last,
-        unless the document is pinned or deleted.
-
-        A version that is run again later (a backfill, a retry after a newer one came) brings
-        nothing old back.
+        """Mark a version ready. It becomes live when it is the one that its source held last,
+        unless the document is pinned or deleted; a version that is run again later (a backfill, a
+        retry after a newer one came) does not become live again.
         """
         with self._write() as db:
             db.execute(
@@ -267,7 +265,7 @@ class Ledger(DocumentList, Servers):
             )
 
     def revive(self, version_ids: Sequence[str]) -> None:
-        """Let dead and failed versions be tried again: their failures are forgotten."""
+        """Let dead and failed versions be tried again, by forgetting their failures."""
         with self._write() as db:
             db.executemany(
                 "UPDATE versions SET status = 'received', attempts = 0 WHERE version_id = ? AND"
@@ -276,8 +274,8 @@ class Ledger(DocumentList, Servers):
             )
 
     def retire(self, namespace: str, doc_ids: Sequence[str]) -> None:
-        """Documents that are gone from their source: no live version, out of the next release. A
-        pinned one stays until it is let go.
+        """Take documents that are gone from their source out of the next release. A pinned document
+        stays until it is unpinned.
         """
         with self._write() as db:
             db.executemany(
@@ -348,7 +346,7 @@ class Ledger(DocumentList, Servers):
         return [(from_row(Document, row), from_row(Version, row[width:])) for row in rows]
 
     def failed(self, namespace: str) -> list[Version]:
-        """The versions that active documents should show and do not, because they failed."""
+        """The versions that active documents should show but do not, because they failed."""
         rows = self._db().execute(
             f"SELECT {columns(Version, 'v')} FROM documents d JOIN versions v ON v.version_id ="
             " d.wanted_version WHERE d.namespace = ? AND d.status = 'active' AND d.wanted_version"
@@ -364,7 +362,9 @@ class Ledger(DocumentList, Servers):
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
     def touched(self, namespace: str, since: int) -> set[str]:
-        """The documents that changed, or one of their versions, after the change of that number."""
+        """The documents that changed, or whose versions changed, after the change of that
+        number.
+        """
         sql = "SELECT doc_id FROM touched WHERE namespace = ? AND sequence > ?"
         return {row[0] for row in self._db().execute(sql, (namespace, since))}
 
@@ -408,8 +408,8 @@ class Ledger(DocumentList, Servers):
         return Tombstone(sequence, namespace, doc_id, version_id, mode, created)
 
     def tombstones(self, namespace: str, *, since: int | None = None) -> list[Tombstone]:
-        """Deletions in force, oldest first; with `since` those after that sequence, lifted ones
-        too: what a release of then must hide.
+        """Deletions in force, oldest first. With `since`, those after that sequence, lifted ones
+        too: a release of that time must hide all of them.
         """
         if since is None:
             return self._select(
@@ -425,7 +425,7 @@ class Ledger(DocumentList, Servers):
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
     def purged(self, version_ids: Iterable[str]) -> set[str]:
-        """Those of the versions whose data is gone."""
+        """Which of the versions have had their data removed."""
         asked = list(version_ids)
         return {
             row[0]
@@ -438,7 +438,7 @@ class Ledger(DocumentList, Servers):
         }
 
     def purge(self, version_ids: Sequence[str]) -> None:
-        """Versions whose data is about to go; their rows stay, as history."""
+        """Record that the data of versions is about to be removed; their rows stay as history."""
         with self._write() as db:
             db.executemany(
                 "UPDATE versions SET status = 'purged' WHERE version_id = ?",
@@ -448,11 +448,9 @@ class Ledger(DocumentList, Servers):
     def scrub(
         self, namespace: str, doc_id: str, version_ids: Sequence[str], *, whole: bool
     ) -> None:
-        """Leave no word of these versions, and with `whole` none of their document: titles, tags,
-        metadata, figures, reasons, edits.
-
-        Ids, hashes and names of files stay. `compact` afterwards leaves nothing of it in the file
-        either.
+        """Erase every word of these versions, and with `whole` of their document: titles, tags,
+        metadata, figures, reasons, edits. Ids, hashes and names of files stay. Call `compact`
+        afterwards to remove the words from the file too.
         """
         where = {"namespace": namespace, "doc_id": doc_id}
         with self._write() as db:
@@ -529,15 +527,13 @@ class Ledger(DocumentList, Servers):
         }
 
     def compact(self) -> bool:
-        """Write the file anew, so that nothing that was overwritten or dropped is left in it or
-        beside it.
-
-        False when another process reads just now, so that what it reads could not be emptied.
+        """Write the file anew, so that neither it nor its log holds overwritten or dropped data.
+        False when another process is reading, which keeps the log from being emptied.
         """
         return self.backend.compact()
 
     def mark(self) -> str:
-        """A text that changes when something is written."""
+        """A text that changes with every write."""
         return self.backend.mark()
 
     # --- drafts ----------------------------------------------------------------------------------
@@ -560,7 +556,9 @@ class Ledger(DocumentList, Servers):
             db.execute("DELETE FROM drafts WHERE namespace = ? AND doc_id = ?", (namespace, doc_id))
 
     def put_edition(self, version_id: str, edition: str, operations: Sequence[Json]) -> None:
-        """Read a version in an edition made by these operations from now on; '' for none."""
+        """Read a version in the edition that these operations make; with '' the version as it was
+        read.
+        """
         with self._write() as db:
             if edition:
                 db.execute(
@@ -625,8 +623,8 @@ class Ledger(DocumentList, Servers):
         dead: bool = False,
         before: str = "",
     ) -> list[Job]:
-        """At most `limit` jobs but for ranges, newest first; with `dead` those that gave a document
-        up, with `before` those that were added before that job.
+        """At most `limit` jobs, newest first, without ranges. With `dead`, only jobs that gave up a
+        document; with `before`, only jobs that were added before that one.
         """
         condition = "kind != 'range'"
         if dead:
@@ -649,8 +647,8 @@ class Ledger(DocumentList, Servers):
         )
 
     def cut_job(self, job: Job, size: int) -> None:
-        """Cut a queued job into ranges of at most `size` versions, jobs of their own, and call it
-        running; one of no more versions is left as it is.
+        """Cut a queued job into ranges of at most `size` versions, which are jobs themselves, and
+        record it as running. A job with no more versions than `size` stays whole.
         """
         version_ids = job.args["version_ids"]
         if len(version_ids) <= size:
@@ -698,8 +696,8 @@ class Ledger(DocumentList, Servers):
         return [json.loads(row[0]) for row in found.fetchall()]
 
     def merge_ranges(self, job: Job, ranges: Sequence[Job], **changes: Any) -> bool:
-        """Give a job that waits for its ranges what came of them, and set its columns; False where
-        somebody else has done so.
+        """Give a job the results of its ended ranges, and set its columns. False when another
+        process has done so already.
         """
         result: Json = {}
         for one in ranges:
@@ -734,9 +732,8 @@ class Ledger(DocumentList, Servers):
 
     def update_job(self, job_id: str, *, only_from: Sequence[str] = (), **changes: Any) -> bool:
         """Set columns of a job: state, progress, result, reason, pid, process, heartbeat_at,
-        trace_id, started_at, ended_at.
-
-        With `only_from` a job in none of those states is left alone, and the answer is False.
+        trace_id, started_at, ended_at. With `only_from`, a job in none of these states is left
+        unchanged and the result is False.
         """
         with self._write() as db:
             return _set_job(db, job_id, changes, only_from)
@@ -829,7 +826,7 @@ def _is_in(column: str, values: Sequence[str]) -> str:
 def _set_job(
     db: Any, job_id: str, changes: Mapping[str, Any], only_from: Sequence[str] = (), **where: Any
 ) -> bool:
-    """Set columns of a job that is in one of the states, and whose columns are as `where` says."""
+    """Set columns of a job that is in one of the states and whose columns match `where`."""
     values = [
         json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else value
         for value in changes.values()

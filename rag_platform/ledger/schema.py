@@ -1,5 +1,5 @@
-"""How the ledger's records become rows, and the records that no stage reads: where documents come
-from, what was done, published and deleted.
+"""How the ledger stores records as rows, and the records that only the ledger uses: where documents
+come from; what was done, published and deleted.
 """
 
 from __future__ import annotations
@@ -174,10 +174,8 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A deletion of a document or of one version; every release built before it hides what it
-    names, for good.
-
-    `lifted_at` says since when the document may be in later releases again.
+    """A deletion of a document or of one version. Every release built before it hides what it
+    names, for good. From `lifted_at` on, later releases may hold the document again.
     """
 
     sequence: int

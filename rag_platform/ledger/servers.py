@@ -30,13 +30,13 @@ def server_id(store: Store) -> str:
 
 
 def is_silent(server: Server, seconds: float) -> bool:
-    """True when a server has not said for so long that it lives."""
+    """True when a server has sent no sign of life for too long."""
     return datetime.now(UTC) - datetime.fromisoformat(server.seen_at) > timedelta(seconds=seconds)
 
 
 def name_waiting(found: Iterable[tuple[Tombstone, Server]], seconds: float) -> list[str]:
-    """A sentence for each server that has not acknowledged a hard deletion; one that has not been
-    heard of for so many seconds is gone.
+    """A sentence for each server that has not acknowledged a hard deletion. A server without a sign
+    of life for that many seconds is called gone.
     """
     servers = {server.server_id: server for _, server in found}
     return [
@@ -75,7 +75,9 @@ class Servers(Database):
                 )
 
     def beat(self, server_id: str, host: str, releases: Mapping[str, str]) -> None:
-        """Say that a server lives, and what it reads; one that was removed is known again."""
+        """Record a sign of life of a server, and what it reads; a removed server is registered
+        again.
+        """
         server = Server(server_id, host, dict(releases), now(), now())
         with self._write() as db:
             put(db, "servers", server, ("server_id",), keep=("registered_at",))
@@ -94,7 +96,7 @@ class Servers(Database):
         return found[0]
 
     def acknowledge(self, sequence: int, server_id: str) -> None:
-        """Say that nothing of a hard deletion is left on a server."""
+        """Record that a server holds nothing more of a hard deletion."""
         with self._write() as db:
             db.execute(
                 "INSERT INTO acknowledgements (sequence, server_id, created_at) VALUES (?, ?, ?)"

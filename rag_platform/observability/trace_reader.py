@@ -37,34 +37,28 @@ def list_questions(logs_dir: Path, namespace: str, limit: int) -> tuple[list[Jso
     """
     found: dict[str, Json] = {}
     wordless = 0
-    for record in _queries(logs_dir, namespace):
+    for record in read_questions(logs_dir, namespace):
         request = record.get("attrs", {}).get("request") or {}
         if not request.get("text") or request["text"].startswith(ERASED):
             wordless += 1
-        elif request.get("release_id") is None:
-            words = " ".join(request["text"].split()).lower()
-            key = json.dumps([words, request.get("filters"), request.get("mode")], sort_keys=True)
-            if key not in found or found[key]["asked_at"] < record["started_at"]:
-                found[key] = {"asked_at": record["started_at"], **request}
+            continue
+        words = " ".join(request["text"].split()).lower()
+        key = json.dumps([words, request.get("filters"), request.get("mode")], sort_keys=True)
+        if key not in found or found[key]["asked_at"] < record["started_at"]:
+            found[key] = {"asked_at": record["started_at"], **request}
     newest = sorted(found.values(), key=lambda item: str(item["asked_at"]), reverse=True)
     return newest[: max(limit, 0)], wordless
 
 
-def read_questions(logs_dir: Path, namespace: str | None, *, since: datetime) -> Iterator[Json]:
-    """The last lines of the traces of questions to the published releases of a namespace (None: of
-    any), that began on the day of `since` or later; a question to a release by its id is an
-    evaluation's.
-    """
-    for record in _queries(logs_dir, namespace, since):
-        request = record.get("attrs", {}).get("request") or {}
-        if request.get("release_id") is None:
-            yield record
-
-
-def _queries(
-    logs_dir: Path, namespace: str | None, since: datetime | None = None
+def read_questions(
+    logs_dir: Path, namespace: str | None, *, since: datetime | None = None
 ) -> Iterator[Json]:
-    """The last lines of the traces of questions that began on the day of `since` or later."""
+    """The last lines of the traces of questions to the published releases of a namespace (None: of
+    any namespace).
+
+    With `since`, only those of traces that began on its day or later. A question that names its
+    release is an evaluation's and is left out.
+    """
     first = datetime.min if since is None else naive(since)
     first = first.replace(hour=0, minute=0, second=0, microsecond=0)
     condition = "trace_type = 'query' AND started_at >= ?"
@@ -77,6 +71,7 @@ def _queries(
             and record.get("trace_type") == "query"
             and namespace in (None, record.get("namespace"))
             and str(record["started_at"]) >= f"{first:%Y-%m-%d}"
+            and (record.get("attrs", {}).get("request") or {}).get("release_id") is None
         ):
             yield record
 

@@ -83,7 +83,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A running trace as another process of this machine joins it."""
+    """A running trace, as another process of this machine joins it."""
 
     trace_type: str
     logs_dir: Path | None
@@ -94,7 +94,7 @@ class Link:
 
 @dataclass(slots=True)
 class Figures:
-    """What spans and counts come to."""
+    """The sums of spans and counters."""
 
     stage_ms: dict[str, float] = field(default_factory=dict)
     counters: dict[str, float] = field(default_factory=dict)
@@ -355,7 +355,9 @@ def current_client() -> Client | None:
 
 @contextmanager
 def watching(on_stage: Callable[[str], None]) -> Iterator[None]:
-    """Tell the name of each stage as it begins in the block, from the thread in which it does."""
+    """Call a function with the name of each stage that begins in the block, in the thread in which
+    it begins.
+    """
     token = _watcher.set(on_stage)
     try:
         yield
@@ -478,7 +480,7 @@ def event(kind: str, payload: Mapping[str, Any] | None = None) -> None:
 
 
 def evaluate(logs_dir: Path, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Write down what an evaluation says of finished questions, by trace id: `eval` of a trace as
+    """Record what an evaluation says of finished questions, by trace id: `eval` of a trace as
     `trace_reader.show` reads it.
     """
     logs.append(

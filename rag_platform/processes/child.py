@@ -1,5 +1,5 @@
-"""A child process that is spoken to over its pipes: spawned, never forked, so that engines cannot
-hang.
+"""A child process that exchanges messages with its parent over pipes. It is spawned, never forked,
+so that engines cannot hang.
 
 The child is a fresh interpreter. `multiprocessing` is not used because its children import the
 parent's main module again, which costs seconds under an orchestrator and fails for a script read
@@ -20,7 +20,7 @@ from typing import IO, Any, Protocol
 
 
 class BadMessage(ValueError):
-    """What the other side sent is no message."""
+    """The other side sent something that is no message."""
 
 
 class Codec(Protocol):
@@ -36,7 +36,7 @@ class Codec(Protocol):
 
 
 class Pickle:
-    """Any objects, for children that run nothing but our own code."""
+    """Any Python object; for children that run only our own code."""
 
     def write(self, message: Any, pipe: IO[bytes]) -> None:
         """Write one message."""
@@ -52,7 +52,7 @@ class Pickle:
 
 
 class JsonLines:
-    """One JSON object a line, for children that read hostile files: a file that takes over such a
+    """One JSON object a line; for children that read untrusted files. A file that takes over such a
     process cannot make its parent run code.
     """
 

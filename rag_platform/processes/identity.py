@@ -1,5 +1,6 @@
-"""Which process a recorded one is: its id means something only on its own machine, since that was
-started, and in its own pid name space (a container has one of its own), so all three are recorded.
+"""Tells whether a recorded process is still the same one. A process id is only valid on its
+machine, since its last boot and in its pid namespace (a container has its own), so all three are
+recorded.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from rag_platform.ir import Json
 
 @functools.cache
 def here() -> Json:
-    """The place in which process ids of this process are valid: `host`, `boot_id`, `pid_namespace`;
-    the last two are empty where the system does not say.
+    """Where process ids of this process are valid: `host`, `boot_id`, `pid_namespace`. The last two
+    are empty where the system does not tell them.
     """
     return {
         "host": platform.node(),
@@ -26,14 +27,16 @@ def here() -> Json:
 
 
 def identity(pid: int) -> Json:
-    """`here` and the start time of a process of this place by its kernel's clock, empty where it is
-    not known.
+    """`here` and the start time of a process on this machine by the kernel's clock; the time is
+    empty where it is not known.
     """
     return {**here(), "started": _start_time(pid)}
 
 
 def is_here(process: Json) -> bool:
-    """True when a recorded process has its id in this place; also when its place is not known."""
+    """True when the id of a recorded process is valid here; also when it is not known where it is
+    valid.
+    """
     return all(process.get(key, value) == value for key, value in here().items())
 
 
@@ -53,7 +56,7 @@ def alive(pid: int, mark: str, started: str = "") -> bool:
 
 
 def is_same(pid: int, started: str) -> bool:
-    """True unless the process of this place with the id is known to be another one, or gone."""
+    """False only when the process with the id is known to be another one, or gone."""
     return not started or started == _start_time(pid)
 
 

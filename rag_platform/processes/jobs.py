@@ -1,11 +1,11 @@
-"""Jobs: writing work in a process of its own, its state in the ledger, so that it is found again
-after a restart.
+"""Jobs: writing work in processes of their own. Their state is kept in the ledger, so that they are
+found again after a restart.
 
-`launch` has a launcher start the process; nothing here knows what that does. States: queued,
-running, cancelling, then one of done, partly (some documents failed), failed, cancelled.
+`launch` has a launcher start the process; this module does not know what the process does. States:
+queued, running, cancelling, then one of done, partly (some documents failed), failed, cancelled.
 
-A job that is cut into ranges is running while these are, without a process; when the last one has
-ended, `fan_in` queues it for its release.
+A job that is cut into ranges counts as running while they run, and has no process meanwhile. When
+the last range has ended, `fan_in` queues the job for its release.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
 
 
 def again(full: StorageError, job_id: str) -> str:
-    """The reason of a job that a full disk ended."""
+    """What to do about a job that a full disk ended."""
     return f"{full.message}: `rag jobs retry {job_id}`"
 
 
@@ -156,7 +156,7 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
 
 
 @contextmanager
-def beating(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
+def keep_heartbeat(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS) -> Iterator[None]:
     """Record a heartbeat of the job in the ledger `every` so many seconds while the block runs.
 
     When somebody cancelled the job from another machine or container, this process is sent SIGTERM,
@@ -212,23 +212,23 @@ def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
 
 
 def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
-    """True while the process of a job lives, as far as can be told from here, or is still to be
-    started.
+    """True while the process of a job is alive, or about to be started, as far as this machine can
+    tell.
     """
     return launcher_of(job).alive(job, silent)
 
 
 def _is_being_submitted(job: Job, ledger: Ledger) -> bool:
-    """True for a range whose turn comes while whoever submits the ranges of its job lives."""
+    """True for a range that is still to be submitted, while the process that submits the ranges of
+    its job is alive.
+    """
     if not (parent := range_of(job.job_id)) or job.state != "queued" or job.pid:
         return False
     return seconds_between(ledger.job(parent).heartbeat_at) < LAUNCH_SECONDS
 
 
 def _run_id(job: Job) -> str:
-    """The Dagster run that a job is the record of; empty for a job that has a process of its
-    own.
-    """
+    """The Dagster run that a job records; empty for a job with a process of its own."""
     return str(job.args.get("run_id", ""))
 
 
@@ -236,13 +236,14 @@ def _run_id(job: Job) -> str:
 
 
 def waits_for_ranges(job: Job) -> bool:
-    """True for a job whose documents its ranges process."""
+    """True for a job whose documents are processed by its ranges."""
     return bool(job.args.get("ranges")) and not job.pid and job.state in ("running", "cancelling")
 
 
 def fan_in(job: Job, ledger: Ledger) -> bool:
-    """Queue a job once all its ranges have ended, with their figures and documents, or end it
-    where one of them was lost; True if that ended it. Whoever notices may do it: it happens once.
+    """Queue a job for its release once all its ranges have ended, with their figures and documents,
+    or end it when one of them was lost; True if that ended the job. Any process that notices may
+    call it: it takes effect once.
     """
     if ledger.has_open_ranges(job.job_id):
         return False
@@ -297,13 +298,13 @@ def cancel(
 
 
 def _stop(job_id: str, ledger: Ledger, seconds: float) -> Job:
-    """A job that is called cancelling, as cancelled where its process is gone."""
+    """Record a cancelling job as cancelled when its process is gone."""
     job = ledger.job(job_id)
     return record_cancelled(job_id, ledger) if launcher_of(job).stop(job, seconds) else job
 
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
-    """Record a job that was stopped as cancelled, unless it had ended by itself before."""
+    """Record a stopped job as cancelled, unless it has ended by itself."""
     reason = f"cancelled; `rag jobs retry {job_id}` does the rest"
     if ledger.update_job(
         job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()
@@ -361,7 +362,7 @@ class Progress:
 
 
 def sum_progress(job_id: str, stage: str, ledger: Ledger) -> None:
-    """Record how far a job is from the progress of its ranges."""
+    """Record the progress of a job as the sum of the progress of its ranges."""
     figures: dict[str, list[Json]] = {}
     for progress in ledger.range_progress(job_id):
         for name, of_one in progress.get("stages", {}).items():
@@ -380,7 +381,7 @@ def sum_progress(job_id: str, stage: str, ledger: Ledger) -> None:
 
 
 def rate(stage: Json) -> float | None:
-    """What a stage does in a second, from its figures; None before anything was done."""
+    """How many units a stage does in a second; None before the first."""
     if not stage.get("done") or "since" not in stage:
         return None
     seconds = seconds_between(stage["since"], stage["at"])
@@ -421,7 +422,7 @@ def seconds_left(job: Job) -> float | None:
 
 
 def seconds_left_of(name: str, stages: Json) -> float | None:
-    """About how many seconds one stage still needs; None where it cannot be told."""
+    """About how many seconds one stage still needs; None when that is not known."""
     stage = stages[name]
     if is_growing(name, stages) or stage["done"] >= stage["total"] or not (each := rate(stage)):
         return None
@@ -432,10 +433,9 @@ def seconds_left_of(name: str, stages: Json) -> float | None:
 
 
 def summary(job: Job) -> Json:
-    """A job as programs read it, without its documents: the ledger's row, `rate_per_s`,
-    `seconds_left`, `seconds`, `retry_of`, `run_id`.
-
-    Arguments are left out: they hold paths of this machine.
+    """A job for programs, without its documents: the row in the ledger, `rate_per_s`,
+    `seconds_left`, `seconds`, `retry_of`, `run_id`. Arguments are left out, because they hold paths
+    of this machine.
     """
     row: Json = {key: value for key, value in to_json(job).items() if key != "args"}
     each, left = rate(job.progress), seconds_left(job)

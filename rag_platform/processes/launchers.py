@@ -1,7 +1,8 @@
-"""Who starts the process of a job, tells whether it lives, and stops it: `child` is a process of
-whoever asks, `dagster` whatever the run launcher of the Dagster instance starts.
+"""Starts the process of a job, tells whether it is alive, and stops it. The launcher `child` starts
+a child process of the caller; `dagster` leaves it to the run launcher of the Dagster instance.
 
-A job names its launcher in `process`, so that it is judged by the one that started it.
+A job names its launcher in `process`, so that the launcher that started it is also the one that
+judges it.
 """
 
 from __future__ import annotations
@@ -31,19 +32,21 @@ SUBMITTED = {"launcher": "dagster"}  # `process` of a job that waits for Dagster
 
 
 class Launcher(Protocol):
-    """The three calls of a launcher."""
+    """What a launcher can do."""
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """Begin a queued job; the process returned is the job's, or hands it over."""
+        """Start a queued job. The process returned is the job's own, or the one that hands it
+        over.
+        """
 
     def alive(self, job: Job, silent: float) -> bool:
-        """True while the process of a job lives, as far as can be told from here, or is still to
-        be started; one that is elsewhere is over after `silent` seconds without a heartbeat.
+        """True while the process of a job is alive or about to be started, as far as this machine
+        can tell. A process elsewhere counts as gone after `silent` seconds without a heartbeat.
         """
 
     def stop(self, job: Job, seconds: float) -> bool:
-        """True once the process of a job is gone, which has `seconds` to end its run properly;
-        False where it ends by itself, at one of its next heartbeats.
+        """True once the process of a job is gone; it has `seconds` to end its run properly. False
+        when it will end by itself, at one of its next heartbeats.
         """
 
 
@@ -59,7 +62,7 @@ class ChildLauncher:
         return process
 
     def alive(self, job: Job, silent: float) -> bool:
-        """By its process where that is of this place, else by its heartbeat."""
+        """By the process itself where it runs on this machine, else by its heartbeat."""
         if not job.pid:
             return job.state == "queued" and seconds_between(job.created_at) < LAUNCH_SECONDS
         if not is_here(job.process):
@@ -94,7 +97,7 @@ class DagsterLauncher:
     """
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """Cut a queued job, and submit it."""
+        """Cut a queued job into ranges, and submit them."""
         with closing(open_ledger(store)) as ledger:
             ledger.update_job(job.job_id, only_from=("queued",), process=SUBMITTED)
             if job.kind in RANGED_KINDS:
@@ -113,8 +116,8 @@ class DagsterLauncher:
         return seconds_between(job.heartbeat_at) < silent
 
     def stop(self, job: Job, seconds: float) -> bool:
-        """What has begun hears of it by its heartbeat: its process is another's (a worker), which
-        is not to be killed.
+        """Leave the process to notice at its next heartbeat: it belongs to somebody else (a Celery
+        worker) and must not be killed.
         """
         return not job.pid
 

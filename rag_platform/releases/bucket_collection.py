@@ -1,4 +1,6 @@
-"""What no kept release needs leaves the object store, and what of a document is left there."""
+"""Removes from the object store what no kept release needs, and counts what is left of a document
+there.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _ELSEWHERE = (
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a collection removed from the bucket, or would; `left` says what it could not."""
+    """What a collection removed from the bucket, or would remove; `left` says what could not be
+    removed.
+    """
 
     count: int
     bytes: int
@@ -50,11 +54,12 @@ def collect_bucket(
     hard: bool,
     plan: bool,
 ) -> Garbage:
-    """Remove pushed releases that neither this machine keeps (`kept`) nor, unless something was
-    deleted `hard`, retention, and the files that none of the others has.
+    """Remove pushed releases that are not kept, and the files that no remaining release has.
 
-    The write lock of the namespace must be held. It may be lost, so nothing goes any more once the
-    pointer moved, and what came lately stays, but for a hard deletion.
+    A release stays when this machine keeps it (`kept`) or, unless something was deleted `hard`,
+    when retention keeps it. The caller holds the write lock of the namespace. That lock can be
+    lost, so nothing more is removed once the pointer has moved. Recent objects stay, except in a
+    hard deletion.
     """
     blobs = open_for_writing(store)
     pointer = transfer.require_pointer(blobs, namespace)
@@ -62,7 +67,7 @@ def collect_bucket(
     here = {manifest.release_id: manifest for manifest in kept}
     wanted = {pointer.release_id, *here}
     if not hard:
-        wanted |= _retained(ledger.releases(namespace), keep)
+        wanted |= _list_retained(ledger.releases(namespace), keep)
     files = _files_of(namespace, pushed & wanted, here, store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
     gone = [blob for blob in _unnamed(namespace, files, store) if blob.modified <= before]
@@ -82,8 +87,8 @@ def collect_bucket(
 def remove_versions(
     namespace: str, store: Store, *, plan: bool = False
 ) -> tuple[int, tuple[str, ...]]:
-    """Remove what the bucket keeps of objects that are gone, after a hard deletion, or with `plan`
-    count it; how much, and what could not be removed.
+    """Remove earlier versions of removed objects from the bucket, after a hard deletion; with
+    `plan` only count them. Returns the count and what could not be removed.
     """
     blobs = open_blobs(store)
     if not blobs.keeps_versions(transfer.pointer_key(namespace)):
@@ -100,7 +105,7 @@ def remove_versions(
     return found, ()
 
 
-def _retained(rows: Sequence[Release], keep: int) -> set[str]:
+def _list_retained(rows: Sequence[Release], keep: int) -> set[str]:
     """Ids of the releases that retention keeps: the newest that were published, and pinned ones."""
     public = [row.release_id for row in rows if row.state in ("published", "retired")]
     return {*public[:keep], *(row.release_id for row in rows if row.pinned)}
@@ -119,7 +124,7 @@ def _files_of(
 
 
 def _unnamed(namespace: str, files: Collection[str], store: Store) -> list[Blob]:
-    """The stored files of releases that are not among these."""
+    """The stored files that none of these releases names."""
     prefix = transfer.file_key(namespace, "")
     listed = open_blobs(store).list(prefix)
     return [blob for blob in listed if blob.key.removeprefix(prefix) not in files]
@@ -134,8 +139,9 @@ def collect_versions(
     hard: bool,
     plan: bool,
 ) -> Garbage:
-    """Remove the bundles of versions that are not kept and the bytes that are not (`raw`, by
-    sha256), all of them or those of `mine` alone. Nobody may receive or write.
+    """Remove the bundles of versions that are not kept, and the raw bytes (`raw`, by sha256) that
+    are not kept: all of them, or only those of `mine`. No other process may receive or write
+    meanwhile.
     """
     blobs = open_for_writing(store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
@@ -158,8 +164,8 @@ def _folder_of(blob: Blob) -> str:
 def count_in_bucket(
     namespace: str, versions: Sequence[Version], alone: Collection[str], store: Store
 ) -> tuple[int, list[str]]:
-    """How many pushed releases hold one of the versions, and bundles of these, and files that they
-    have `alone`, by sha256; and what cannot be looked into.
+    """How many pushed releases hold one of the versions, how many bundles there are of these
+    versions, and how many files hold them `alone` (by sha256); and what cannot be looked into.
     """
     pushed = [
         transfer.read_pushed(store, namespace, release_id)

@@ -77,9 +77,10 @@ _NOWHERE = deltas.Indexed("", "", "")
 class Live:
     """What the ledger calls live at one moment.
 
-    `pairs` are those of the documents that were `asked` for, because the parent may not hold them
-    as they are; None for all. `deletions` is the sequence of the newest deletion before, and
-    `purged` says that the parent's files hold what was purged since.
+    `pairs` are the documents with their versions: those that were `asked` for, because the parent
+    may hold an older state of them; all documents where `asked` is None. `deletions` is the
+    sequence of the newest deletion before that moment. `purged` says that the parent's files hold
+    data that was purged since.
     """
 
     pairs: Sequence[tuple[Document, Version]]
@@ -90,10 +91,9 @@ class Live:
 
 @dataclass(frozen=True, slots=True)
 class Descent:
-    """Where a release comes from: by difference from its parent, or `full` from the stage outputs.
-
-    One that only `replaces` another, with the same content, takes its place after that one's
-    parent.
+    """Where a release comes from: its parent and the difference, or with `full` the stage outputs.
+    A release that only `replaces` another one with the same content takes its place behind that
+    one's parent.
     """
 
     parent: str | None = None
@@ -338,8 +338,10 @@ class _Build:
         require_space(self.store.home, needed)
 
     def _take_over(self, pool: ThreadPoolExecutor) -> Future[None] | None:
-        """Link the parent's files, but no index that nobody asks; the copy of what is changed of
-        its catalog.
+        """Link the parent's files, except an approximate index that no question would ask.
+
+        Returns the running copy of the part of its catalog that will change, None when there is
+        nothing to copy.
         """
         if self.origin is None or self.parent_directory is None:
             return None
@@ -379,7 +381,7 @@ class _Build:
 
     @contextmanager
     def _step(self, name: str) -> Iterator[None]:
-        """A span of the trace; how long the block took is noted, of all its rounds."""
+        """A span of the trace; the time of all rounds of a block is summed up and recorded."""
         started = time.perf_counter()
         with tracing.span(
             f"stage.upsert.{name}",
@@ -392,8 +394,8 @@ class _Build:
         self.seconds[name] = round(took, 3)
 
     def _batches(self) -> Iterator[Sequence[Version]]:
-        """The changed versions, some thousand chunks at a time; all at once where chunks left,
-        because only all new ones tell what is to be removed.
+        """The changed versions in batches of some thousand chunks. Where chunks left, one batch
+        holds all versions, because only all new chunks together tell which old ones to remove.
         """
         waiting: list[Version] = []
         chunks = 0
@@ -459,7 +461,7 @@ class _Build:
             spool.add([*to_vectors], [vectors[one] for one in to_vectors.values()])
 
     def _read_rows(self, versions: Sequence[Version]) -> dict[str, deltas.VersionRows]:
-        """The stage outputs of changed versions; `self.told` gets their fingerprints."""
+        """The stage outputs of changed versions; notes their fingerprints in `self.told`."""
         found: dict[str, deltas.VersionRows] = {}
         tasks = [(self.store, self.profiles, share) for share in split_into_tasks(versions)]
         for answers in self.workers.map(_load, tasks):
@@ -471,7 +473,9 @@ class _Build:
     def _vectors(
         self, rows: Mapping[str, deltas.VersionRows]
     ) -> tuple[dict[str, Vectors], Mapping[str, str]]:
-        """Vectors of what changed by content hash; reasons by content hash of those without."""
+        """Content hash to vector of the changed chunks; content hash to the reason of those without
+        one.
+        """
         if self.info is None:
             return {}, {}
         views = [
@@ -515,8 +519,8 @@ class _Build:
             )
 
     def _ann_recall(self) -> float | None:
-        """What the approximate index finds of the nearest vectors, None without one; as measured
-        for the parent while it is the parent's.
+        """The share of the nearest vectors that the approximate index finds; None without such an
+        index. While the index is the parent's, the figure measured for the parent.
         """
         directory, name = self.directory / "dense", dense_files.BASE
         if not dense.has_ann(directory):
@@ -593,8 +597,8 @@ def estimate_bytes(
     embedder: EmbedderInfo | None,
     parent: Path | None,
 ) -> int:
-    """A rough upper figure of what a release will write: rows and vectors of its new versions, the
-    copy of its parent's catalog and, at worst, all words anew.
+    """An upper estimate of the bytes that a release will write: rows and vectors of its new
+    versions, the copy of its parent's catalog and, at worst, the whole word index.
     """
     rows = _UNPACKED * sum(path.stat().st_size for path in stage_files if path.is_file())
     chunks = sum(int(version.counts.get("chunks", 0)) for version in versions)

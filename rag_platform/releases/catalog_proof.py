@@ -228,8 +228,8 @@ class CatalogProof:
     # one version
 
     def of_version(self, version: Version) -> list[VerifyFailure]:
-        """What of a version's rows is not what its outputs, the ledger and the manifest make them;
-        one failure a row, of chunks by id.
+        """Each way in which a version's rows differ from what its outputs, the ledger and the
+        manifest make of them: one failure a row, chunks by id.
         """
         return [
             VerifyFailure(chunk_id, version.version_id, version.source_uri, reason)
@@ -407,7 +407,7 @@ class CatalogProof:
     # the release
 
     def of_release(self) -> Iterator[str]:
-        """How the numbers of rows, by version, differ from those of the manifest."""
+        """How the numbers of rows by version differ from those in the manifest."""
         manifest = self.manifest
         if self.path.parent.name != manifest.release_id:
             yield (

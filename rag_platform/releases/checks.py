@@ -1,4 +1,4 @@
-"""What must hold of a candidate before anything may read it."""
+"""What must hold of a candidate before it can be published."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ _SHOWN = 5
 
 
 def document_checks(outcome: StageOutcome) -> list[CheckResult]:
-    """What the outcome of one stage says of one document; empty where nothing can be judged."""
+    """What the outcome of one stage says about one document; empty where there is nothing to
+    judge.
+    """
     counts = outcome.counts
     if outcome.stage == "chunks":
         found = []
@@ -122,25 +124,25 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
 
 
 def is_severe(outcome: StageOutcome, result: CheckResult) -> bool:
-    """True for a failed check that means loss: nobody can find most of what the document says."""
+    """True for a failed check that means loss: most of what the document says cannot be found."""
     return result.name == "text_kept" and outcome.counts.get("text_kept_state") == "failed"
 
 
 @dataclass(frozen=True, slots=True)
 class IndexChanges:
-    """Ids of the chunks that left and entered each index; one whose text changed did both."""
+    """Ids of the chunks that left and entered each index; a chunk whose text changed is in both."""
 
     lexical: tuple[set[str], set[str]]
     dense: tuple[set[str], set[str]]
 
     @property
-    def got(self) -> tuple[set[str], set[str]]:
-        """What each must hold of the chunks that changed."""
+    def entered(self) -> tuple[set[str], set[str]]:
+        """The changed chunks that each index must hold now."""
         return self.lexical[1], self.dense[1]
 
     @property
-    def asked(self) -> tuple[set[str], set[str]]:
-        """The chunks that changed, for each."""
+    def touched(self) -> tuple[set[str], set[str]]:
+        """The changed chunks to look for in each index."""
         return set.union(*self.lexical), set.union(*self.dense)
 
 
@@ -334,18 +336,18 @@ def _prove(
 def index_differences(
     directory: Path, strategy: Strategy, catalog: CatalogReader, changes: IndexChanges | None = None
 ) -> list[str]:
-    """How the chunks of the word index and the vectors of a release are not those that its catalog
-    names; empty when they are.
+    """How the chunks of the word index and of the vectors differ from those in the release's
+    catalog; empty when all agree.
 
-    With the `changes` against a parent that was looked at in full, the chunks of these are looked
-    for, and all are counted.
+    Given the `changes` against a parent that was checked in full, only these chunks are looked for,
+    and the totals are compared.
     """
     wrong: list[str] = []
-    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.got
+    in_lexical, in_dense = catalog.indexed_ids() if changes is None else changes.entered
     counts = catalog.counts() if changes is not None else {}
     if strategy.builds_lexical:
         reader = lexical.open_reader(strategy.lexical, directory / "lexical")
-        found = reader.ids(None if changes is None else changes.asked[0])
+        found = reader.ids(None if changes is None else changes.touched[0])
         wrong += _difference(
             "word index",
             in_lexical,
@@ -358,7 +360,7 @@ def index_differences(
         if changes is None:
             found = {*parts.ids}.difference(parts.gone).union(parts.fresh_ids)
         else:
-            found = parts.holding(changes.asked[1])
+            found = parts.holding(changes.touched[1])
         named = len(found) if changes is None else counts["dense"]
         wrong += _difference("vectors", in_dense, found, parts.count(), named)
     return wrong
@@ -367,7 +369,9 @@ def index_differences(
 def release_files(
     directory: Path, parent: Path | None, parent_hashes: Mapping[str, str]
 ) -> tuple[dict[str, str], list[str]]:
-    """The files of a release: the parent's with their sha256, and the names of the others."""
+    """The files of a release: those of the parent with their sha256, and the names of the
+    others.
+    """
     carried: dict[str, str] = {}
     fresh: list[str] = []
     for name in files_below(directory):
@@ -387,7 +391,7 @@ def _is_same(directory: Path, parent: Path, name: str) -> bool:
 
 
 def hash_files(directory: Path, names: Sequence[str]) -> dict[str, str]:
-    """sha256 by relative path of files that are flushed to disk first."""
+    """Relative path to sha256 of files, each flushed to disk before it is hashed."""
     with ThreadPoolExecutor() as pool:  # hashing and flushing release the interpreter lock
         return dict(
             zip(names, pool.map(lambda name: _flush_and_hash(directory / name), names), strict=True)
@@ -401,7 +405,7 @@ def _flush_and_hash(path: Path) -> str:
 
 
 def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
-    """Names of the files that are gone or no longer have their recorded sha256."""
+    """Names of the files that are missing or differ from their recorded sha256."""
     return [
         name
         for name, expected in files.items()

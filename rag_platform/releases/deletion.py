@@ -1,9 +1,9 @@
-"""Deleting a document or a version: hidden at once from every reader, then released without it,
-then, if asked, purged; and the proof of it.
+"""Deletes a document or a version, and proves it: hidden at once from every reader, left out of the
+next release, and purged if that was asked for.
 
-The tombstone comes first: from its transaction on every running server and every older release
-hides what it names. What the deletion takes is recorded by hashes and ids before anything is
-purged, so that the proof can count afterwards what every store still holds.
+The tombstone comes first. From its transaction on, every running server and every older release
+hides what it names. Before anything is purged, hashes and ids of the deleted data are recorded, so
+that the proof can count afterwards what every store still holds.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _STORES = {
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A deletion that is in force, and the job that carries it through."""
+    """A deletion that is in force, and the job that carries it out."""
 
     tombstone: Tombstone
     document: Document
@@ -156,11 +156,11 @@ def plan_delete(
     store: Store,
     ledger: Ledger,
 ) -> Planned:
-    """What deleting a document, or one version of it, would take; nothing is changed.
+    """What deleting a document, or one version of it, would take away; nothing is changed.
 
-    Names are those of `documents.lookup`. Raises NotFoundError for what is unknown, InputError for
-    what is deleted already, ReleaseError `pinned_releases` for a hard deletion of what pinned
-    releases hold, unless by `force`.
+    Names are resolved as in `documents.lookup`. Raises NotFoundError for an unknown name,
+    InputError for what is deleted already, ReleaseError `pinned_releases` for a hard deletion of
+    data that pinned releases hold, unless `force` is set.
     """
     if mode not in MODES:
         raise InputError(f"unknown mode {mode!r}; known: {', '.join(MODES)}", code="bad_mode")
@@ -218,11 +218,11 @@ def start_delete(
     store: Store,
     ledger: Ledger,
 ) -> Started:
-    """Hide a document, or one version of it, from now on, and launch the job that releases without
-    it and, if `hard`, purges its data.
+    """Hide a document, or one version of it, from now on. Launches the job that releases without it
+    and, if `hard`, purges its data.
 
-    `soft` keeps the data until retention ends; a hard deletion that was interrupted is taken up
-    again. Raises as `plan_delete`.
+    A `soft` deletion keeps the data until retention ends. An interrupted hard deletion is
+    continued. Raises as `plan_delete`.
     """
     planned = plan_delete(
         namespace,
@@ -304,8 +304,8 @@ def _find_tombstone(
 
 
 def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> set[str]:
-    """Those of the chunks of which a file of the release holds a row or a vector, live or not;
-    releases share the files that they do not change.
+    """The chunks of which a file of the release still holds a row or a vector, whether it counts or
+    not: releases share the files that they do not change.
     """
     if not chunk_ids:
         return set()
@@ -330,7 +330,9 @@ def record_deletion(
     ledger: Ledger,
     write: bool = True,
 ) -> Record:
-    """The record of a deletion; where there is none yet, made of `held` or of what is found now."""
+    """The record of a deletion. A missing one is made from `held`, or from what the stores hold
+    now.
+    """
     for find in (read_record, bring_record):
         if (known := find(store, stone.namespace, stone.sequence)) is not None:
             return known
@@ -370,7 +372,9 @@ def _belongings(
     store: Store,
     ledger: Ledger,
 ) -> Belongings:
-    """What versions have: by their stage files, the releases, and records of earlier deletions."""
+    """What belongs to versions, by their stage files, the releases, and records of earlier
+    deletions.
+    """
     strategies = strategies_of(namespace, settings, ledger, manifests)
     found = of_versions(store, versions, strategies=strategies)
     for manifest in manifests:
@@ -435,15 +439,15 @@ _COUNTED = {
 
 
 def _list_counts(affected: dict[str, int]) -> str:
-    """What a person is told of the counts; those of the indexes within releases are left out."""
+    """The counts that a person is shown; those of the indexes inside releases are left out."""
     return ", ".join(
         pluralise(affected[name], noun) for name, noun in _COUNTED.items() if affected.get(name)
     )
 
 
 def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
-    """The `delete` payload of the public contract, from a job in its final state; `waiting` says
-    who has not carried it out.
+    """The `delete` payload of the public contract, from a job in its final state; `waiting` names
+    the servers that have not carried it out yet.
     """
     args = job.args
     data: Json = {
@@ -480,7 +484,9 @@ def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
 
 
 class Partitions(Protocol):
-    """The partition keys of document versions and what is recorded under them, wherever that is."""
+    """The partition keys of document versions and what is recorded under them, wherever that is
+    kept.
+    """
 
     def keys(self) -> set[str]:
         """Every key there is."""
@@ -489,8 +495,8 @@ class Partitions(Protocol):
         """Remove keys."""
 
     def forget(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
-        """Erase what was recorded under keys and whatever else names the documents; how many
-        records, and what could not be reached.
+        """Erase what was recorded under keys and whatever else names the documents. Returns the
+        number of records, and what could not be reached.
         """
 
     def count_records(self, keys: Collection[str], names: redaction.Names) -> tuple[int, list[str]]:
@@ -550,9 +556,9 @@ def prove(
 ) -> Proof:
     """What every store still holds of a document, or of one version; nothing is changed.
 
-    Counted is what deletions recorded and what is found now, less what versions of other documents
-    (or, for a version, other versions of its own) need too. `partitions` may be the reason why
-    nobody could open them. Raises NotFoundError for an unknown document.
+    Counted are the items that deletions recorded and those found now, without the ones that other
+    documents (or, for a version, the document's other versions) need too. `partitions` may be the
+    reason why they could not be opened. Raises NotFoundError for an unknown document.
     """
     document = find_document(ledger, namespace, doc)
     mine = ledger.versions(namespace, document.doc_id)
@@ -613,7 +619,9 @@ def prove(
 
 
 def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
-    """How many files that are not ours name the document; files that cannot be looked into."""
+    """How many other files below the data root name the document, and which files cannot be looked
+    into.
+    """
     strange = [
         path
         for path in sorted(store.home.iterdir())
@@ -654,7 +662,7 @@ def _count_files(store: Store, version: Version) -> int:
 
 @dataclass
 class _Count:
-    """One proof under way."""
+    """One proof in progress."""
 
     document: Document
     mine: list[Version]
@@ -667,7 +675,9 @@ class _Count:
     _others: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def count_own(self, kind: str, found: Collection[str]) -> int:
-        """How many of the found hashes are the document's alone; the others are told as shared."""
+        """How many of the found hashes belong to the document alone; the others are counted as
+        shared.
+        """
         if not found:
             return 0
         alone = set(found) - self.others(kind)
@@ -675,7 +685,7 @@ class _Count:
         return len(alone)
 
     def others(self, kind: str) -> frozenset[str]:
-        """What of a kind all other versions in the ledger have, read when first needed."""
+        """All hashes of one kind that other versions in the ledger have; read when first needed."""
         if kind not in self._others:
             kinds = next((both for both in _READ_TOGETHER if kind in both), (kind,))
             mine = {version.version_id for version in self.mine}
@@ -700,7 +710,7 @@ class _Count:
         return {value for value in self.own.file_sha256s if self.store.raw_path(value).is_file()}
 
     def facts(self) -> int:
-        """Folders of facts, less those of bytes that others have too."""
+        """Folders of facts, without those of bytes that other documents have too."""
         folders = {
             sha: list((self.store.area("facts") / sha[:2] / sha).glob("*"))
             for sha in self.own.file_sha256s
@@ -761,7 +771,7 @@ class _Count:
         }
 
     def media_texts(self) -> set[str]:
-        """Surroundings in which a stored image was described."""
+        """Recorded surroundings in which a stored image was described."""
         texts = [
             path
             for asset_id in self.own.asset_ids
@@ -770,14 +780,14 @@ class _Count:
         return {read_json(path).get("context_hash", "") for path in texts} & self.own.context_hashes
 
     def descriptions(self) -> set[str]:
-        """Kept answers of models about chunks."""
+        """Stored answers of models about the document's chunks."""
         return set(
             self.own.description_keys
             & descriptions.list_answers(self.store.descriptions_path).keys()
         )
 
     def names(self, *, whole: bool) -> redaction.Names:
-        """How lines of logs and events name the document."""
+        """The ways in which lines of logs and events name the document."""
         words = (
             [self.document.doc_id, self.document.source_uri]
             if whole

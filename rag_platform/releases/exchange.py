@@ -42,7 +42,7 @@ _LARGEST_HEAD = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Exchanged:
-    """What was written into a file, or published from it."""
+    """What was written into a file, or published from one."""
 
     namespace: str
     release_id: str
@@ -66,8 +66,10 @@ def _read_key() -> bytes:
 
 
 def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) -> Exchanged:
-    """Write the published release and all that proves it into one file. Raises ReleaseError
-    `holds_deleted` where it holds what was deleted since, IntegrityError for what is missing.
+    """Write the published release, and all that proves it, into one file.
+
+    Raises ReleaseError `holds_deleted` when the release holds data that was deleted since,
+    IntegrityError for missing files.
     """
     import tarfile
 
@@ -133,11 +135,11 @@ def _without_owner(member: Any) -> Any:
 
 
 def import_release(path: Path, root: DataRoot) -> Exchanged:
-    """Publish the release of a file in a library that this data root does not have. Everything is
-    proved by its hash before anything is put in its place.
+    """Publish the release in a file as a library that this data root does not have yet.
 
-    Raises IntegrityError `bad_export` for a file that is damaged or signed by another key,
-    InputError `namespace_exists`.
+    Every file is checked against its hash before it is put in place. Raises IntegrityError
+    `bad_export` for a file that is damaged or signed with another key, InputError
+    `namespace_exists`.
     """
     store, ledger = root.store, root.ledger
     with store.scratch() as folder:
@@ -166,8 +168,8 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
 
 
 def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
-    """The head of a file whose members, all as their hashes say, lie in the folder now; whether its
-    signature was checked.
+    """The head of a file after its members were unpacked into the folder and checked against their
+    hashes; whether the signature was checked.
     """
     import tarfile
 
@@ -215,7 +217,7 @@ def _bad(path: Path, why: str) -> IntegrityError:
 
 
 def _checked_manifest(directory: Path, head: Json) -> Manifest:
-    """The manifest, if it is that of the release that the head names, with all its files."""
+    """The manifest, checked to be that of the release that the head names, with all its files."""
     manifest = read_manifest(directory)
     same = (manifest.namespace, manifest.release_id) == (head["namespace"], head["release_id"])
     held = {name: head["files"].get(f"{_RELEASE}{name}") for name in manifest.files}
@@ -230,7 +232,7 @@ def _record(
     operations: Mapping[str, Any],
     ledger: Ledger,
 ) -> None:
-    """Tell the ledger the documents and versions of a release."""
+    """Record the documents and versions of a release in the ledger."""
     ledger.bind_strategy(manifest.namespace, manifest.strategy, manifest.strategy_config_id)
     ledger.receive(
         (owner, replace(version, status="received", edition="")) for owner, version in pairs
@@ -243,7 +245,9 @@ def _record(
 
 
 def _place(source: Path, manifest: Manifest, store: Store, ledger: Ledger) -> None:
-    """Give a release its place and its row: the first of its library, as its deletions are."""
+    """Move a release into its place and record it: the first release of its library, with its
+    deletions.
+    """
     sequence = ledger.deletion_sequence(manifest.namespace)
     manifest = replace(manifest, parent=None, deletions=sequence)
     write_manifest(source, manifest)

@@ -1,4 +1,4 @@
-"""Rows that one thread finds and another one takes, without holding all of them."""
+"""Hands rows from one thread to another without holding all of them in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ _SECONDS = 0.5  # after which it is looked whether somebody still takes them
 
 
 class Feed(Generic[RowT]):
-    """`take` runs in a thread of the pool from the first rows on, and gets all of them."""
+    """A queue of rows; `take` runs in a thread of the pool from the first rows on, and receives all
+    of them.
+    """
 
     def __init__(self, pool: ThreadPoolExecutor, take: Callable[[Iterable[RowT]], None]) -> None:
         self._pool = pool
@@ -23,7 +25,9 @@ class Feed(Generic[RowT]):
         self._ended = False
 
     def put(self, rows: Sequence[RowT] | None) -> None:
-        """Hand on some rows; they are dropped where taking them failed, as `result` tells."""
+        """Hand on some rows; they are dropped after `take` has failed, which `result` then
+        raises.
+        """
         if self._taking is None:
             self._taking = self._pool.submit(self._take, self._rows())
         while not self._taking.done():
@@ -33,7 +37,7 @@ class Feed(Generic[RowT]):
                 continue
 
     def end(self) -> None:
-        """There are no more rows."""
+        """Say that no more rows come."""
         if self._taking is not None and not self._ended:
             self._ended = True
             self.put(None)

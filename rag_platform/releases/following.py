@@ -1,4 +1,4 @@
-"""Reads what other machines publish, beside a server's answers."""
+"""Follows what other machines publish while a server answers."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _BEAT_SECONDS = 15.0
 
 @contextmanager
 def following(settings: Settings) -> Iterator[None]:
-    """Read what other machines publish, as long as the block lasts: a thread asks the object store
-    for its pointers, pulls beside the answers, and carries out hard deletions. Nothing without an
-    object store.
+    """Follow what other machines publish for the length of the block. A thread asks the object
+    store for its pointers, pulls new releases and carries out hard deletions. Does nothing without
+    an object store.
     """
     store = Store.of(settings)
     if store.remote is None:
@@ -69,7 +69,9 @@ def _follow(settings: Settings, store: Store, stop: threading.Event) -> None:
 
 
 def _pull_each(store: Store, ledger: Ledger, tags: dict[str, str]) -> None:
-    """Pull what the object store publishes of every namespace; `tags` are those of the pointers."""
+    """Pull the published release of every namespace from the object store; `tags` are those of the
+    pointers.
+    """
     from rag_platform.releases.transfer import pull
 
     for namespace in ledger.namespaces():

@@ -1,8 +1,8 @@
-"""Garbage collection: what no document, release or draft needs any more leaves every store.
+"""Garbage collection: removes from every store what no document, release or draft needs any more.
 
-What goes is found by looking at the stores, not by a list, so a collection that was killed is
-finished by the next one. Whatever marks something as complete goes first: a folder is renamed
-before it is emptied, a version is called purged before its data is touched.
+What to remove is found by looking at the stores, not taken from a list, so the next collection
+finishes one that was killed. Whatever marks data as complete is removed first: a folder is renamed
+before it is emptied, a version is recorded as purged before its data is touched.
 """
 
 from __future__ import annotations
@@ -67,14 +67,16 @@ class Due(NamedTuple):
 
 @dataclass
 class Collected:
-    """What a collection removed, or would: count and bytes by store; `left` says what not."""
+    """What a collection removed, or would remove: count and bytes by store; `left` says what could
+    not be removed.
+    """
 
     plan: bool = False
     removed: dict[str, dict[str, int]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
 
     def add(self, name: str, count: int, size: int = 0) -> None:
-        """Count what goes from one store."""
+        """Count what is removed from one store."""
         if count:
             known = self.removed.setdefault(name, {"count": 0, "bytes": 0})
             self.removed[name] = {"count": known["count"] + count, "bytes": known["bytes"] + size}
@@ -102,8 +104,12 @@ def start_gc(
 
 
 @contextmanager
-def alone(store: Store, namespaces: Iterable[str], owner: str, *, wait: float) -> Iterator[None]:
-    """Nobody receives, writes or collects inside the block. Raises BusyError naming who does."""
+def exclude_others(
+    store: Store, namespaces: Iterable[str], owner: str, *, wait: float
+) -> Iterator[None]:
+    """Keep everybody else from receiving, writing and collecting inside the block. Raises BusyError
+    naming who does.
+    """
     with ExitStack() as held:
         held.enter_context(store.collecting(owner, wait=wait))
         for namespace in sorted(namespaces):
@@ -122,12 +128,13 @@ def collect(
     plan: bool = False,
     on_progress: OnProgress = lambda step, done, total: None,
 ) -> Collected:
-    """What was removed from every store, or with `plan` what would be; `scope` limits it to what
-    one hard deletion took.
+    """Remove garbage from every store, or with `plan` only find it. Returns what was removed, or
+    would be.
 
-    Releases that hold what was deleted hard go too, pinned ones only with `force`, the published
-    one never. The caller holds `alone`. Raises IntegrityError, before anything is touched, when
-    releases hold what the ledger does not know.
+    `scope` limits the collection to what one hard deletion took. Releases that hold data deleted
+    hard are removed too, pinned ones only with `force`, the published one never. The caller is
+    inside `exclude_others`. Raises IntegrityError, before anything is touched, when releases hold
+    versions that the ledger does not know.
     """
     retention.require_known(store, ledger)
     work = _Collection(settings, store, ledger, partitions, scope, force, plan)
@@ -155,8 +162,8 @@ def collect(
 
 
 def collect_here(record: Record, *, settings: Settings, store: Store, ledger: Ledger) -> None:
-    """Remove from this data root what a hard deletion took that another machine carried out. The
-    caller holds `alone`. Raises as `collect`.
+    """Remove from this data root what a hard deletion on another machine took. The caller is inside
+    `exclude_others`. Raises as `collect`.
     """
     retention.require_known(store, ledger)
     work = _Collection(settings, store, ledger, None, record, force=True, plan=False, here=True)
@@ -264,11 +271,13 @@ class _Collection:
         )
 
     def _find_deleted(self, manifest: Manifest) -> str:
-        """The doc_id of something deleted hard that a release holds, empty without."""
+        """The doc_id of a document that was deleted hard and that a release holds; empty when there
+        is none.
+        """
         return next((due.record.doc_id for due in self.due if self._has_remains(manifest, due)), "")
 
     def _has_remains(self, manifest: Manifest, due: Due) -> bool:
-        """True when a release holds what was deleted, or it lingers in the release's files."""
+        """True when a release holds what was deleted, or the release's files still contain it."""
         if manifest.namespace != due.record.namespace:
             return False
         return bool(
@@ -288,7 +297,7 @@ class _Collection:
         )
 
     def _find_gone(self, record: Record) -> set[str]:
-        """The versions of a hard deletion that did not come again since."""
+        """The versions that a hard deletion took and that did not come again since."""
         stones = [
             stone
             for stone in self.ledger.tombstones(record.namespace, since=0)
@@ -311,7 +320,7 @@ class _Collection:
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
 
     def blobs(self) -> None:
-        """Remove from the object store what no release that is kept there needs."""
+        """Remove from the object store what no release kept there needs."""
         deleted = {due.record.namespace for due in self.due}
         meant = deleted if self.scope else {*self.namespaces}
         for namespace in sorted(meant) if self.store.remote else ():
@@ -377,8 +386,8 @@ class _Collection:
                 self._remove("versions", folder)
 
     def _old_outputs(self, folder: Path, profiles: Collection[str]) -> None:
-        """Outputs of a kept version under other profiles and editions; the edits go last, for
-        sections are complete only with them.
+        """Outputs of a kept version under other profiles and editions. The edits are removed last,
+        since sections are complete only with them.
         """
         if self.scope is not None:
             return
@@ -392,13 +401,13 @@ class _Collection:
                 self._remove("versions", path)
 
     def facts(self) -> None:
-        """Facts of bytes or profiles that nothing uses."""
+        """Remove facts of bytes or profiles that nothing uses."""
         for path in sorted(self.store.area("facts").glob("*/*/*")):
             if path not in self.kept.facts and self._is_ours("file_sha256s", path.parent.name):
                 self._remove("facts", path)
 
     def raw(self) -> None:
-        """Bytes that no kept version has."""
+        """Remove bytes that no kept version has."""
         for path in sorted(self.store.area("raw").glob("*/[!.]*")):
             if path.name not in self.kept.belongings.file_sha256s and self._is_ours(
                 "file_sha256s", path.name
@@ -406,7 +415,9 @@ class _Collection:
                 self._remove("raw", path)
 
     def media(self) -> None:
-        """Images that no kept version shows, and descriptions of surroundings that are gone."""
+        """Remove images that no kept version shows, and descriptions of surroundings that are
+        gone.
+        """
         for path in sorted(self.store.area("media").glob("*")):
             if not self._is_ours("asset_ids", path.name.removeprefix(_TRASH)):
                 continue
@@ -419,7 +430,7 @@ class _Collection:
                     self._remove("media_texts", text)
 
     def caches(self) -> None:
-        """Vectors and descriptions of texts, and marks of URLs, that no kept version has."""
+        """Remove vectors and descriptions of texts, and marks of URLs, that no kept version has."""
         held = self.kept.belongings
         if self.store.embeddings_path.is_file():
             with EmbeddingCache(self.store.embeddings_path) as cache:
@@ -451,7 +462,7 @@ class _Collection:
                 self._remove("downloads", path)
 
     def rest(self) -> None:
-        """What crashes left, and folders in which nothing is left."""
+        """Remove what crashes left behind, and empty folders."""
         areas = [
             self.store.area(name)
             for name in ("raw", "facts", "versions", "media", "cache", "deletions")
@@ -471,7 +482,9 @@ class _Collection:
                     os.rmdir(folder)
 
     def traces(self) -> None:
-        """Take the logs into the trace store, and drop what is older or larger than is kept."""
+        """Compact the logs into the trace store, and drop traces beyond the configured age or
+        size.
+        """
         if self.plan or self.scope:
             return
         compact(self.store.logs_dir)
@@ -480,10 +493,8 @@ class _Collection:
         self.result.add("log_files", dropped["logs"])
 
     def deletions(self) -> None:
-        """Finish hard deletions: no word of theirs stays in ledger, logs and event history.
-
-        Logs are gone through for earlier ones too: what was asked about a document after its end
-        names it.
+        """Finish hard deletions: erase their words from ledger, logs and event history. Logs are
+        searched for earlier deletions too, since a later question about a document may name it.
         """
         records = {due.record.sequence: due.record for due in self.due}
         earlier = (
@@ -546,7 +557,7 @@ class _Collection:
         return stone.version_id is None and not stone.lifted_at
 
     def _names(self, record: Record) -> tuple[list[str], frozenset[str]]:
-        """How lines name what a deletion took, and nothing that is there."""
+        """The names by which lines refer to what a deletion took; no name that is still in use."""
         own = record.belongings - self.kept.belongings
         words = (
             [record.doc_id, self._source_uri(record)]
@@ -567,7 +578,7 @@ class _Collection:
         return self.scope is None or name in getattr(self.scope.belongings, kind)
 
     def _remove(self, name: str, path: Path) -> None:
-        """Remove a file, or a folder, which loses its name before its content."""
+        """Remove a file, or a folder; a folder is renamed before it is emptied."""
         folder = path.is_dir()
         self.result.add(name, 1, directory_bytes([path]) if folder else path.stat().st_size)
         if self.plan:

@@ -1,8 +1,9 @@
-"""What a release says about itself: written last, so a directory without one is unfinished.
+"""What a release says about itself. The manifest is written last, so a directory without one is
+unfinished.
 
-What it says of every version stands in a file of its own, which lists of releases need not read;
-releases share it, and what differs from it stands beside it. Releases built before have all of it
-in the manifest.
+What is said of single versions stands in a file of its own, which lists of releases need not read.
+Releases share that file; the differences of one release stand beside it. Releases of earlier
+programs have all of it in the manifest.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def embedder_info(strategy: Strategy) -> EmbedderInfo | None:
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
-    """Write the manifest of a release directory atomically; `write_versions` wrote what it says of
-    versions where its `files` name that.
+    """Write the manifest of a release directory atomically. What it says of versions is left out
+    when `files` names their file, which `write_versions` wrote.
     """
     apart = OF_VERSIONS if VERSIONS in manifest.files else ()
     told = {
@@ -115,8 +116,8 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 
 @dataclass(frozen=True, slots=True)
 class VersionChanges:
-    """What differs from what the file of versions says: of those that are `gone` from it nothing
-    holds, and what is said of `told` holds instead.
+    """How a release differs from the shared file of versions: the versions in `gone` are left out,
+    and the entries in `told` replace or add to those of the file.
     """
 
     told: OfVersions = field(default_factory=lambda: {name: {} for name in OF_VERSIONS})
@@ -131,7 +132,7 @@ class VersionChanges:
         return VersionChanges(told, self.gone | later.gone)
 
     def applied(self, base: OfVersions) -> OfVersions:
-        """What is said of every version; the base is changed."""
+        """What is said of every version. Changes `base` in place."""
         return {name: _apply(known, name, self) for name, known in base.items()}
 
 
@@ -142,7 +143,7 @@ def _apply(known: dict[str, Any], name: str, changes: VersionChanges) -> dict[st
 
 
 def write_versions(path: Path, told: OfVersions, gone: Collection[str] = ()) -> str:
-    """Write what is said of versions; the file's sha256."""
+    """Write what is said of versions. Returns the file's sha256."""
     ids = sorted(set[str]().union(*told.values()))
     lines = [
         {"schema_version": SCHEMA_VERSION, "fields": OF_VERSIONS, "gone": sorted(gone)},
@@ -156,13 +157,13 @@ def write_versions(path: Path, told: OfVersions, gone: Collection[str] = ()) -> 
 
 
 def read_version_changes(directory: Path, fields: Collection[str] = OF_VERSIONS) -> VersionChanges:
-    """What a release says otherwise of versions than the file that it shares with others."""
+    """How a release differs from the file of versions that it shares with other releases."""
     path = directory / VERSION_CHANGES
     return VersionChanges(*_read_part(path, fields)) if path.is_file() else VersionChanges()
 
 
 def _read_versions(directory: Path, fields: Collection[str]) -> OfVersions:
-    """What a release says of versions; the `fields` that nobody asks for are empty."""
+    """What a release says of versions; `fields` that are not asked for stay empty."""
     path = directory / VERSIONS
     if not fields:
         path.stat()
@@ -213,7 +214,7 @@ def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Man
 
 
 def new_outputs(directory: Path, before: Path | None) -> list[str]:
-    """The versions of which a release was made from other stored outputs than the one before."""
+    """The versions whose stored outputs differ from those that the release before was made of."""
     fields = ("outputs",)
     if before is None:
         return list(read_manifest(directory, fields).outputs)

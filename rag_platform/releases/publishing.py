@@ -47,9 +47,8 @@ _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the 
 
 
 def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
-    """True when the published release does not hold exactly the live versions, or holds them as
-    they were built under an earlier config than they are now, and nobody went back to it on
-    purpose.
+    """True when the published release does not hold exactly the live versions, or holds them as an
+    earlier config built them, and nobody rolled back to it on purpose.
     """
     if _holds_what_changed(namespace, store, ledger):
         return False
@@ -64,8 +63,8 @@ def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: L
 
 
 def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
-    """True when the published release holds what changed since it was made as it is now, which is
-    known without a look at the rest.
+    """True when the published release already holds the current state of everything that changed
+    since it was made; the rest need not be looked at.
     """
     published = releases.current(store, namespace)
     if published is None:
@@ -88,8 +87,8 @@ def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
 
 
 def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger) -> str | None:
-    """The published release_id when a release of what is live would equal it in content and
-    profiles, None when there is a difference.
+    """The published release_id when a new release would equal it in content and profiles; None when
+    they would differ.
     """
     published = releases.current(store, namespace)
     if published is None or releases.why_full(store, namespace, strategy, published):
@@ -135,9 +134,9 @@ def _words(document: Document) -> tuple[object, ...]:
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Python's search for cycles of objects paused: it walks over the records of a whole library
-    again and again, and there are none (a quarter of the time that a small edit of 20,000 documents
-    took).
+    """Pause Python's cyclic garbage collector. It walks over the records of a whole library again
+    and again, and there are no cycles among them: a quarter of the time of a small edit in 20,000
+    documents.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -229,8 +228,8 @@ def build_candidate(
 def _read_live(
     namespace: str, parent: str | None, strategy: Strategy, store: Store, ledger: Ledger
 ) -> Live:
-    """What is live: what changed since the parent was made and what has to be tried again, or all
-    where nobody knows or the parent cannot be taken over.
+    """The live versions: those that changed since the parent was made and those to be tried again;
+    all of them where the changes are not known or the parent's files cannot be reused.
     """
     asked, purged = None, False
     if parent and not releases.why_full(store, namespace, strategy, parent):
@@ -241,8 +240,8 @@ def _read_live(
 
 
 def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> bool:
-    """True when the files of a release hold what was purged, or is about to be: no release may
-    take them over.
+    """True when the files of a release hold data that was purged, or is about to be; no later
+    release may reuse them.
     """
     hard = [stone for stone in ledger.tombstones(namespace) if stone.mode == "hard"]
     gone = catalog.gone()
@@ -279,8 +278,8 @@ def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
 
 
 def _trace_upsert(span: tracing.Span, manifest: Manifest, failed: Sequence[str]) -> None:
-    """Say how many rows were written, what was taken over from the release before apart; `failed`
-    are the versions with chunks that have no vector.
+    """Record in the trace how many rows were written, and how many were reused from the release
+    before; `failed` are the versions with chunks that have no vector.
     """
     rows = int(manifest.delta["chunks_added"])
     vectors = min(rows, int(manifest.counts["dense"]))
@@ -299,7 +298,7 @@ def _trace_upsert(span: tracing.Span, manifest: Manifest, failed: Sequence[str])
 
 
 def _stale_error(stale: Sequence[Version]) -> ReleaseError:
-    """Why there is no release of live versions without outputs for the config as it is."""
+    """The error for live versions that have no outputs under the current config."""
     failed = [version for version in stale if version.code]
     if not failed:
         told, remedy = stale[0].version_id, "run `rag ingest` on their source, or `rag rebuild`"
@@ -455,7 +454,9 @@ def record_check(
 
 
 def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:
-    """The release that is published after going back to `to`, or to the one before the current."""
+    """Publish `to`, or by default the release before the current one. Returns the release that is
+    published now.
+    """
     with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
         recorded, before = ledger.published(namespace), releases.current(store, namespace)
@@ -526,7 +527,7 @@ def history(namespace: str, *, store: Store, ledger: Ledger) -> list[Json]:
 def pin_release(
     namespace: str, release_id: str, pinned: bool, *, store: Store, ledger: Ledger
 ) -> Release:
-    """The release after it was pinned, which keeps it whatever retention says, or let go. Raises
+    """Pin a release, so that retention always keeps it, or unpin it. Returns the release. Raises
     NotFoundError when it is not on disk.
     """
     with store.writer(namespace, "pin a release", wait=_LOCK_SECONDS):
@@ -536,8 +537,8 @@ def pin_release(
 
 
 def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) -> list[str]:
-    """Ids of the releases that are gone now: unfinished ones, and those beyond the ones that are
-    kept; the ledger calls these dropped.
+    """Remove unfinished releases and those that retention does not keep. Returns their ids; the
+    ledger records them as dropped.
     """
     rows = ledger.releases(namespace)
     public = {row.release_id for row in rows if row.published_at}
@@ -556,15 +557,15 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
 
 
 def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger) -> None:
-    """Say in the ledger that no machine has these releases any more."""
+    """Record in the ledger that no machine has these releases any more."""
     for row in ledger.releases(namespace):
         if row.release_id in release_ids and row.state in ("candidate", "rejected", "retired"):
             ledger.update_release(namespace, row.release_id, state="dropped")
 
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
-    """Make this machine and the ledger agree with the pointer, after a crash or what another
-    machine published. The write lock must be held.
+    """Bring this machine and the ledger into agreement with the pointer, after a crash or a
+    publication by another machine. The caller holds the write lock.
     """
     if store.remote is not None and namespace:
         open_for_writing(store)

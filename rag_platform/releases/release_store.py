@@ -69,22 +69,24 @@ class OpenRelease:
         return self.catalog.chunk_counts()
 
     def close(self) -> None:
-        """Let go of the release's files."""
+        """Close the release's files."""
         self.catalog.close()
         if self.dense is not None:
             self.dense.close()
 
 
 def why_full(store: Store, namespace: str, strategy: Strategy, parent: str | None) -> str:
-    """Why the next release cannot be made of its parent and the difference, empty when it can."""
+    """Why the next release cannot be built from its parent and the difference; empty when it
+    can.
+    """
     return usable_parent(store, namespace, strategy, parent)[1]
 
 
 def usable_parent(
     store: Store, namespace: str, strategy: Strategy, parent: str | None
 ) -> tuple[Manifest | None, str]:
-    """The head of the parent's manifest when a delta can be applied to a copy of it, or why it
-    cannot.
+    """The head of the parent's manifest, or the reason why a difference cannot be applied to a copy
+    of that parent.
     """
     if parent is None:
         return None, "nothing is published yet"
@@ -138,8 +140,8 @@ def publish(store: Store, namespace: str, release_id: str, *, override: bool = F
 def require_publishable(
     store: Store, namespace: str, release_id: str, *, override: bool = False
 ) -> Manifest:
-    """The manifest of a release that may be published; `override` passes over a failed quality gate
-    and nothing else. Raises ReleaseError for failed checks and lost files, NotFoundError.
+    """The manifest of a release that may be published; `override` skips a failed quality gate and
+    nothing else. Raises ReleaseError for failed checks and lost files, NotFoundError.
     """
     directory = store.release_dir(namespace, release_id)
     manifest = read_head(directory)
@@ -162,7 +164,7 @@ def require_publishable(
 
 
 def missing_files(store: Store, manifest: Manifest) -> list[str]:
-    """Names of the files that a release has lost."""
+    """Names of the files that are missing from a release."""
     directory = store.release_dir(manifest.namespace, manifest.release_id)
     return [name for name in manifest.files if not (directory / name).is_file()]
 
@@ -181,7 +183,7 @@ def before_current(store: Store, namespace: str) -> str:
 
 
 def find_parent(store: Store, namespace: str, release_id: str) -> str | None:
-    """The release that one was made from, where its files are still kept."""
+    """The release that this one was made from, if its files are still kept."""
     parent = manifest_of(store, namespace, release_id, ()).parent
     kept = {manifest.release_id for manifest in list_heads(store, namespace)}
     return parent if parent in kept else None
@@ -242,7 +244,7 @@ def is_behind(
 
 
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
-    """(bytes of a release's files, bytes of those that no other release shares)."""
+    """(bytes of a release's files, bytes of the files that no other release shares)."""
     try:
         files = [
             found
@@ -398,7 +400,9 @@ def open_release(
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """Stands for an index that cannot be opened: each search says so, and the other leg answers."""
+    """Takes the place of an index that cannot be opened: each search raises the reason, and the
+    other retriever answers.
+    """
 
     reason: str
     has_ann: ClassVar[bool] = False

@@ -1,4 +1,6 @@
-"""What a collection of garbage must not touch: versions that keep their data, and all of theirs."""
+"""What garbage collection must keep: versions whose data stays, and everything that belongs to
+them.
+"""
 
 from __future__ import annotations
 
@@ -74,8 +76,8 @@ def kept_versions(
 def is_condemned(
     version: Version, stones: Iterable[Tombstone], used: Collection[str | None] = ()
 ) -> bool:
-    """True when a hard deletion took the version's data; adding the document again saves the
-    version that came (`used`), no older one.
+    """True when a hard deletion took the version's data. When the document is added again, only the
+    version that came (`used`) is kept, no older one.
     """
     return any(
         stone.mode == "hard"
@@ -96,7 +98,7 @@ def _has_expired(
     retention: Retention,
     now: datetime,
 ) -> bool:
-    """True when the version left the library longer ago than retention says."""
+    """True when the version left the library longer ago than retention allows."""
     if document is None:
         return True
     left = [
@@ -115,7 +117,7 @@ def _days(since: str, now: datetime) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What stays, of one namespace or of all."""
+    """What is kept, of one namespace or of all."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
     # by namespace: those of its strategy and of its kept releases
@@ -127,7 +129,7 @@ class Kept:
     partitions: frozenset[str] = frozenset()  # keys of what is live or on its way
 
     def __or__(self, other: Kept) -> Kept:
-        """What both keep."""
+        """What either of the two keeps."""
         return Kept(
             {**self.versions, **other.versions},
             {**self.profiles, **other.profiles},
@@ -147,7 +149,9 @@ def survey(
     ledger: Ledger,
     only: Collection[str] | None = None,
 ) -> Kept:
-    """What stays of every namespace with these releases; with `only`, no other versions may go."""
+    """What is kept of every namespace, given these releases; with `only`, all other versions are
+    kept as well.
+    """
     kept = Kept()
     for namespace, held in manifests.items():
         kept |= _of_namespace(namespace, held, settings, store, ledger, only)
@@ -155,7 +159,7 @@ def survey(
 
 
 def require_known(store: Store, ledger: Ledger) -> None:
-    """Raises IntegrityError where releases hold versions that the ledger does not know."""
+    """Raise IntegrityError when releases hold versions that the ledger does not know."""
     for path in sorted(store.area("releases").glob("*/CURRENT")):
         namespace = path.parent.name
         known = {version.version_id for version in ledger.versions(namespace)}

@@ -1,7 +1,7 @@
-"""Changes that a person makes to a document: which of its versions is live, and its title, tags,
-categories and metadata.
+"""Changes that a person makes to a document: its live version, title, tags, categories and
+metadata.
 
-Each is a job of the ledger, because a release follows.
+Each is a job in the ledger, because a release follows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Launched = tuple[Job, subprocess.Popen[bytes] | None]  # without a process the j
 
 @dataclass(frozen=True, slots=True)
 class Edits:
-    """What to change of a document; a `title` of "" goes back to the one found in its file."""
+    """What to change of a document; a `title` of "" restores the title found in its file."""
 
     title: str | None = None
     tags: tuple[str, ...] = ()
@@ -52,12 +52,12 @@ def start_live(
     store: Store,
     ledger: Ledger,
 ) -> Launched:
-    """The launched job that makes a version live whatever its source holds or, without one, lets
-    the document follow its source again.
+    """Launch the job that pins a version as the live one, whatever its source holds, or without a
+    version lets the document follow its source again.
 
-    A version whose outputs are not those of the config as it is now is built first; until it is,
-    nothing changes. Raises NotFoundError for an unknown, deleted or collected version, InputError
-    `not_pinned` when there is nothing to let go.
+    A version whose outputs were built under another config is built first, and nothing changes
+    until it is. Raises NotFoundError for an unknown, deleted or collected version, InputError
+    `not_pinned` when nothing is pinned.
     """
     versions = ledger.versions(document.namespace, document.doc_id)
     if version is None:
@@ -89,7 +89,9 @@ def start_live(
 
 
 def go_live(job: Job, ledger: Ledger) -> None:
-    """Do what a job `live` is for once its version is built: pin it, or let the document go."""
+    """Carry out a job `live` after its version was built: pin the version, or unpin the
+    document.
+    """
     if version_id := job.args["live"]:
         ledger.pin(job.namespace, job.args["doc_id"], version_id)
     else:
@@ -115,10 +117,9 @@ def start_edit(
     store: Store,
     ledger: Ledger,
 ) -> Launched | None:
-    """The launched job whose release shows the edited document; None when it was so already. Raises
-    InputError for a tag it does not have.
-
-    A title that a user gave stays when a newer version comes; it is kept as metadata `title`.
+    """Launch the job whose release shows the edited document; None when nothing would change. A
+    title given by a user is kept as metadata `title` and stays when a newer version comes. Raises
+    InputError for removing a tag that the document does not have.
     """
     edited = _apply_edits(document, edits)
     if edited.metadata.get("title") != document.metadata.get("title"):
@@ -195,7 +196,7 @@ def _start_job(
 
 
 def live_data(job: Job, document: Document, release_id: str | None) -> Json:
-    """What a job `live` came to: the document as it is now, and the release that shows it."""
+    """The result of a job `live`: the document as it is now, and the release that shows it."""
     live, wanted = document.live_version, document.wanted_version
     if document.pinned:
         text = f"{document.doc_id} is pinned to {live}"

@@ -1,7 +1,9 @@
-"""What a data root that shares a ledger says of itself, and what it does about hard deletions.
+"""What a data root that shares a ledger reports about itself, and how it carries out hard
+deletions.
 
-A hard deletion is over when no data root holds anything of it: releases, files that were fetched,
-caches, logs and traces. Each one acknowledges that in the ledger, where everybody sees who has not.
+A hard deletion is over when no data root holds any of its data: releases, fetched files, caches,
+logs and traces. Each data root acknowledges that in the ledger, where everybody sees which ones
+have not.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from rag_platform.ledger.schema import Tombstone
 from rag_platform.ledger.servers import is_silent, name_waiting, server_id
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import record_deletion
-from rag_platform.releases.garbage_collection import alone, collect_here
+from rag_platform.releases.garbage_collection import collect_here, exclude_others
 from rag_platform.releases.stored_artifacts import read_record
 from rag_platform.storage.store import Store
 
@@ -24,25 +26,25 @@ _POLL_SECONDS = 0.2
 
 
 def register(store: Store, ledger: Ledger) -> None:
-    """Let hard deletions wait for this data root from now on."""
+    """Make hard deletions wait for this data root from now on."""
     if store.remote is not None:
         ledger.register(server_id(store), platform.node(), empty=not store.has_releases())
 
 
 def say_that_it_lives(store: Store, ledger: Ledger) -> None:
-    """Say that this data root is read, and which releases; registers it before."""
+    """Report that this data root is being read, and which releases; registers it first."""
     register(store, ledger)
     read = {name: releases.current(store, name) or "" for name in ledger.namespaces()}
     ledger.beat(server_id(store), platform.node(), read)
 
 
 def carry_out_deletions(settings: Settings, store: Store, ledger: Ledger) -> None:
-    """Remove what hard deletions left in this data root, and acknowledge those of which nothing is
-    left; what somebody writes just now waits for the next look.
+    """Remove what hard deletions left in this data root, and acknowledge those that are finished
+    here. Data that another process is writing right now waits for the next round.
     """
     for stone in _waiting_for(store, ledger):
         try:
-            with alone(store, [stone.namespace], "carrying out a deletion", wait=0):
+            with exclude_others(store, [stone.namespace], "carrying out a deletion", wait=0):
                 record = record_deletion(stone, settings=settings, store=store, ledger=ledger)
                 collect_here(record, settings=settings, store=store, ledger=ledger)
         except BusyError:
@@ -51,7 +53,7 @@ def carry_out_deletions(settings: Settings, store: Store, ledger: Ledger) -> Non
 
 
 def acknowledge(store: Store, ledger: Ledger) -> None:
-    """Tell the ledger of which hard deletions nothing is left in this data root."""
+    """Record in the ledger which hard deletions are finished in this data root."""
     for stone in _waiting_for(store, ledger):
         record = read_record(store, stone.namespace, stone.sequence)
         if record is not None and record.purged_at:
@@ -67,8 +69,8 @@ def _waiting_for(store: Store, ledger: Ledger) -> list[Tombstone]:
 
 
 def wait_for_servers(sequence: int, settings: Settings, ledger: Ledger) -> list[str]:
-    """Who has not acknowledged a hard deletion, a sentence each, after the servers that live had
-    some time for it.
+    """Wait some time for living servers to acknowledge a hard deletion. Returns a sentence for each
+    server that has not.
     """
     until = time.monotonic() + settings.blobs.acknowledge_seconds
     seconds = settings.blobs.silent_seconds

@@ -1,7 +1,7 @@
-"""What versions have on disk, by identity alone: hashes and ids, never a word of text.
+"""What versions have on disk, identified by hashes and ids; never a word of text.
 
-Deletion records it before anything is purged, collection keeps what kept versions still need of it,
-and the proof counts what is left.
+A deletion records it before anything is purged, garbage collection keeps the part that kept
+versions still need, and the proof counts what is left.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Belongings:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is kept of a deletion on disk, so that the proof can count after the data is gone."""
+    """The record of a deletion on disk, by which the proof can count after the data is gone."""
 
     sequence: int
     namespace: str
@@ -139,7 +139,9 @@ def _record_key(namespace: str, sequence: int) -> str:
 
 
 def push_record(store: Store, record: Record) -> None:
-    """Let other machines know by ids and hashes what a deletion takes, where they share a store."""
+    """Put the hashes and ids that a deletion takes into the shared object store, where there is
+    one, for other machines.
+    """
     if store.remote is not None:
         open_for_writing(store).put_new(
             _record_key(record.namespace, record.sequence),
@@ -148,7 +150,7 @@ def push_record(store: Store, record: Record) -> None:
 
 
 def bring_record(store: Store, namespace: str, sequence: int) -> Record | None:
-    """The record that another machine made of a deletion, which is kept here as well."""
+    """The record that another machine made of a deletion; a copy is kept here."""
     if store.remote is None:
         return None
     with suppress(NotFoundError), atomic_path(store.deletion_path(namespace, sequence)) as path:

@@ -72,7 +72,9 @@ class Pointer:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """What bringing a release took: files and bytes that came, and files that were here."""
+    """What pulling a release took: files and bytes that were fetched, and files that were here
+    already.
+    """
 
     release_id: str
     files: int = 0
@@ -109,8 +111,8 @@ def pointer_key(namespace: str) -> str:
 
 
 def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | None:
-    """What the object store publishes; None while that is what has the `known` tag. Raises
-    IntegrityError for what is no pointer.
+    """The published pointer in the object store; None when its tag is still `known`. Raises
+    IntegrityError for an object that is no pointer.
     """
     found = blobs.read_pointer(pointer_key(namespace), known)
     if found is None:
@@ -134,9 +136,9 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
 
 
 def push(store: Store, manifest: Manifest) -> Pointer:
-    """Put a release's files and manifest where every machine finds them; returns the pointer as it
-    is before the publication. Raises IntegrityError for a file that is not what the manifest says,
-    ReleaseError `outdated_candidate` where another machine published meanwhile.
+    """Upload a release's files and manifest. Returns the pointer as it is before the publication.
+    Raises IntegrityError for a file that differs from the manifest, ReleaseError
+    `outdated_candidate` when another machine published meanwhile.
     """
     namespace = manifest.namespace
     blobs = open_for_writing(store)
@@ -165,7 +167,7 @@ def push(store: Store, manifest: Manifest) -> Pointer:
 
 
 def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
-    """Put the versions of a release there, but for those of the one that is published."""
+    """Upload the versions of a release, except those of the published one."""
     folder = store.release_dir(manifest.namespace, manifest.release_id)
     before = store.release_dir(manifest.namespace, parent) if parent else None
     path, new = folder / CATALOG, new_outputs(folder, before)
@@ -182,7 +184,7 @@ def require_pointer(blobs: Blobs, namespace: str) -> Pointer:
 
 
 def _published_files(store: Store, namespace: str, release_id: str) -> frozenset[str]:
-    """The sha256 of the files that the object store has for certain."""
+    """The sha256 of the files that the object store certainly has."""
     if not release_id:
         return frozenset()
     return frozenset(read_head(store.release_dir(namespace, release_id)).files.values())
@@ -207,8 +209,8 @@ def _put_manifest(blobs: Blobs, store: Store, manifest: Manifest) -> None:
 
 
 def swap(store: Store, manifest: Manifest, before: Pointer) -> None:
-    """Publish a pushed release to every machine. Raises ReleaseError `outdated_candidate` where
-    another one was published since `before`.
+    """Make a pushed release the published one on every machine. Raises ReleaseError
+    `outdated_candidate` when another one was published since `before`.
     """
     directory = store.release_dir(manifest.namespace, manifest.release_id)
     data = {
@@ -258,7 +260,7 @@ def read_pushed(store: Store, namespace: str, release_id: str) -> Manifest:
 
 
 def forget(store: Store, namespace: str, release_ids: list[str]) -> None:
-    """Take releases off the object store; their files go with `rag gc`."""
+    """Remove releases from the object store; their files are removed by `rag gc`."""
     if store.remote is not None and release_ids:
         keys = [_manifest_key(namespace, release_id) for release_id in release_ids]
         open_for_writing(store).delete(keys)

@@ -172,7 +172,7 @@ def difference(
     for version in (old, new):
         require_kept(version, document, ledger)
     profiles = _common_profiles((old, new), strategy, store)
-    revision = revise(_parts(old, profiles, store), _parts(new, profiles, store))
+    revision = revise(_read_parts(old, profiles, store), _read_parts(new, profiles, store))
     data: Json = {
         "doc_id": document.doc_id,
         "source_uri": document.source_uri,
@@ -256,7 +256,7 @@ def _files(version: Version) -> list[tuple[str, str, str]]:
     ]
 
 
-def _parts(version: Version, profiles: Mapping[str, str], store: Store) -> Parts:
+def _read_parts(version: Version, profiles: Mapping[str, str], store: Store) -> Parts:
     edits, sections, chunks = (
         store.version_path(version, kind, profiles[stage], edition)
         for kind, stage, edition in _files(version)

@@ -1,4 +1,6 @@
-"""The object store that machines share: opened by the settings, and probed before it is written."""
+"""The object store that machines share: opened by the settings, and tested before the first
+write.
+"""
 
 from __future__ import annotations
 
@@ -26,18 +28,18 @@ def open_blobs(store: Store) -> Blobs:
     missing.
     """
     assert store.remote is not None
-    return _opened(store.remote)
+    return _open(store.remote)
 
 
 @functools.cache
-def _opened(settings: BlobSettings) -> Blobs:
+def _open(settings: BlobSettings) -> Blobs:
     options = {"bucket": settings.bucket, "prefix": settings.prefix}
     return typing.cast("Blobs", build("blobs", settings.provider, options))
 
 
 def open_for_writing(store: Store) -> Blobs:
-    """`open_blobs`, once it is proved that the store heeds conditions. Raises ProviderError
-    `unconditional_writes` for one that does not.
+    """`open_blobs`, after a test that the store respects conditional writes. Raises ProviderError
+    `unconditional_writes` when it does not.
     """
     assert store.remote is not None
     _probe(store.remote)
@@ -46,8 +48,10 @@ def open_for_writing(store: Store) -> Blobs:
 
 @functools.cache
 def _probe(settings: BlobSettings) -> None:
-    """Write twice what may be written once, and over what was replaced: both must be refused."""
-    blobs, key = _opened(settings), f"probe/{secrets.token_hex(8)}"
+    """Try to create one object twice, and to replace an outdated state of it: the store must refuse
+    both.
+    """
+    blobs, key = _open(settings), f"probe/{secrets.token_hex(8)}"
     try:
         kept = (
             blobs.swap_pointer(key, b"1", "")
@@ -68,7 +72,7 @@ def _probe(settings: BlobSettings) -> None:
 
 
 def fetch(blobs: Blobs, key: str, path: Path, sha256: str) -> None:
-    """Write an object into a file, atomically, if it has that hash. Raises IntegrityError
+    """Download an object into a file, atomically, and check its hash. Raises IntegrityError
     `forged_blob`, NotFoundError `no_blob`.
     """
     with atomic_path(path) as temporary:
@@ -82,7 +86,7 @@ def fetch(blobs: Blobs, key: str, path: Path, sha256: str) -> None:
 
 
 def forged(key: str) -> IntegrityError:
-    """The error of an object that is not used."""
+    """The error for an object whose bytes do not match its hash."""
     return IntegrityError(
         f"the object {key} is not what a publication puts there: it was damaged or replaced, and is"
         " not used",
@@ -99,7 +103,7 @@ def raw_key(file_sha256: str) -> str:
 
 
 def push_raw(store: Store, file_sha256s: Iterable[str]) -> None:
-    """Put the bytes of files into the object store, where there is one and it lacks them."""
+    """Upload the bytes of files that the object store lacks; does nothing without a store."""
     if store.remote is None:
         return
     blobs = open_for_writing(store)

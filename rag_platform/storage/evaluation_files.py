@@ -1,4 +1,4 @@
-"""What evaluations keep under a data root, and how a deleted document leaves it."""
+"""The files of evaluations under a data root, and how a deleted document is removed from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN_PREFIX = "eval_"  # of the ids of runs, and so of the folders with their fil
 
 
 class Names(Protocol):
-    """How a document is named."""
+    """The names of a document."""
 
     def stand_in(self, line: bytes) -> bool:
         """True when the line names the document."""
@@ -38,8 +38,8 @@ def count_results(home: Path, names: Names) -> int:
 
 
 def erase_results(home: Path, names: Names) -> int:
-    """Empty the case results that name the document, metrics apart, and remove the files of their
-    runs; how many there were.
+    """Empty the case results that name the document, except their metrics, and remove the files of
+    their runs. Returns how many case results there were.
     """
     path = home / DATABASE
     if not path.is_file():

@@ -37,12 +37,12 @@ _shared: dict[tuple[Path | SharedLock, int], str] = {}
 def hold_lock(
     place: Path | SharedLock, owner: str, what: str, *, shared: bool = False, wait: float
 ) -> Iterator[None]:
-    """Hold a lock, alone or `shared`; the thread that holds it may take it again, and it dies with
-    its process, one of a database also with its connection.
+    """Hold a lock for the length of the block, alone or `shared`. The thread that holds it may take
+    it again. It ends with its process; a lock of a database also ends with its connection.
 
     Raises BusyError after `wait` seconds: `what`, then who holds it and for how long. A thread that
-    shares it cannot hold it alone, for two that did so would wait for each other: that raises
-    BusyError at once. StorageError `read_only` where the file cannot be written.
+    shares a lock cannot also hold it alone, because two such threads would wait for each other:
+    that raises BusyError at once.
     """
     key = (place, threading.get_ident())
     if key in _held:

@@ -42,9 +42,9 @@ def is_postgres(url: str) -> bool:
     return url.partition("://")[0] in SCHEMES
 
 
-def shown(url: str) -> str:
-    """A database's URL as people and logs may see it: without password and options, and without
-    anything where it is not certain what is the password.
+def mask_url(url: str) -> str:
+    """A database's URL without password and options, for people and logs. Where it is not clear
+    which part is the password, more is left out.
     """
     scheme, _, rest = url.partition("://")
     place, *tail = re.split("([/?#])", rest, maxsplit=1)
@@ -121,9 +121,8 @@ class PostgresConnection:
 
     @contextmanager
     def transaction(self, first: str) -> Iterator[PostgresConnection]:
-        """Commits what the block writes, or nothing of it when it raises; begins with a statement.
-
-        Other threads wait. A commit whose answer was lost raises as one that failed.
+        """Commit what the block writes, or nothing when it raises. Other threads wait. A commit
+        whose answer was lost raises like one that failed.
         """
         with self._lock:
             self.execute("SELECT 1")  # opens a connection that broke
@@ -151,7 +150,7 @@ class PostgresConnection:
     def _connect(self) -> None:
         driver = _driver()
         self.close()
-        if shown(self.url).endswith(_UNCERTAIN):
+        if mask_url(self.url).endswith(_UNCERTAIN):
             raise bad_url(self.url)
         with self._errors():
             try:
@@ -170,17 +169,17 @@ class PostgresConnection:
             yield
         except driver.errors.LockNotAvailable as error:
             raise BusyError(
-                f"the ledger at {shown(self.url)} is being written for more than {_LOCK_SECONDS} s;"
-                " try again"
+                f"the ledger at {mask_url(self.url)} is being written for more than"
+                f" {_LOCK_SECONDS} s; try again"
             ) from error
         except (driver.errors.DiskFull, driver.errors.InsufficientPrivilege) as error:
             raise LedgerError(
-                f"the ledger at {shown(self.url)} refuses: {self._reason(error)}",
+                f"the ledger at {mask_url(self.url)} refuses: {self._reason(error)}",
                 code="ledger_refused",
             ) from None
         except driver.OperationalError as error:
             raise LedgerError(
-                f"the ledger at {shown(self.url)} cannot be reached ({self._reason(error)}):"
+                f"the ledger at {mask_url(self.url)} cannot be reached ({self._reason(error)}):"
                 " nothing is shown or done without it, for nobody else knows which documents were"
                 " deleted. Start the database, or correct `ledger` in settings.yaml (RAG_LEDGER)"
             ) from None
@@ -196,7 +195,7 @@ class PostgresConnection:
 def bad_url(url: str) -> ConfigError:
     """The error of a URL that names no ledger."""
     return ConfigError(
-        f"`ledger` = {shown(url)} names no database; give"
+        f"`ledger` = {mask_url(url)} names no database; give"
         " postgresql://USER:PASSWORD@HOST:PORT/DATABASE, with what is special in the password"
         " percent-encoded, or nothing for the file in the data root",
         code="bad_ledger",
@@ -228,7 +227,7 @@ def _driver() -> Any:
 
 
 class AdvisoryLock:
-    """A lock of the database, held by a connection of its own and let go when that ends."""
+    """A lock of the database, held by a connection of its own and released when that ends."""
 
     # of one schema of the database: another ledger there has other locks
     _KEY = "hashtextextended('rag ' || current_schema() || ' ' || ?, 0)"
@@ -238,7 +237,7 @@ class AdvisoryLock:
         self._db = PostgresConnection(url, f"{owner} {os.getpid()} {platform.node()}")
 
     def take(self, *, shared: bool, wait: float) -> bool:
-        """True when the lock is held, False when somebody else held it for `wait` seconds."""
+        """True once the lock is held; False when another holder kept it for `wait` seconds."""
         kind = "_shared" if shared else ""
         until = time.monotonic() + wait
         while not self._take(kind):
@@ -267,5 +266,5 @@ class AdvisoryLock:
         return {"owner": owner, "pid": int(pid), "host": host, "since": int(row[1])}
 
     def close(self) -> None:
-        """Let go of it."""
+        """Release the lock."""
         self._db.close()

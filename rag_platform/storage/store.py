@@ -21,7 +21,7 @@ from rag_platform.config.folders import LEDGER
 from rag_platform.errors import FULL_ERRNO, IntegrityError
 from rag_platform.ir import Version
 from rag_platform.storage.locks import SharedLock, hold_lock
-from rag_platform.storage.postgres import shown
+from rag_platform.storage.postgres import mask_url
 from rag_platform.storage.records import (
     parquet_bytes,
     parquet_columns,
@@ -69,7 +69,7 @@ class Store:
     @property
     def ledger_name(self) -> str:
         """Where the ledger lies, as people may see it."""
-        return shown(self.database) if self.database else str(self.ledger_path)
+        return mask_url(self.database) if self.database else str(self.ledger_path)
 
     def has_ledger(self) -> bool:
         """True when there is a ledger to open: a file, or any database that is named."""

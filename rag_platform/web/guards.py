@@ -122,13 +122,28 @@ class AccessLog:
             logs.append(self._logs_dir, line)
 
 
-class KnownHosts:
+class _OriginGuard:
+    """Answers a request itself where `_refusal` finds a reason, else passes it on."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Go on with a request that is not refused."""
+        refused = self._refusal(scope, Headers(scope=scope)) if scope["type"] == "http" else None
+        await (refused or self._app)(scope, receive, send)
+
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        raise NotImplementedError
+
+
+class KnownHosts(_OriginGuard):
     """Refuses what a page of another site makes a browser send (DNS rebinding): a foreign Host or
     Origin. The health check is open, because load balancers ask by address.
     """
 
     def __init__(self, app: ASGIApp, settings: HttpSettings, host: str) -> None:
-        self._app = app
+        super().__init__(app)
         public = urlsplit(settings.public_url)
         names = {*settings.allowed_hosts, public.netloc, *([host] if not _is_any(host) else [])}
         self._hosts = {name.lower() for name in names if name}
@@ -137,29 +152,24 @@ class KnownHosts:
             for origin in (*settings.allowed_origins, settings.public_url)
         }
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on with a known Host and Origin."""
-        if scope["type"] == "http" and scope["path"] != HEALTH_PATH:
-            headers = Headers(scope=scope)
-            if not self._knows_host(host := headers.get("host", "")):
-                answer = refusal(
-                    421,
-                    "unknown_host",
-                    f"this server does not answer for the host {host[:100]!r}; name it in"
-                    " server.http.allowed_hosts",
-                )
-                await answer(scope, receive, send)
-                return
-            if not self._knows_origin(origin := headers.get("origin", "")):
-                answer = refusal(
-                    403,
-                    "unknown_origin",
-                    f"pages of {origin[:100]!r} may not use this server; name it in"
-                    " server.http.allowed_origins",
-                )
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["path"] == HEALTH_PATH:
+            return None
+        if not self._knows_host(host := headers.get("host", "")):
+            return refusal(
+                421,
+                "unknown_host",
+                f"this server does not answer for the host {host[:100]!r}; name it in"
+                " server.http.allowed_hosts",
+            )
+        if not self._knows_origin(origin := headers.get("origin", "")):
+            return refusal(
+                403,
+                "unknown_origin",
+                f"pages of {origin[:100]!r} may not use this server; name it in"
+                " server.http.allowed_origins",
+            )
+        return None
 
     def _knows_host(self, host: str) -> bool:
         host = host.lower()
@@ -173,30 +183,26 @@ class KnownHosts:
         return parts.scheme in ("http", "https") and is_loopback(_without_port(parts.netloc))
 
 
-class SameOrigin:
-    """Refuses changes that a page of another origin asks for, be it of this machine too."""
+class SameOrigin(_OriginGuard):
+    """Refuses changes that a page of another origin asks for, even of one on this machine."""
 
     def __init__(self, app: ASGIApp, settings: HttpSettings) -> None:
-        self._app = app
+        super().__init__(app)
         self._origins = {origin.lower().rstrip("/") for origin in settings.allowed_origins}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Go on with a request that reads, or comes from a page of this server."""
-        changes = scope["type"] == "http" and scope["method"] not in _READING
-        if changes and scope["path"] != MCP_PATH:
-            headers = Headers(scope=scope)
-            origin = headers.get("origin", "").lower()
-            own = urlsplit(origin).netloc == headers.get("host", "").lower()
-            if origin and not own and origin not in self._origins:
-                answer = refusal(
-                    403,
-                    "unknown_origin",
-                    f"pages of {origin[:100]!r} may change nothing here; name it in"
-                    " server.http.allowed_origins",
-                )
-                await answer(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
+        if scope["method"] in _READING or scope["path"] == MCP_PATH:
+            return None
+        origin = headers.get("origin", "").lower()
+        own = urlsplit(origin).netloc == headers.get("host", "").lower()
+        if not origin or own or origin in self._origins:
+            return None
+        return refusal(
+            403,
+            "unknown_origin",
+            f"pages of {origin[:100]!r} may change nothing here; name it in"
+            " server.http.allowed_origins",
+        )
 
 
 def _without_port(host: str) -> str:

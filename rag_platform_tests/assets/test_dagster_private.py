@@ -94,7 +94,7 @@ def test_ingestion_works_the_public_way(
 ) -> None:
     desk.write(gate=GATE)
     if home != "new":
-        assert desk.rag("ingest", desk.docs).exit_code == 0
+        assert desk.call("ingest", desk.docs).exit_code == 0
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "sitecustomize.py").write_text(
         WITHOUT.replace("{change}", CHANGES[change]), encoding="utf-8"

@@ -213,7 +213,7 @@ def test_deleting_a_document_drops_what_was_expected_of_it(desk: Desk) -> None:
     files = desk.store.home / "evaluations" / asked["run_id"]
     assert (files / "cases.parquet").is_file()
     assert desk.call("gc", "--prove", "ports").data["remaining"]["evaluations"] == 1
-    deleted = desk.rag("docs", "delete", "ports", "--mode", "hard", "--yes")
+    deleted = desk.call("docs", "delete", "ports", "--mode", "hard", "--yes")
     assert deleted.exit_code == 0, deleted.said
     assert deleted.data["expectations_dropped"] == [pinned["case_id"]]
     assert desk.call("expect", "list").data["expectations"] == [kept]

@@ -15,9 +15,10 @@ from rag_platform.config.query import ProviderConfig, RetrievalConfig
 from rag_platform.errors import IntegrityError, ProviderError
 from rag_platform.indexes import bases, dense, dense_files
 from rag_platform.indexes.delta import link_parent
-from rag_platform.indexes.dense import DenseVectors, write_matrix
+from rag_platform.indexes.dense import DenseVectors
 from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.retrieval.retrievers import prefers_approximate
+from rag_platform_tests.matrices import write_matrix
 
 CHROMA = ProviderConfig(provider="chroma")
 ALWAYS = RetrievalConfig(exact_scan_rows=0)  # the approximate index is asked at every size
@@ -134,13 +135,12 @@ def test_empty_matrix_can_be_written_read_and_searched(tmp_path: Path) -> None:
 
 
 def test_matrix_refuses_two_vectors_for_a_chunk_and_another_dimension(tmp_path: Path) -> None:
-    write_matrix(tmp_path, dim=4, removed=(), ids=["a"], vectors=AXES[:1])
+    given: dict[str, Any] = {"removed": (), "retrieval": RetrievalConfig()}
+    update(CHROMA, tmp_path, dim=4, added={"a": AXES[0]}, **given)
     with pytest.raises(IntegrityError, match="a would have two vectors"):
-        write_matrix(tmp_path, dim=4, removed=(), ids=["a"], vectors=AXES[:1])
+        update(CHROMA, tmp_path, dim=4, added={"a": AXES[0]}, **given)
     with pytest.raises(IntegrityError, match="do not fit"):
-        write_matrix(
-            tmp_path, dim=3, removed=(), ids=["b"], vectors=np.ones((1, 3), dtype=np.float32)
-        )
+        update(CHROMA, tmp_path, dim=3, added={"b": np.ones(3, dtype=np.float32)}, **given)
 
 
 def test_ids_and_matrix_that_do_not_belong_together_are_an_error(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.ingestion.job_start import _inputs, _undone, ingest_data, start_ingest
+from rag_platform.ingestion.job_start import _inputs, _list_undone, ingest_data, start_ingest
 from rag_platform.intake.receiving import ReceiveOptions
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.schema import Job, JobItem, Source
@@ -75,7 +75,7 @@ def test_what_a_job_left_undone(ledger: Any) -> None:
         item("replaced", "failed", "0"),
     ]
     items += [item("missing", "failed", "")]
-    undone = _undone(items, "default", "p", ledger)
+    undone = _list_undone(items, "default", "p", ledger)
     assert [one.doc_id for one in undone] == [
         "failed",
         "dead",

@@ -312,20 +312,20 @@ def test_two_threads_share_the_children(fast, tmp_path):
 
 @pytest.mark.integration
 def test_a_reading_that_is_cut_off_goes_on_where_it_was(fast, tmp_path):
-    path, kept = write_pages(tmp_path / "x.pdf", 24), tmp_path / "kept"
-    limits = Limits(pdf_window_pages=8)
+    path, kept = write_pages(tmp_path / "x.pdf", 12), tmp_path / "kept"
+    limits = Limits(pdf_window_pages=4)
     whole = load(path, "x.pdf", "pdf", fast, limits, kept=kept)
     assert not kept.exists()
 
     def cut_off(done: int, total: int) -> None:
-        if done == 5:
+        if done == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         load(path, "x.pdf", "pdf", fast, limits, cut_off, kept=kept)
-    kept.write_bytes(kept.read_bytes() + b'\n{"page": 24, "blo')  # a process killed while it wrote
+    kept.write_bytes(kept.read_bytes() + b'\n{"page": 12, "blo')  # a process killed while it wrote
     read: list[tuple[int, int]] = []
     again = load(path, "x.pdf", "pdf", fast, limits, lambda *far: read.append(far), kept=kept)
     assert again == whole
-    assert read[-1][0] == read[-1][1] <= 24 - 5
+    assert read[-1][0] == read[-1][1] <= 12 - 3
     assert not kept.exists()

@@ -15,7 +15,7 @@ import pytest
 
 from rag_platform.config.settings import Limits
 from rag_platform.intake.isolation import reread_in_child
-from rag_platform.intake.second_readers import ENGINES, missing, reread
+from rag_platform.intake.second_readers import ENGINES, reread, why_missing
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.markup.html import HtmlLoader
 from rag_platform.loaders.office.docx import DocxLoader
@@ -129,7 +129,7 @@ def test_every_format_is_read_alike_twice_and_forged_words_are_not(
     path = tmp_path / f"file.{'pdf' if name == 'pdfium' else name}"
     make(path)
     facts = load(path)
-    assert set(ENGINES) == set(CASES) and missing(name) == ""
+    assert set(ENGINES) == set(CASES) and why_missing(name) == ""
     assert reread(path, name, facts.text, facts.blocks) == ({}, {})
     assert TEXT in facts.text.replace("**", "").replace("\n", " ")
     block = next(

@@ -63,7 +63,7 @@ from rag_platform.processes import jobs
 from rag_platform.ledger.ledger import open_url
 signal.signal(signal.SIGTERM, signal.default_int_handler)
 ledger = open_url(sys.argv[2])
-with jobs.beating(sys.argv[1], ledger, every=0.02):
+with jobs.keep_heartbeat(sys.argv[1], ledger, every=0.02):
     print(flush=True)
     time.sleep(60)
 """

@@ -560,7 +560,7 @@ def test_a_running_ingest_is_cancelled_and_its_rest_done_by_a_retry(
             assert time.monotonic() < until and started.poll() is None, found
             time.sleep(0.01)
         job_id = found[0].job_id
-        cancelled = desk.rag("jobs", "cancel", job_id)
+        cancelled = desk.call("jobs", "cancel", job_id)
         said, _ = started.communicate(timeout=30)
         assert cancelled.exit_code == 0 and cancelled.data["state"] == "cancelled"
         assert cancelled.data["counts"] == {"cancelled": 6, "skipped": 1}

@@ -20,7 +20,7 @@ from rag_platform.ledger.ledger import open_url
 from rag_platform.releases import garbage_collection
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.deletion import Proof, prove, record_deletion
-from rag_platform.releases.garbage_collection import Collected, alone, collect
+from rag_platform.releases.garbage_collection import Collected, collect, exclude_others
 from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
 from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
 from rag_platform.releases.verification import verify_release
@@ -466,7 +466,7 @@ def test_nobody_writes_or_receives_meanwhile(bench: Bench, elsewhere: Any) -> No
     bench.ingest()
 
     def be_alone() -> Any:
-        return alone(bench.store, ["default"], "gc", wait=0)
+        return exclude_others(bench.store, ["default"], "gc", wait=0)
 
     with (
         elsewhere(bench.store.writer("default", "ingest job_1")),

@@ -43,6 +43,7 @@ from rag_platform.releases.building import Descent, build
 from rag_platform.releases.checks import CHECKS, IndexChanges, index_differences
 from rag_platform.releases.manifest import OF_VERSIONS, Manifest, embedder_info, read_manifest
 from rag_platform.storage.store import Store, read_json, sha256_file
+from rag_platform_tests.matrices import write_matrix
 from rag_platform_tests.release_checks import check_again, failed_checks
 
 Live = tuple[Document, Version]
@@ -508,13 +509,11 @@ def test_checks_find_damage(
     ids, matrix = dense.read_matrix(directory)
     damaged = np.array(matrix)
     damaged[0] = 0.0
-    dense.write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
+    write_matrix(directory, dim=damaged.shape[1], removed=ids, ids=ids, vectors=damaged)
     failed = failed_checks(store, "r1")
     assert set(failed) == {"vectors_valid", "files_intact"}
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
-    dense.write_matrix(
-        directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0]
-    )
+    write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
     failed = failed_checks(store, "r1")
     assert "1 chunks missing" in failed["counts_agree"]
 

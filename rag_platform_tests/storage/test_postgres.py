@@ -12,7 +12,7 @@ import pytest
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import BusyError, ConfigError, LedgerError
 from rag_platform.storage.locks import SharedLock, hold_lock
-from rag_platform.storage.postgres import PostgresConnection, shown, translate
+from rag_platform.storage.postgres import PostgresConnection, mask_url, translate
 from rag_platform.storage.store import Store
 from rag_platform_tests.postgres_server import PASSWORD, PostgresServer
 
@@ -41,7 +41,7 @@ def taken(lock: SharedLock, *, shared: bool = False) -> bool:
     ],
 )
 def test_a_url_is_shown_without_its_password(url: str, name: str) -> None:
-    assert shown(url) == name
+    assert mask_url(url) == name
 
 
 @pytest.mark.parametrize(

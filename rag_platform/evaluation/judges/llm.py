@@ -5,8 +5,6 @@ texts.
 from __future__ import annotations
 
 import math
-import sys
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +20,7 @@ from rag_platform.protocols import LLM
 from rag_platform.providers.model_calls import TRANSPORT
 from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
 from rag_platform.registry import build, provider_version, takes
-from rag_platform.storage.sqlite_files import connect_versioned
+from rag_platform.storage.answer_cache import AnswerCache
 from rag_platform.traits import Traits
 
 _PROMPTS = {
@@ -42,7 +40,7 @@ _SCHEMA: Json = {
 _TRIES = 2  # of a question whose reply is no score
 # Failures that say nothing about the next answer; with any other no score would be worth having.
 OF_ONE_ANSWER = {"bad_output", "content_filtered", "too_large", "empty_reply", "broken_reply"}
-SCHEMA_VERSION = 1
+_MOST_SCORES = 1_000_000  # some 150 bytes each
 
 
 @dataclass(frozen=True)
@@ -116,13 +114,13 @@ class LlmJudge:
         return fingerprint(self.profile())
 
     @cached_property
-    def _known(self) -> _Scores:
-        return _Scores(Path(self.cache))
+    def _known(self) -> AnswerCache:
+        return AnswerCache(Path(self.cache), "scores", {"score": "REAL"}, most=_MOST_SCORES)
 
     def _score(self, name: str, **texts: str) -> Score:
         key = fingerprint(self._profile_id, name, texts, length=64)
-        if self.cache and (known := self._known.get(key)) is not None:
-            return Score(known, "scored before")
+        if self.cache and (known := self._known.get([key])):
+            return Score(known[key], "scored before")
         found = self._ask(self._prompts[name], texts)
         if self.cache and found.score is not None:
             self._known.put(key, found.score)
@@ -155,27 +153,3 @@ def _read(reply: Json) -> Score:
     ):
         raise bad_reply(f"the score {score!r}; it must be a number from 0 to 1")
     return Score(float(score), str(reply.get("reason") or ""))
-
-
-class _Scores:
-    """Scores by the hash of what was asked; safe between threads and processes."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._lock = threading.Lock()
-        self._db, _ = connect_versioned(
-            path,
-            SCHEMA_VERSION,
-            "CREATE TABLE IF NOT EXISTS scores (key TEXT PRIMARY KEY, score REAL NOT NULL)",
-            remedy=", or delete the cache",
-        )
-
-    def get(self, key: str) -> float | None:
-        with self._lock:
-            row = self._db.execute("SELECT score FROM scores WHERE key = ?", (key,)).fetchone()
-        return row[0] if row else None
-
-    def put(self, key: str, score: float) -> None:
-        with self._lock:
-            sys.audit("rag_platform.commit", str(self._path))
-            self._db.execute("INSERT OR REPLACE INTO scores VALUES (?, ?)", (key, score))

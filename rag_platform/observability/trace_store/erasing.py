@@ -1,4 +1,4 @@
-"""Erases the words of a document from the logs and from what is compacted of them."""
+"""Erases the words of a document from the logs and from the trace store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def erase(logs_dir: Path, names: redaction.Names) -> int:
     folder = traces_dir(logs_dir)
     # nothing is compacted between erasing the one and the other
     with changing(folder, "erasing a deleted document"):
-        erased = redaction.erase(logs_dir, names, also=_parts(folder))
+        erased = redaction.erase(logs_dir, names, also=_list_parts(folder))
         # former parts hold the words still
         remove_unnamed(folder, read_manifest(folder), seconds=0)
         return erased
@@ -38,10 +38,10 @@ def erase(logs_dir: Path, names: redaction.Names) -> int:
 
 def quoting(logs_dir: Path, names: redaction.Names) -> int:
     """How many lines of the logs and of the trace store quote the document."""
-    return redaction.quoting(logs_dir, names, also=_parts(traces_dir(logs_dir)))
+    return redaction.quoting(logs_dir, names, also=_list_parts(traces_dir(logs_dir)))
 
 
-def _parts(folder: Path) -> list[_PartLines]:
+def _list_parts(folder: Path) -> list[_PartLines]:
     return [_PartLines(folder, part) for part in read_manifest(folder).parts]
 
 

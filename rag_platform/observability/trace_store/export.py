@@ -1,4 +1,4 @@
-"""Writes traces to files of one's own: Parquet or JSON lines, one file for each table."""
+"""Exports traces to files: Parquet or JSON lines, one file for each table."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _REST = {"traces": "attrs", "spans": "attrs", "events": "payload"}
 
 
 def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[str, int]:
-    """Write the ended traces that are meant, with their spans, events and model calls, into a
-    folder; the rows by file. `attrs` and `payload` are JSON. Raises NotFoundError without any, and
-    InputError where a file of that name stands there.
+    """Export the selected ended traces, with their spans, events and model calls, into a folder.
+    Returns the number of rows by file; `attrs` and `payload` are JSON. Raises NotFoundError when no
+    trace is selected, InputError when a file of that name exists.
     """
     counts: dict[str, int] = {}
     with open_tables(logs_dir, where.since) as tables:

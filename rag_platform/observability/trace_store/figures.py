@@ -25,8 +25,8 @@ _SUMS = ("retries", "input_tokens", "output_tokens")
 
 
 def measure(logs_dir: Path, where: TraceFilter) -> Json:
-    """Figures over the traces that are meant: `kinds` (how many, failed, latency), `stages`,
-    `caches`, `model_calls`, `last_24h`; `warnings` say what could not be read.
+    """Figures over the selected traces: `kinds` (count, failures, latency), `stages`, `caches`,
+    `model_calls`, `last_24h`. `warnings` say what could not be read.
     """
     with open_tables(logs_dir) as tables:
         choose(tables, where)
@@ -39,14 +39,14 @@ def measure(logs_dir: Path, where: TraceFilter) -> Json:
             f"SELECT trace_type, name AS stage, count(*) AS count, {_FAILED},"
             f" avg(duration_ms) AS mean_ms, sum(duration_ms) AS total_ms,"
             f" {_quantiles('duration_ms')}, sum(cache_hit)::BIGINT AS hits,"
-            f" sum(cache_miss)::BIGINT AS misses FROM spans{_meant(where)}"
+            f" sum(cache_miss)::BIGINT AS misses FROM spans{_write_condition(where)}"
             " GROUP BY ALL ORDER BY trace_type, total_ms DESC"
         )
         sums = ", ".join(f"sum({name})::BIGINT AS {name}" for name in _SUMS)
         calls = tables.select(
             "SELECT provider, model, count(*) AS calls, count(error_code) AS failed,"
             f" {sums}, sum(cost) AS cost, {_quantiles('duration_ms')}"
-            f" FROM model_calls{_meant(where)} GROUP BY ALL ORDER BY provider, model"
+            f" FROM model_calls{_write_condition(where)} GROUP BY ALL ORDER BY provider, model"
         )
         day, warnings = _last_day(tables, where), list(tables.warnings)
     caches = _caches(kinds, stages)
@@ -64,8 +64,8 @@ def _quantiles(column: str) -> str:
     return f"quantile_cont({column}, {list(_PERCENTILES.values())}) AS quantiles"
 
 
-def _meant(where: TraceFilter) -> str:
-    """The condition that keeps the rows of the traces meant; blocks of earlier rows are skipped."""
+def _write_condition(where: TraceFilter) -> str:
+    """The condition that selects the rows of these traces; blocks of earlier rows are skipped."""
     if where == TraceFilter():
         return ""
     meant = " SEMI JOIN chosen USING (trace_key)"

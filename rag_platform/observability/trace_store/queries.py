@@ -28,7 +28,7 @@ Status = Literal["ok", "error", "running", "unfinished"]
 
 @dataclass(frozen=True, slots=True)
 class TraceFilter:
-    """Which traces are meant; what is left out does not limit them."""
+    """Which traces are selected; an empty field does not limit them."""
 
     kinds: Sequence[str] = ()  # each a TraceType
     namespace: str | None = None
@@ -179,7 +179,7 @@ def _summary(row: Json) -> Json:
 
 
 def choose(tables: Tables, where: TraceFilter) -> None:
-    """Make `chosen`, a table of the traces that are meant."""
+    """Create `chosen`, a table of the selected traces."""
     condition, values = conditions(where)
     tables.connection.execute(
         "CREATE TEMP TABLE chosen AS SELECT trace_key, trace_type, status, latency_ms, cache_hit,"
