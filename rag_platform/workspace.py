@@ -8,6 +8,7 @@ from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.provider_snapshot import providers_snapshot
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.errors import unknown_namespace
+from rag_platform.ledger import traffic
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.observability.tracing import Trace
 from rag_platform.storage.store import Store, keep_config
@@ -20,6 +21,10 @@ class DataRoot:
     settings: Settings
     store: Store
     ledger: Ledger
+
+    def __post_init__(self) -> None:
+        """From here on this process keeps the limits of model endpoints."""
+        traffic.use(self.settings.traffic, self.store)
 
     @classmethod
     def open(cls, settings: Settings) -> DataRoot:

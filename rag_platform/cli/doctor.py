@@ -18,6 +18,7 @@ from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.settings import Settings, load_strategy, strategy_names
 from rag_platform.errors import RagError, read_only
 from rag_platform.ir import Json
+from rag_platform.ledger import traffic
 from rag_platform.ledger.ledger import bound_strategies, open_ledger
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
@@ -67,6 +68,7 @@ def examine(settings: Settings) -> list[Finding]:
         *_data_root(store),
         *_ledger(store),
         *_blobs(store),
+        *_traffic(settings, store),
         *_releases(store),
         *_precision(store),
         *_faults(store),
@@ -240,6 +242,15 @@ def _blobs(store: Store) -> Iterator[Finding]:
         )
     except RagError as error:
         yield Finding("error", "blobs", error.message)
+
+
+def _traffic(settings: Settings, store: Store) -> Iterator[Finding]:
+    """What limited model endpoints were asked today, and who waits for them."""
+    try:
+        for found in traffic.read_places(settings.traffic, store):
+            yield Finding("ok", f"traffic {found.place}", found.sentence())
+    except RagError as error:
+        yield Finding("error", "traffic", error.message)
 
 
 def _faults(store: Store) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -150,11 +151,18 @@ def _render(data: Json, question: str) -> None:
 def status(context: Context) -> Json:
     """Show what every library publishes, and where data and config are."""
     from rag_platform.api.status import status as collect
+    from rag_platform.ledger.traffic import read_places
 
     places = context.places()
     data = collect(context.library, serving=False)
-    lines = [data["markdown"], *(f"- {name}: {place}" for name, place in places.items())]
-    return envelopes.envelope({**data, **places, "markdown": "\n".join(lines)})
+    used = [] if data["ledger_problem"] else read_places(context.settings.traffic, context.store)
+    lines = [
+        data["markdown"],
+        *(f"- {found.place}: {found.sentence()}" for found in used),
+        *(f"- {name}: {place}" for name, place in places.items()),
+    ]
+    shown = {"traffic": [dataclasses.asdict(found) for found in used]} if used else {}
+    return envelopes.envelope({**data, **places, **shown, "markdown": "\n".join(lines)})
 
 
 @click.group()

@@ -40,6 +40,7 @@ from rag_platform.config.query import (
     Section,
     SummaryConfig,
 )
+from rag_platform.config.traffic import TrafficSettings
 from rag_platform.config.validation import check, place_of, read_mapping
 from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 
@@ -213,6 +214,7 @@ class Settings(Section):
     server: ServerSettings = ServerSettings()
     caches: CacheSettings = CacheSettings()
     load: LoadSettings = LoadSettings()
+    traffic: TrafficSettings = TrafficSettings()
     canaries: CanarySettings = CanarySettings()
     drift: DriftSettings = DriftSettings()
     observability: ObservabilitySettings = ObservabilitySettings()

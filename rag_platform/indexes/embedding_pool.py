@@ -17,6 +17,7 @@ from typing import Any
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.settings import canonical_json
 from rag_platform.errors import ProviderError, RagError
+from rag_platform.ledger import traffic
 from rag_platform.observability import faults
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.protocols import Vectors
@@ -54,7 +55,7 @@ class EmbeddingWorker:
     def start(self) -> Child:
         """The child, started if there is none."""
         if self._child is None:
-            self._child = Child(__name__, (self._provider, self._options))
+            self._child = Child(__name__, (self._provider, self._options, traffic.used()))
         return self._child
 
     def close(self) -> None:
@@ -219,9 +220,13 @@ def main() -> None:
     serve(_embedding)
 
 
-def _embedding(named: tuple[str, Mapping[str, Any]]) -> Callable[[list[str] | None], Any]:
+def _embedding(
+    given: tuple[str, Mapping[str, Any], traffic.Used | None],
+) -> Callable[[list[str] | None], Any]:
     """The function that embeds; its embedder is loaded at the first batch."""
-    provider, options = named
+    provider, options, limits = given
+    if limits is not None:
+        traffic.use(*limits)
     built = functools.cache(lambda: build("embedder", provider, options))
 
     def answer(texts: list[str] | None) -> Any:

@@ -13,6 +13,7 @@ the answer, at last the question itself.
 from __future__ import annotations
 
 import contextvars
+import math
 import os
 import queue
 import threading
@@ -311,6 +312,14 @@ def spending(budget: Budget) -> Iterator[Budget]:
         yield budget
     finally:
         _budget.reset(token)
+
+
+def question_ends() -> float:
+    """When the question that is asked here must have ended, of time.monotonic(); never without
+    one.
+    """
+    budget = _budget.get()
+    return math.inf if budget is None else budget.deadline.at
 
 
 # --- calls at once ------------------------------------------------------------------------------

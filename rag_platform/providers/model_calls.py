@@ -19,7 +19,9 @@ from typing import Any, TypeVar
 
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
+from rag_platform.ledger import traffic
 from rag_platform.observability import tracing
+from rag_platform.processes.limits import question_ends
 from rag_platform.protocols import Completion, Message
 from rag_platform.retrying import pause, retry_after
 from rag_platform.text.tokens import estimate_tokens
@@ -165,13 +167,16 @@ def ask(
     Rate limits, server errors, lost connections and timeouts are tried again, `retries` times at
     most and not after `ends` (time.monotonic), after the wait that the endpoint asks for, else
     after one that doubles from try to try. Nothing else is. `learns` is shown every refusal first
-    and says whether the call would now be another one. Raises ProviderError naming model, place and
-    code.
+    and says whether the call would now be another one. Where the settings limit the place, every
+    try waits for its turn, and no process calls there while one was told to wait. Raises
+    ProviderError naming model, place and code.
     """
+    limit = traffic.limit_of(endpoint.place, endpoint.model)
     tries = 0
     while True:
         try:
-            return call(), tries
+            with traffic.turn(limit, ends=min(ends, question_ends())):
+                return call(), tries
         except StoppedByListener as stopped:
             raise stopped.error from None
         except ProviderError:
@@ -183,6 +188,8 @@ def ask(
             if failure.code == "bad_request" and learns(error):
                 continue
             wait = pause(tries, endpoint.backoff_ms / 1000, asked=failure.wait)
+            if failure.code == "rate_limited" or failure.wait is not None:
+                traffic.pause(limit, wait)
             late = time.monotonic() + wait >= ends
             if late or tries >= endpoint.retries or not failure.retryable:
                 raise endpoint.error(failure, error, tries=tries) from error
@@ -263,7 +270,11 @@ def complete(
     prompt_profile_id = next((message.prompt for message in messages if message.prompt), "")
     question = "\n".join(message.text for message in messages)
     with record_call(
-        endpoint.provider, model, mode=mode, prompt_profile_id=prompt_profile_id
+        endpoint.provider,
+        model,
+        place=endpoint.place,
+        mode=mode,
+        prompt_profile_id=prompt_profile_id,
     ) as record:
         try:
             made, record["retries"] = ask(endpoint, call, learns=learns)
@@ -315,8 +326,12 @@ def _thoughts(reply: Reply) -> str:
 
 
 @contextmanager
-def record_call(provider: str, model: str, *, mode: str = "online", **more: Any) -> Iterator[Json]:
-    """The record of one call, for the block to fill in; it becomes the event `model.call`."""
+def record_call(
+    provider: str, model: str, *, place: str, mode: str = "online", **more: Any
+) -> Iterator[Json]:
+    """The record of one call, for the block to fill in; it becomes the event `model.call`, and is
+    counted where the settings limit its place.
+    """
     record: Json = {
         "provider": provider,
         "model": model,
@@ -337,6 +352,7 @@ def record_call(provider: str, model: str, *, mode: str = "online", **more: Any)
     finally:
         record["duration_ms"] = round(1000 * (time.perf_counter() - started), 3)
         tracing.event("model.call", record)
+        traffic.spend(place, model, record["usage"], record["cost"])
 
 
 def close_with(owner: object, client: Any) -> Any:

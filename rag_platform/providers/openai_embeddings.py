@@ -118,7 +118,12 @@ class OpenAIEmbeddings:
             self.NAME, self._name, place_of(self), retries, self.backoff_ms, (self.price_input, 0.0)
         )
         with calls.record_call(
-            self.NAME, self._name, mode=mode, operation="embeddings", texts=len(batch)
+            self.NAME,
+            self._name,
+            place=endpoint.place,
+            mode=mode,
+            operation="embeddings",
+            texts=len(batch),
         ) as record:
             try:
                 client = self._client()

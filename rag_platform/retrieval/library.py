@@ -32,6 +32,7 @@ from rag_platform.config.settings import (
 )
 from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError, unknown_namespace
 from rag_platform.ir import Json
+from rag_platform.ledger import traffic
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Load
 from rag_platform.protocols import Vectors
@@ -108,6 +109,7 @@ class Library:
     def __init__(self, settings: Settings, store: Store, hidden: Hidden | None = None) -> None:
         self.settings = settings
         self.store = store
+        traffic.use(settings.traffic, store)
         self.models = Models(settings)
         self.load = Load(settings.load)
         self.retrievals: Cache[Any] = Cache(settings.caches.retrievals, settings.caches.seconds)

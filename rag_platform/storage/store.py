@@ -91,6 +91,11 @@ class Store:
         """The ledger as a file."""
         return self.home / LEDGER
 
+    @property
+    def traffic_path(self) -> Path:
+        """Who calls model endpoints, where the ledger is a file."""
+        return self.home / "cache" / "traffic.sqlite"
+
     def ledger_backups(self) -> list[Path]:
         """Copies of the ledger that were put beside it, by a migration or by hand."""
         own = {

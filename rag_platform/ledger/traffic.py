@@ -1,0 +1,419 @@
+"""Calls of model endpoints, limited and counted over all processes of a data root, or of all
+machines whose ledger is in one PostgreSQL database.
+
+Only places with a limit in the settings are kept here; nothing is written for any other call. The
+rows are no part of the ledger: they lie in a file beside it, or in tables of its database that are
+locked on their own, so that a call neither waits for a ledger's writer nor lets readers believe
+that documents changed.
+
+A call is a ticket with a lease, which its process renews. Tickets of a place start in the order of
+their numbers: the first that waits starts when fewer than `at_once` run, its share of a minute has
+passed since the last start, and no refusal of the endpoint holds it back. A process that dies
+renews nothing, and its tickets are over with their leases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import platform
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+from rag_platform.config.traffic import ProviderLimit, TrafficSettings
+from rag_platform.errors import ProviderError, RagError
+from rag_platform.ir import Json
+from rag_platform.storage.postgres import PostgresConnection
+from rag_platform.storage.sqlite_files import transaction, writable
+from rag_platform.storage.store import Store
+
+log = logging.getLogger(__name__)
+
+_POLL_SECONDS = 0.05  # a place of a call that still runs is asked for so often
+_TABLES = (
+    """
+CREATE TABLE IF NOT EXISTS traffic_places (
+    place TEXT PRIMARY KEY, free_at REAL NOT NULL, paused_until REAL NOT NULL)""",
+    """
+CREATE TABLE IF NOT EXISTS traffic_tickets (
+    ticket INTEGER PRIMARY KEY AUTOINCREMENT, place TEXT NOT NULL, holder TEXT NOT NULL,
+    running INTEGER NOT NULL, lease_until REAL NOT NULL)""",
+    """
+CREATE TABLE IF NOT EXISTS traffic_spending (
+    place TEXT NOT NULL, day TEXT NOT NULL, calls INTEGER NOT NULL,
+    input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost REAL NOT NULL,
+    PRIMARY KEY (place, day))""",
+)
+_SPEND = """
+INSERT INTO traffic_spending (place, day, calls, input_tokens, output_tokens, cost)
+VALUES (?, ?, 1, ?, ?, ?) ON CONFLICT (place, day) DO UPDATE SET
+    calls = traffic_spending.calls + 1,
+    input_tokens = traffic_spending.input_tokens + excluded.input_tokens,
+    output_tokens = traffic_spending.output_tokens + excluded.output_tokens,
+    cost = traffic_spending.cost + excluded.cost
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTraffic:
+    """What a limited place spent today, UTC, and who uses it now."""
+
+    place: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost: float  # of the calls whose price is known
+    running: tuple[str, ...]  # holders, `host:pid`
+    waiting: tuple[str, ...]
+    paused_seconds: float
+
+    def sentence(self) -> str:
+        """The same for people."""
+        told = (
+            f"{self.calls} calls today, {self.input_tokens} tokens in, {self.output_tokens} out,"
+            f" cost {self.cost:.4f}; {_names('running', self.running)},"
+            f" {_names('waiting', self.waiting)}"
+        )
+        return told + (
+            f"; left alone for {self.paused_seconds:.0f} s" if self.paused_seconds else ""
+        )
+
+
+def _names(what: str, holders: tuple[str, ...]) -> str:
+    named = sorted(set(holders))
+    return f"{len(holders)} {what}" + (f" ({', '.join(named)})" if named else "")
+
+
+def host_of(place: str) -> str:
+    """The host, with its port where the address names one.
+
+    >>> host_of("https://key@API.example.com:8443/v1"), host_of("api.openai.com")
+    ('api.example.com:8443', 'api.openai.com')
+    """
+    return urlsplit(place if "://" in place else f"//{place}").netloc.rpartition("@")[2].lower()
+
+
+class _SqliteTables:
+    """The tables in a file, for the processes of one machine."""
+
+    def __init__(self, store: Store) -> None:
+        self._path = store.traffic_path
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._db = sqlite3.connect(
+            self._path, timeout=30, isolation_level=None, check_same_thread=False
+        )
+        self._lock = threading.Lock()
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = NORMAL")
+        with self.write() as db:
+            for statement in _TABLES:
+                db.execute(statement)
+
+    @contextmanager
+    def write(self) -> Iterator[Any]:
+        with self._lock, transaction(self._db, self._path):
+            yield self._db
+
+    def now(self, db: Any) -> float:
+        return time.time()
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class _PostgresTables:
+    """The tables in the ledger's database; times are those of its clock."""
+
+    # of the schema, held to the end of the transaction; the ledger's writers hold another one
+    _ALONE = "SELECT pg_advisory_xact_lock(hashtextextended('rag traffic ' || current_schema(), 0))"
+
+    def __init__(self, store: Store) -> None:
+        self._db = PostgresConnection(store.database, "rag traffic")
+        with self.write() as db:
+            for statement in _TABLES:
+                db.execute(
+                    statement.replace(
+                        "INTEGER PRIMARY KEY AUTOINCREMENT",
+                        "BIGINT GENERATED BY DEFAULT AS IDENTITY PRIMARY KEY",
+                    )
+                    .replace("INTEGER", "BIGINT")
+                    .replace("REAL", "DOUBLE PRECISION")
+                )
+
+    @contextmanager
+    def write(self) -> Iterator[Any]:
+        with self._db.transaction(self._ALONE) as db:
+            yield db
+
+    def now(self, db: Any) -> float:
+        return float(
+            db.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()[0]
+        )
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class Traffic:
+    """The limited places of a data root, as one process sees them."""
+
+    def __init__(self, settings: TrafficSettings, store: Store) -> None:
+        self._settings = settings
+        self._tables = _PostgresTables(store) if store.database else _SqliteTables(store)
+        self._holder = f"{platform.node()}:{os.getpid()}"
+        self._running: set[int] = set()
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._renewing = False
+
+    def close(self) -> None:
+        """Let go of the tables."""
+        self._closed.set()
+        self._tables.close()
+
+    @contextmanager
+    def turn(self, limit: ProviderLimit, *, ends: float = math.inf) -> Iterator[None]:
+        """The block is one call at the place.
+
+        Raises ProviderError `provider_busy` when its turn does not come within `wait_seconds`, nor
+        before `ends` (time.monotonic).
+        """
+        ends = min(ends, time.monotonic() + self._settings.wait_seconds)
+        with self._tables.write() as db:
+            lease = self._tables.now(db) + self._settings.lease_seconds
+            row = db.execute(
+                "INSERT INTO traffic_tickets (place, holder, running, lease_until)"
+                " VALUES (?, ?, 0, ?) RETURNING ticket",
+                (limit.place, self._holder, lease),
+            ).fetchone()
+        ticket = int(row[0])
+        try:
+            while wait := self._try_to_start(limit, ticket):
+                if time.monotonic() + wait >= ends:
+                    raise ProviderError(
+                        f"{limit.place} is used up to its limit, and no turn came in time"
+                        " (traffic.limits, traffic.wait_seconds)",
+                        code="provider_busy",
+                        retryable=True,
+                    )
+                # never so long that the lease ends, or that a place that is let go stays empty
+                time.sleep(min(wait, self._settings.lease_seconds / 3))
+            with self._lock:
+                self._running.add(ticket)
+                if not self._renewing:
+                    self._renewing = True
+                    threading.Thread(target=self._renew, name="rag-traffic", daemon=True).start()
+            yield
+        finally:
+            with self._lock:
+                self._running.discard(ticket)
+            self._give_back(ticket)
+
+    def _give_back(self, ticket: int) -> None:
+        try:
+            with self._tables.write() as db:
+                db.execute("DELETE FROM traffic_tickets WHERE ticket = ?", (ticket,))
+        except (RagError, sqlite3.Error) as error:  # its lease will end
+            log.warning("the place of a call was not given back: %s", error)
+
+    def _try_to_start(self, limit: ProviderLimit, ticket: int) -> float:
+        """0 when the ticket runs from now on, else the seconds after which to ask again."""
+        place, gap = limit.place, 60 / limit.per_minute if limit.per_minute else 0.0
+        with self._tables.write() as db:
+            now = self._tables.now(db)
+            lease = now + self._settings.lease_seconds
+            db.execute("DELETE FROM traffic_tickets WHERE lease_until < ?", (now,))
+            db.execute(  # one that was over, since its process slept, is there again
+                "INSERT INTO traffic_tickets (ticket, place, holder, running, lease_until)"
+                " VALUES (?, ?, ?, 0, ?) ON CONFLICT (ticket) DO UPDATE SET"
+                " lease_until = excluded.lease_until",
+                (ticket, place, self._holder, lease),
+            )
+            running, before = db.execute(
+                "SELECT COALESCE(SUM(running), 0),"
+                " COALESCE(SUM(CASE WHEN running = 0 AND ticket < ? THEN 1 ELSE 0 END), 0)"
+                " FROM traffic_tickets WHERE place = ?",
+                (ticket, place),
+            ).fetchone()
+            found = db.execute(
+                "SELECT free_at, paused_until FROM traffic_places WHERE place = ?", (place,)
+            ).fetchone() or (0.0, 0.0)
+            wait = max(*found, now) - now
+            if wait or before:
+                return max(wait + gap * int(before), _POLL_SECONDS)
+            if limit.at_once and running >= limit.at_once:
+                return _POLL_SECONDS
+            db.execute("UPDATE traffic_tickets SET running = 1 WHERE ticket = ?", (ticket,))
+            if gap:
+                self._put_place(db, place, now + gap, 0.0)
+        return 0.0
+
+    def pause(self, limit: ProviderLimit, seconds: float) -> None:
+        """Nobody calls the place for so long; a longer pause that is there stays."""
+        with self._tables.write() as db:
+            self._put_place(db, limit.place, 0.0, self._tables.now(db) + seconds)
+
+    @staticmethod
+    def _put_place(db: Any, place: str, free_at: float, paused_until: float) -> None:
+        later = "CASE WHEN excluded.{0} > traffic_places.{0} THEN excluded.{0}"
+        later += " ELSE traffic_places.{0} END"
+        db.execute(
+            "INSERT INTO traffic_places (place, free_at, paused_until) VALUES (?, ?, ?)"
+            f" ON CONFLICT (place) DO UPDATE SET free_at = {later.format('free_at')},"
+            f" paused_until = {later.format('paused_until')}",
+            (place, free_at, paused_until),
+        )
+
+    def spend(self, limit: ProviderLimit, usage: Json, cost: float | None) -> None:
+        """Count a call that ended."""
+        tokens = (int(usage.get("input_tokens") or 0), int(usage.get("output_tokens") or 0))
+        with self._tables.write() as db:
+            day = _day(self._tables.now(db))
+            db.execute(_SPEND, (limit.place, day, *tokens, cost or 0.0))
+
+    def places(self) -> list[PlaceTraffic]:
+        """Every place of the settings."""
+        with self._tables.write() as db:
+            return [self._place(db, limit.place) for limit in self._settings.limits]
+
+    def _place(self, db: Any, place: str) -> PlaceTraffic:
+        now = self._tables.now(db)
+        spent = db.execute(
+            "SELECT calls, input_tokens, output_tokens, cost FROM traffic_spending"
+            " WHERE place = ? AND day = ?",
+            (place, _day(now)),
+        ).fetchone() or (0, 0, 0, 0.0)
+        tickets = db.execute(
+            "SELECT running, holder FROM traffic_tickets WHERE place = ? AND lease_until >= ?"
+            " ORDER BY ticket",
+            (place, now),
+        ).fetchall()
+        paused = db.execute(
+            "SELECT paused_until FROM traffic_places WHERE place = ?", (place,)
+        ).fetchone()
+        return PlaceTraffic(
+            place=place,
+            calls=spent[0],
+            input_tokens=spent[1],
+            output_tokens=spent[2],
+            cost=spent[3],
+            running=tuple(holder for running, holder in tickets if running),
+            waiting=tuple(holder for running, holder in tickets if not running),
+            paused_seconds=max(0.0, paused[0] - now) if paused else 0.0,
+        )
+
+    def _renew(self) -> None:
+        """Renew the leases of the calls that run here."""
+        while not self._closed.wait(self._settings.lease_seconds / 3):
+            with self._lock:
+                tickets = sorted(self._running)
+            if not tickets:
+                continue
+            try:
+                with self._tables.write() as db:
+                    lease = self._tables.now(db) + self._settings.lease_seconds
+                    for ticket in tickets:
+                        db.execute(
+                            "UPDATE traffic_tickets SET lease_until = ? WHERE ticket = ?",
+                            (lease, ticket),
+                        )
+            except (RagError, sqlite3.Error) as error:
+                log.warning("leases of calls were not renewed: %s", error)
+
+
+def _day(now: float) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")
+
+
+# --- this process -------------------------------------------------------------------------------
+
+Used = tuple[TrafficSettings, Store]
+_used: Used | None = None
+_open: tuple[int, Traffic] | None = None  # by whom it was opened: it does not survive a fork
+_opening = threading.Lock()
+_inherited: list[Traffic] = []  # closing a connection would end it for the parent too
+
+
+def use(settings: TrafficSettings, store: Store) -> None:
+    """From now on this process's calls keep these limits, with all that use the same data root."""
+    global _used, _open
+    wanted = (settings, store) if settings.limits else None
+    if wanted == _used:
+        return
+    with _opening:
+        _used = wanted
+        if _open is not None and _open[0] == os.getpid():
+            _open[1].close()
+        _open = None
+
+
+def used() -> Used | None:
+    """What `use` was given, for a child process to use as well; None without limits."""
+    return _used
+
+
+def limit_of(place: str, model: str) -> ProviderLimit | None:
+    """The first limit of the settings that is meant for a model at a place."""
+    if _used is None:
+        return None
+    host = host_of(place)
+    return next((each for each in _used[0].limits if each.covers(host, model)), None)
+
+
+@contextmanager
+def turn(limit: ProviderLimit | None, *, ends: float = math.inf) -> Iterator[None]:
+    """The block is one call; without a limit it begins at once. Raises what `Traffic.turn`
+    raises.
+    """
+    with _traffic().turn(limit, ends=ends) if limit else contextlib.nullcontext():
+        yield
+
+
+def pause(limit: ProviderLimit | None, seconds: float) -> None:
+    """Let every process leave the place alone for so long."""
+    if limit is not None:
+        _traffic().pause(limit, seconds)
+
+
+def spend(place: str, model: str, usage: Json, cost: float | None) -> None:
+    """Count a call at a place that has a limit. A count that fails is logged: the call is made."""
+    if (limit := limit_of(place, model)) is None:
+        return
+    try:
+        _traffic().spend(limit, usage, cost)
+    except (RagError, sqlite3.Error) as error:
+        log.warning("a call of %s was not counted: %s", limit.place, error)
+
+
+def _traffic() -> Traffic:
+    global _open
+    with _opening:
+        if _open is None or _open[0] != os.getpid():
+            if _open is not None:
+                _inherited.append(_open[1])
+            assert _used is not None
+            _open = (os.getpid(), Traffic(*_used))
+        return _open[1]
+
+
+def read_places(settings: TrafficSettings, store: Store) -> list[PlaceTraffic]:
+    """What the limited places of a data root spent today, and who uses them; none without limits,
+    and none before the first call.
+    """
+    there = bool(store.database) or (store.traffic_path.is_file() and writable(store.traffic_path))
+    if not settings.limits or not there:
+        return []
+    traffic = Traffic(settings, store)
+    try:
+        return traffic.places()
+    finally:
+        traffic.close()
