@@ -288,7 +288,7 @@ def test_what_stands_between_two_quotes_makes_them_one() -> None:
     text = (
         "Disks in pairs keep two copies of all data, one on each, so that the space of half of them"
         " is lost for good.\n\n"
-        "**Parity**\n\n"
+        "Parity\n\n"
         "A sum of the parity of all others is kept in copies by one of the disks, so that any one"
         " may fail at any time."
     )
