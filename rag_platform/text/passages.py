@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.text.cut_points import TAG
@@ -124,7 +124,10 @@ def units(text: str) -> list[Unit]:
             last = text[said[-1].start : said[-1].end] if said else ""
             intro = last if last.endswith((":", "：")) else ""
         if above:
-            found[known:] = [replace(unit, headings=above) for unit in found[known:]]
+            found[known:] = [
+                Unit(unit.kind, unit.start, unit.end, unit.context, unit.header, unit.fence, above)
+                for unit in found[known:]
+            ]
     return found
 
 
@@ -226,13 +229,13 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             yield "code", False, start, end
             fence = "" if closes(line, fence) else fence
             continue
-        if opened := _HIDDEN.match(line):
+        if "<" in line and (opened := _HIDDEN.match(line)):
             hidden = _HIDDEN_END[opened[1].lower()]
         if hidden:
             yield "blank", False, start, end
             hidden = "" if hidden in line.lower() else hidden
             continue
-        if line.strip() and (in_doctest or _PROMPT.match(line)):
+        if line.strip() and (in_doctest or (">>>" in line and _PROMPT.match(line))):
             yield "code", not in_doctest, start, end
             in_doctest = True
             continue
@@ -240,7 +243,8 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
         if (begins := indented.get(start)) is not None:
             yield "code", begins, start, end
             continue
-        if (found := FENCE.match(line)) and not _underlines(line, before):
+        marked = "```" in line or "~~~" in line
+        if marked and (found := FENCE.match(line)) and not _underlines(line, before):
             fence = found[1]
         kind = "code" if fence else "table" if start in rows else _kind(line)
         yield kind, bool(fence) or kind in ("heading", "item"), start, end
@@ -393,11 +397,9 @@ def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple
 
 
 def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    quote = _QUOTE.match(text, start, end)
-    start = quote.end() if quote else start
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
+    if quote := _QUOTE.match(text, start, end):
+        start = quote.end()
+    said = text[start:end]
+    start, end = end - len(said.lstrip()), start + len(said.rstrip())
     if any(map(str.isalnum, text[start:end])):
         yield start, end
