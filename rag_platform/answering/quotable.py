@@ -35,6 +35,7 @@ _REFERS = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
+_NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
@@ -243,7 +244,11 @@ def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, in
             first = before.first
     while last + 1 < len(read) and is_short():
         after = _neighbour(text, layout, last, last + 1)
-        if after is None or not _joins_sentence(text, after, after.end - read[first].start):
+        if (
+            after is None
+            or text.startswith(_NEXT_QUESTION, after.end - 3)
+            or not _joins_sentence(text, after, after.end - read[first].start)
+        ):
             break
         last = after.last
     return first, last
