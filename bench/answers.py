@@ -23,6 +23,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,9 +101,15 @@ def find_documents(material: Path, corpus: str, target: Path) -> list[Path]:
 
 def build(material: Path, corpus: str, strategy_name: str) -> str:
     """The namespace of a corpus, built unless the data root holds it."""
+    home = Store(load_settings().home).home
+    documents = partial(find_documents, material, corpus, home / "documents" / corpus)
+    return publish(documents, f"{corpus}-{strategy_name}", strategy_name)
+
+
+def publish(documents: Callable[[], list[Path]], namespace: str, strategy_name: str) -> str:
+    """The namespace, with its documents published unless the data root holds it."""
     settings = load_settings()
     store = Store(settings.home)
-    namespace = f"{corpus}-{strategy_name}"
     if store.current_path(namespace).is_file():
         return namespace
     work = Workspace(
@@ -112,8 +119,7 @@ def build(material: Path, corpus: str, strategy_name: str) -> str:
         ledger=open_ledger(store),
     )
     started = time.perf_counter()
-    documents = find_documents(material, corpus, store.home / "documents" / corpus)
-    received = receive(documents, namespace, work, ReceiveOptions())
+    received = receive(documents(), namespace, work, ReceiveOptions())
     ingest_versions([work.ledger.version(item) for item in received.to_process], work)
     parts: dict[str, Any] = {"settings": settings, "store": store, "ledger": work.ledger}
     manifest, checks = build_candidate(namespace, strategy=work.strategy, **parts)

@@ -1,8 +1,11 @@
-"""Fits what `rag_platform/answering/states.py` decides by, and writes its coefficients.
+r"""Fits what `rag_platform/answering/states.py` decides by, and writes its coefficients.
 
     python bench/answers.py --half tuned --keep HOME --results question.jsonl
     python bench/answers.py --half tuned --keep HOME --results searches.jsonl --searches
-    python bench/train_states.py question.jsonl searches.jsonl
+    python bench/small_answers.py --half tuned --results small.jsonl
+    python bench/small_answers.py --half tuned --results small_searches.jsonl --searches
+    python bench/train_states.py --question question.jsonl small.jsonl \
+        --searches searches.jsonl small_searches.jsonl
 
 A logistic regression with a ridge penalty over standardised signals, by Newton's method; what
 it learns is whether the evidence is among the first three hits. The penalty is the one of PENALTIES
@@ -20,6 +23,7 @@ from typing import Any
 
 import answers
 import numpy as np
+import small_answers
 import yaml
 
 from rag_platform.ir import Json
@@ -29,7 +33,7 @@ PENALTIES = (0.3, 1.0, 2.0, 5.0, 10.0)
 FOLDS, SEEDS = 5, range(10)
 KEPT_BACK = 0.9  # unanswerable questions that are not to be told `answered`
 MOST_NOTHING = 0.3  # the probability above which a question is never told `nothing_found`
-LEFT_OUT = {"question": 0.04, "searches": 0.01}  # answerable ones that may be told `nothing_found`
+LEFT_OUT = {"question": 0.02, "searches": 0.01}  # answerable ones that may be told `nothing_found`
 HEAD = """\
 # How `states.py` decides between answered, closest and nothing_found.
 # Written by bench/train_states.py; do not edit. Weights are of standardised signals:
@@ -112,8 +116,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("question", type=Path, help="results of the questions alone")
-    parser.add_argument("searches", type=Path, help="results with the search phrasings")
+    several: Json = {"type": Path, "nargs": "+", "metavar": "FILE", "required": True}
+    parser.add_argument("--question", help="results of the questions alone", **several)
+    parser.add_argument("--searches", help="results with the search phrasings", **several)
     parser.add_argument("--material", type=Path, default=answers.MATERIAL)
     given = parser.parse_args()
     folder = given.material / "questions"
@@ -121,14 +126,17 @@ def main() -> None:
     known = {}
     for part in answers.load_questions(folder, judge, "tuned"):
         known.update(part)
+    for library in small_answers.load_libraries("tuned"):
+        known.update(small_answers.read_questions(library))
     models, penalties = {}, {}
     for name in ("question", "searches"):
-        results = answers.read_lines(getattr(given, name))
+        results = [row for path in getattr(given, name) for row in answers.read_lines(path)]
         if other := [row["id"] for row in results if row["id"] not in known]:
             parser.error(f"{other[0]} is no question of the tuned half; run with --half tuned")
         rows = answers.judge_results(judge, known, results)
         models[name], penalties[name] = train(results, rows, LEFT_OUT[name])
-    data = b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl")))
+    files = [*sorted(folder.glob("*.jsonl")), small_answers.LIBRARIES]
+    data = b"".join(path.read_bytes() for path in files)
     trained_on = {
         "questions": len(results),
         "half": "tuned",

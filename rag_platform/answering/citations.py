@@ -432,7 +432,12 @@ def list_passages(
 
 def _snippet(text: str, most: int) -> str:
     flat = " ".join(text.split())
-    return flat if len(flat) <= most else flat[: most - 1].rstrip() + "…"
+    if len(flat) <= most:
+        return flat
+    shown = flat[: most - 1]
+    if shown[-1:].isascii() and flat[most - 1] != " ":  # not in the middle of a word
+        shown = shown.rpartition(" ")[0] or shown
+    return shown.rstrip() + "…"
 
 
 def _sentences(items: Sequence[object]) -> str:

@@ -19,7 +19,7 @@ from rag_platform.answering.constants import (
     MAX_QUOTE_CHARS,
     MIN_QUOTE_CHARS,
 )
-from rag_platform.text.markdown_blocks import FENCE, HEADING, cells
+from rag_platform.text.markdown_blocks import FENCE, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
 from rag_platform.text.scripts import is_wide
@@ -35,7 +35,7 @@ _REFERS = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
-_HEADING_LINE = re.compile(rf"^{HEADING.pattern}", re.MULTILINE)
+_NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
@@ -101,7 +101,7 @@ def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
     """The last unit of what the unit `at` introduces: a block of code, a whole list or a sentence;
     `at` where that does not follow in its section.
     """
-    if at + 1 == len(read) or not _adjoin(text, read[at], read[at + 1]):
+    if at + 1 == len(read) or not _adjoin(read[at], read[at + 1]):
         return at
     follows = read[at + 1]
     if follows.kind == "code":
@@ -127,9 +127,9 @@ def _join(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     return Part(first, last, kind, head.start, tail.end, head.context, tail.header, asked)
 
 
-def _adjoin(text: str, one: Unit, other: Unit) -> bool:
+def _adjoin(one: Unit, other: Unit) -> bool:
     """True where no heading stands between two units."""
-    return _HEADING_LINE.search(text, one.end, other.start) is None
+    return one.headings == other.headings
 
 
 def _only_links(text: str, unit: Unit) -> bool:
@@ -189,7 +189,7 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
     item, indent = read[number], _indent(text, read[number])
     at = number - 1
     while at >= 0 and read[at].kind == "item" and read[at].context == item.context:
-        if not _adjoin(text, read[at], item):
+        if not _adjoin(read[at], item):
             return []
         if _indent(text, read[at]) < indent:
             break
@@ -219,12 +219,12 @@ def _take_code(text: str, layout: Layout, first: int, last: int) -> int:
         or code.kind != "code"
         or code.first != code.last
         or layout.units[code.first].fence
-        or not _adjoin(text, layout.units[code.first], layout.units[first])
+        or not _adjoin(layout.units[code.first], layout.units[first])
         or layout.units[last].end - code.start > MAX_QUOTE_CHARS
     ):
         return first
     before = layout.units[code.first - 1] if code.first else None
-    follows = before is not None and _adjoin(text, before, layout.units[code.first])
+    follows = before is not None and _adjoin(before, layout.units[code.first])
     return first if follows else code.first
 
 
@@ -244,7 +244,11 @@ def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, in
             first = before.first
     while last + 1 < len(read) and is_short():
         after = _neighbour(text, layout, last, last + 1)
-        if after is None or not _joins_sentence(text, after, after.end - read[first].start):
+        if (
+            after is None
+            or text.startswith(_NEXT_QUESTION, after.end - 3)
+            or not _joins_sentence(text, after, after.end - read[first].start)
+        ):
             break
         last = after.last
     return first, last
@@ -261,7 +265,7 @@ def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | Non
     part = layout.owners[other]
     one, two = sorted((number, other))
     prose = part is not None and part.kind in ("sentence", "code")
-    return part if prose and _adjoin(text, layout.units[one], layout.units[two]) else None
+    return part if prose and _adjoin(layout.units[one], layout.units[two]) else None
 
 
 def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequence[int]) -> bool:
@@ -276,8 +280,8 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequen
     if one.kind == other.kind == "item" and read[one.first].context == read[other.first].context:
         return read[one.first].headings == read[other.first].headings
     before, after = new[0] - 1, new[-1] + 1
-    return (before in known and _adjoin(text, read[before], read[new[0]])) or (
-        after in known and _adjoin(text, read[new[-1]], read[after])
+    return (before in known and _adjoin(read[before], read[new[0]])) or (
+        after in known and _adjoin(read[new[-1]], read[after])
     )
 
 

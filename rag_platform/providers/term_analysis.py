@@ -30,7 +30,7 @@ _ROWS_AT_ONCE = 8_192
 _LATIN = re.compile(r"[a-z]{2,}")
 
 
-def idf(count: int, holding: int) -> float:
+def idf(count: int, holding: float) -> float:
     """The idf of BM25 where `holding` of `count` texts hold a term (Robertson & Zaragoza 2009)."""
     return math.log(1.0 + (count - holding + 0.5) / (holding + 0.5))
 

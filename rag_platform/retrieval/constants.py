@@ -105,9 +105,12 @@ MAX_UNCITED: Final = 0.2
 # --- signals of a search --------------------------------------------------------------------------
 # the sparse candidate above which the best one's margin is told; chosen by hand
 MARGIN_RANK: Final = 10
-# dense candidates below which the standing of the best is no figure to compare: the model of states
-# was trained on pools of 50 and more, and the best of few stands lower; chosen by hand
-MIN_STANDING_POOL: Final = 40
+# texts, or dense candidates, below which reach, margin and standing of the best are no figures to
+# compare: the model of states was trained on pools of 50 and more; chosen by hand
+MIN_POOL: Final = 40
+# texts of other people by which a library's words are weighed as well, half of which hold each word
+# that names no subject; chosen by hand
+OTHER_TEXTS: Final = 100
 
 # --- caches and preloading ------------------------------------------------------------------------
 # releases beside the published ones that stay open; chosen by hand

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import fmean, pstdev
 
 from rag_platform.ir import Candidate, QueryIR
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.query.analysis import subject_of
-from rag_platform.retrieval.constants import MARGIN_RANK, MIN_STANDING_POOL
+from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.text.scripts import is_wide
+from rag_platform.text.stop_words import CHINESE, ENGLISH
 from rag_platform.text.term_overlap import QuestionTerms, Word, question_terms, question_words
+from rag_platform.text.terms import stemmed_terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +68,14 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
     reach = margin = None
     if index is not None and "sparse" in found.ran:
         words = _weigh_words(index, subject)
-        best = found.sparse[0].score if found.sparse else 0.0
         total = sum(item.weight for item in words)
-        reach = best / total if total else None
-        if len(found.sparse) > 1:
-            margin = (best - found.sparse[:MARGIN_RANK][-1].score) / best
+        if not found.sparse:
+            reach = margin = 0.0
+        elif index.count() >= MIN_POOL:
+            best = found.sparse[0].score
+            reach = best / total if total else None
+            if len(found.sparse) > 1:
+                margin = (best - found.sparse[:MARGIN_RANK][-1].score) / best
     else:
         words = tuple(WeighedWord(word, 1.0, None) for word in question_words(subject))
     return SearchSignals(
@@ -78,17 +84,27 @@ def measure_signals(index: LexicalReader | None, query: QueryIR, found: Retrieve
 
 
 def _weigh_words(index: LexicalReader, text: str) -> tuple[WeighedWord, ...]:
-    count = index.count()
+    """The words as rare as they are in the library with the texts of other people: few texts tell
+    little of which words are rare.
+    """
+    count = index.count() + OTHER_TEXTS
     weighed = []
     for word in question_words(text):
         held = min(index.holding(part) for part in word.parts)
-        weighed.append(WeighedWord(word, idf(count, held), held == 0))
+        others = OTHER_TEXTS / 2 if word.text in _small_words() else 0
+        weighed.append(WeighedWord(word, idf(count, held + others), held == 0))
     return tuple(weighed)
+
+
+@cache
+def _small_words() -> frozenset[str]:
+    """The words that name no subject, as the word index reads them."""
+    return frozenset(term for word in ENGLISH for term in stemmed_terms(word)) | CHINESE
 
 
 def _standing(dense: Sequence[Candidate]) -> float | None:
     scores = [candidate.score for candidate in dense]
-    if len(scores) < MIN_STANDING_POOL:
+    if len(scores) < MIN_POOL:
         return None
     deviation = pstdev(scores)
     return (scores[0] - fmean(scores)) / deviation if deviation > 0 else None

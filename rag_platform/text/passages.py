@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from rag_platform.text.cut_points import TAG
@@ -35,7 +35,8 @@ _MARKUP = re.compile(
 # `/// note | Title`, `.. note::`), or what a documentation tool replaces (`{* file.py *}`,
 # `{% include %}`, `{/* comment */}`, `[[toc]]`)
 _DIRECTIVE = re.compile(
-    r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\"|\.\.\s[\w-]+::"
+    r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\""
+    r"|\.\.\s(?:[\w-]+::|_[^:]+:(?:\s|$)|\|[^|]+\|\s|$)"
     r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
     re.IGNORECASE,
 )
@@ -49,9 +50,18 @@ _HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below one that it makes a heading, or the term that it explains
-_UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,})[ \t]*$")
+_UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|~{4,}|\^{4,}|\"{4,})[ \t]*$")
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
+# what stands before indented code in reStructuredText
+_LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s(?:code-block|code|sourcecode)::")
+_SAID = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")  # a line that is no code
+# a line of bold words alone names what follows it
+_LABEL = re.compile(r"\s*(\*\*|__)(?=\S)((?:(?!\1)[^\n])+?)[:：]?\1[:：]?\s*$")
+# of a box that is drawn as a table: the cell of its picture, or the empty one below it
+_ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
+_BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
 _NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
+_LABEL_LEVEL = 7  # of a line of bold words, below all headings
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
@@ -103,6 +113,9 @@ def units(text: str) -> list[Unit]:
             marker = ITEM.match(block)
             begin = start + (marker.end() if marker else 0)
             found += [Unit("item", begin, end, context)]
+        elif kind == "paragraph" and (label := _LABEL.match(block)) and not _ends(label[2]):
+            heading, intro = label[2], ""
+            above = (*(item for item in above if item[0] < _LABEL_LEVEL), (_LABEL_LEVEL, heading))
         elif kind == "term":
             found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
         else:
@@ -111,14 +124,22 @@ def units(text: str) -> list[Unit]:
             last = text[said[-1].start : said[-1].end] if said else ""
             intro = last if last.endswith((":", "：")) else ""
         if above:
-            found[known:] = [replace(unit, headings=above) for unit in found[known:]]
+            found[known:] = [
+                Unit(unit.kind, unit.start, unit.end, unit.context, unit.header, unit.fence, above)
+                for unit in found[known:]
+            ]
     return found
 
 
 def _level(block: str) -> int:
     """The level of a heading, of one that is underlined as well."""
     marked = HEADING.match(block)
-    return len(marked[1]) if marked else 1 if block.rstrip().endswith("=") else 2
+    return len(marked[1]) if marked else 1 + '=-~^"'.index(block.rstrip()[-1])
+
+
+def _ends(words: str) -> bool:
+    """True where a sentence ends."""
+    return words.endswith((".", "!", "?", "。", "！", "？"))
 
 
 def is_contents(text: str) -> bool:
@@ -199,27 +220,85 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     fence = hidden = ""
     in_doctest = False
     rows = _table_lines(text)
+    indented = _indented_code(text)
+    above = ""  # the line before
     for start, end in _lines(text):
-        line = text[start:end]
+        line, before = text[start:end], above
+        above = line
         if fence:
             yield "code", False, start, end
             fence = "" if closes(line, fence) else fence
             continue
-        if opened := _HIDDEN.match(line):
+        if "<" in line and (opened := _HIDDEN.match(line)):
             hidden = _HIDDEN_END[opened[1].lower()]
         if hidden:
             yield "blank", False, start, end
             hidden = "" if hidden in line.lower() else hidden
             continue
-        if line.strip() and (in_doctest or _PROMPT.match(line)):
+        if line.strip() and (in_doctest or (">>>" in line and _PROMPT.match(line))):
             yield "code", not in_doctest, start, end
             in_doctest = True
             continue
         in_doctest = False
-        if found := FENCE.match(line):
+        if (begins := indented.get(start)) is not None:
+            yield "code", begins, start, end
+            continue
+        marked = "```" in line or "~~~" in line
+        if marked and (found := FENCE.match(line)) and not _underlines(line, before):
             fence = found[1]
         kind = "code" if fence else "table" if start in rows else _kind(line)
         yield kind, bool(fence) or kind in ("heading", "item"), start, end
+
+
+def _underlines(line: str, above: str) -> bool:
+    """True for tildes that make the line above them a heading, as in reStructuredText."""
+    return _UNDERLINE.match(line) is not None and len(line.rstrip()) >= len(above.rstrip()) > 3
+
+
+def _indented_code(text: str) -> dict[int, bool]:
+    """Where lines of code start that only their indentation tells, and whether each is the first of
+    its block. What is indented in a list or a box is none.
+    """
+    found: dict[int, bool] = {}
+    if "\n    " not in text and "\n\t" not in text and "::" not in text:
+        return found
+    least = 0  # the indentation of the block, 0 outside
+    above = fence = ""  # the last line that is not blank; the mark of an open fence
+    blanks: list[int] = []
+    for start, end in _lines(text):
+        line = text[start:end].expandtabs(4)
+        if not line.strip():
+            blanks.append(start)
+            continue
+        indent = len(line) - len(line.lstrip())
+        if fence:
+            fence = "" if closes(line, fence) else fence
+        elif least and indent >= least:
+            found |= dict.fromkeys(blanks, False) | {start: False}
+            blanks = []
+            continue
+        elif opened := FENCE.match(line):
+            fence = opened[1]
+        elif blanks and above and _is_code_below(above, line, indent):
+            found[start], least, blanks = True, indent, []
+            continue
+        least, above, blanks = 0, line, []
+    return found
+
+
+def _is_code_below(above: str, line: str, indent: int) -> bool:
+    """True for an indented line that begins a block of code below that line and a blank one."""
+    if _LITERAL.match(above):
+        item = ITEM.match(above)
+        return indent > (item.end() if item else len(above) - len(above.lstrip()))
+    return (
+        indent >= 4
+        and not above[0].isspace()
+        and not ITEM.match(line)
+        and not above.startswith((":", "[^"))
+        and _kind(above) in ("paragraph", "heading")
+        and not _SAID.match(line)
+    )
 
 
 def _table_lines(text: str) -> set[int]:
@@ -247,11 +326,26 @@ def _rows(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     separator = next((i for i, (s, e) in enumerate(lines) if DELIMITER.match(text[s:e])), -1)
     header = lines[separator - 1] if separator > 0 else None
     names = " ".join(cells(text[header[0] : header[1]])) if header else ""
+    if header and _ICON.match(text, *header):
+        yield from _box(text, [span for i, span in enumerate(lines) if i != separator], context)
+        return
     for i, (s, e) in enumerate(lines):
         if i != separator and (s, e) != header:
             yield from (
                 Unit("row", *span, f"{context} {names}".strip(), header)
                 for span in _trim(text, s, e)
+            )
+
+
+def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[Unit]:
+    """The sentences of a box that is drawn as a table: its picture and name, what it says below."""
+    for number, (start, end) in enumerate(rows):
+        cell = _ICON.match(text, start, end) or _BELOW_ICON.match(text, start, end)
+        start = cell.end() if cell else start
+        end = start + len(text[start:end].rstrip().removesuffix("|").rstrip())
+        if number or len(rows) == 1:  # else only its name
+            yield from (
+                Unit("sentence", *span, context) for span in sentence_spans(text, start, end)
             )
 
 
@@ -261,8 +355,9 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
     if len(lines) <= MAX_CODE_LINES:
         yield Unit("code", start, end, context)
         return
-    fence = lines[0]
-    if mark := FENCE.match(text[slice(*fence)]):
+    fence = None
+    if mark := FENCE.match(text[slice(*lines[0])]):
+        fence = lines[0]
         lines = lines[1 : -1 if closes(text[slice(*lines[-1])], mark[1]) else None]
     blank = [not text[s:e].strip() for s, e in lines]
     at = 0
@@ -302,11 +397,9 @@ def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple
 
 
 def _trim(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    quote = _QUOTE.match(text, start, end)
-    start = quote.end() if quote else start
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
+    if quote := _QUOTE.match(text, start, end):
+        start = quote.end()
+    said = text[start:end]
+    start, end = end - len(said.lstrip()), start + len(said.rstrip())
     if any(map(str.isalnum, text[start:end])):
         yield start, end

@@ -9,13 +9,16 @@ from functools import lru_cache
 
 from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE
 
-_WORDS = rf"\[((?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
+_WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
 _AWAY = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_AWAY}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
 _DRESS = "a|abbr|center|details|dfn|div|font|p|small|span|summary|u"
 # code first, for nothing in it is markup
 _MARKUP = re.compile(
-    rf"(?P<code>{CODE_SPAN})"
+    # a link or a name of reStructuredText, and the colons before its code
+    r"(?<![`:])`(?P<name>[^`\n<]*[^`\s<])(?:\s+<[^<>\n]*>)?`__?(?![\w`])"
+    r"|(?P<colon>(?<=[\w`)]):):(?=[ \t]*(?:\n|$))"
+    rf"|(?P<code>{CODE_SPAN})"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
@@ -23,7 +26,7 @@ _MARKUP = re.compile(
     r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
     re.IGNORECASE,
 )
-_BEGINS = ("[", "<", ">", "{")
+_BEGINS = ("[", "<", ">", "{", "`_", "::")
 _LANGUAGE = re.compile(r"[\w+#-]+")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
@@ -35,7 +38,11 @@ def plain(quote: str) -> str:
     """
     if not any(begin in quote for begin in _BEGINS):
         return quote
-    return _MARKUP.sub(lambda match: match["code"] or match[2] or "", quote)
+    return _MARKUP.sub(_keep, quote)
+
+
+def _keep(match: re.Match[str]) -> str:
+    return match["code"] or match["words"] or match["name"] or match["colon"] or ""
 
 
 def plain_code(block: str) -> str:
@@ -43,8 +50,8 @@ def plain_code(block: str) -> str:
     line.
     """
     lines = block.split("\n")
-    is_session = not FENCE.match(lines[0])
-    indent = re.match(r"[ \t]*", lines[0]) if is_session else _INDENT.match(lines[0])
+    is_bare = not FENCE.match(lines[0])
+    indent = re.match(r"[ \t]*", lines[0]) if is_bare else _INDENT.match(lines[0])
     width = indent.end() if indent else 0
     prefix = lines[0][:width]
     lines = [
@@ -54,6 +61,7 @@ def plain_code(block: str) -> str:
     if opened := FENCE.match(lines[0]):
         said = _LANGUAGE.search(lines[0], opened.end())
         lines[0] = lines[0][: opened.end()] + (said[0] if said else "")
-    if is_session:
-        lines = ["```pycon", *lines, "```"]
+    if is_bare:
+        language = "pycon" if lines[0].startswith(">>>") else ""
+        lines = [f"```{language}", *lines, "```"]
     return "\n".join(lines)

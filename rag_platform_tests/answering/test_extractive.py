@@ -288,7 +288,7 @@ def test_what_stands_between_two_quotes_makes_them_one() -> None:
     text = (
         "Disks in pairs keep two copies of all data, one on each, so that the space of half of them"
         " is lost for good.\n\n"
-        "**Parity**\n\n"
+        "Parity\n\n"
         "A sum of the parity of all others is kept in copies by one of the disks, so that any one"
         " may fail at any time."
     )
@@ -387,3 +387,9 @@ def test_where_words_tell_nothing_the_meaning_decides() -> None:
     )
     # in the same script a missing word says that it is not there
     assert by_meaning.answer(asked("Who painted the Mona Lisa?"), [UPLOADS]).text == ""
+
+
+def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
+    text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
+    answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])
+    assert answer.text == "**Can I swim?** Yes, in May. [1]"

@@ -43,7 +43,9 @@ def test_too_few_or_equal_cosines_have_no_standing() -> None:
 
 
 def test_the_margin_and_the_rarity_of_absent_words(publish: Any, library: Library) -> None:
-    publish({"guide": GUIDE})
+    publish(
+        {"guide": [*GUIDE, *((f"Day {n}", f"Nothing happened on day {n}.") for n in range(37))]}
+    )
     with library.lease("default") as lease:
         found = Retrieved(sparse=listed(4.0, 3.0, 1.0), ran=("sparse",), mode="sparse")
         signals = measure_signals(
@@ -55,6 +57,23 @@ def test_the_margin_and_the_rarity_of_absent_words(publish: Any, library: Librar
     total = held.weight + absent.weight
     assert signals.words_absent == pytest.approx(absent.weight / total)
     assert signals.sparse_reach == pytest.approx(4.0 / total)
+
+
+def test_in_few_texts_small_words_weigh_little_and_scores_tell_nothing(
+    publish: Any, library: Library
+) -> None:
+    publish({"guide": GUIDE})
+    with library.lease("default") as lease:
+        found = Retrieved(sparse=listed(4.0, 3.0), ran=("sparse",), mode="sparse")
+        signals = measure_signals(
+            lease.release.lexical, without_rules("upload often pancakes", Limits()), found
+        )
+    assert (signals.sparse_reach, signals.sparse_margin) == (None, None)
+    # in 103 texts, one of them with the first, and fifty with the second, that names no subject:
+    # ln(1 + 102.5/1.5), ln(1 + 53.5/50.5) and ln(1 + 103.5/.5)
+    weights = [round(item.weight, 2) for item in signals.words]
+    assert weights == [4.24, 0.72, 5.34]
+    assert [item.absent for item in signals.words] == [False, True, True]
 
 
 def test_a_question_in_another_script_is_not_judged_by_its_words(

@@ -257,3 +257,60 @@ def test_a_session_in_python_is_code() -> None:
         ("code", "    >>> 1 + 1\n    2"),
         ("sentence", "It is quoted."),
     ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Start it.\n\n    pump --on\n\n    pump --off\n\nThen wait.",
+        "Start it::\n\n  pump --on\n\n  pump --off\n\nThen wait.",
+        "Start it.\n\n.. code-block:: sh\n\n   pump --on\n\n   pump --off\n\nThen wait.",
+    ],
+)
+def test_what_only_its_indentation_marks_is_one_block_of_code(text: str) -> None:
+    found = [(unit.kind, text[unit.start : unit.end].strip()) for unit in units(text)]
+    assert [kind for kind, _ in found] == ["sentence", "code", "sentence"]
+    assert [line.strip() for line in found[1][1].splitlines()] == ["pump --on", "", "pump --off"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '!!! note "Mind"\n\n    The valve is hot.\n\nGo on.',
+        "- Open the valve.\n\n    It is hot.\n\n    It stays hot.",
+        "Old books say:\n\n    The valve is hot.",
+        "valve\n:   A part of pumps.\n\n    It is hot.",
+    ],
+)
+def test_indented_text_of_boxes_lists_and_quotations_is_no_code(text: str) -> None:
+    assert "code" not in {unit.kind for unit in units(text)}
+
+
+def test_marks_of_restructured_text_are_no_text() -> None:
+    text = "Pumps\n~~~~~\n\nThey turn.\n\n.. _Cory: https://a.org\n.. |x| image:: x.png\n\nEnd."
+    read = units(text)
+    assert [text[unit.start : unit.end] for unit in read] == ["They turn.", "End."]
+    assert read[0].headings == ((3, "Pumps"),)
+
+
+def test_a_line_of_bold_words_names_what_follows() -> None:
+    text = "**A pump hums**\n\nClose the valve.\n\n**Never open it.**\n\n**Wide:**\n\nTurn it."
+    read = units(text)
+    assert [text[unit.start : unit.end] for unit in read] == [
+        "Close the valve.",
+        "**Never open it.**",
+        "Turn it.",
+    ]
+    assert [unit.context for unit in read] == ["A pump hums", "A pump hums", "Wide"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "| ![Tip](images/tip.png) | Tip |\n| --- | --- |\n|  | Drain it first. Then stop. |",
+        r"| ![\[Tip\]](images/tip.png) | Drain it first. Then stop. |" + "\n| --- | --- |",
+    ],
+)
+def test_a_box_that_is_drawn_as_a_table_is_read_as_sentences(text: str) -> None:
+    found = [(unit.kind, text[unit.start : unit.end]) for unit in units(text)]
+    assert found == [("sentence", "Drain it first."), ("sentence", "Then stop.")]

@@ -16,6 +16,7 @@ from rag_platform.text.plain_quotes import plain, plain_code
         ("Drains.[^1] It hums.[^note]", "Drains. It hums."),
         ('An <abbr title="Object mapper">OM</abbr> is <b>new</b>.', "An OM is <b>new</b>."),
         ("Mind the gap,\n> for it is\n>   wide.", "Mind the gap,\nfor it is\n  wide."),
+        ("See `the manual <https://a.org>`_ and `open()`_::", "See the manual and open():"),
         # code is no markup, and neither is what only looks like it
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
         ("Take rows[i][j], a < b > c, {x} and [1] of ![it](it.png).", "="),
@@ -32,3 +33,4 @@ def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:
     assert plain_code("> ~~~\n> ls\n>\n> pwd\n> ~~~") == "~~~\nls\n\npwd\n~~~"
     assert plain_code("```\nls\n```") == "```\nls\n```"
     assert plain_code("  >>> 1 + 1\n  2") == "```pycon\n>>> 1 + 1\n2\n```"
+    assert plain_code("    ls\n      -l") == "```\nls\n  -l\n```"
