@@ -249,6 +249,7 @@ def all_mutations() -> list[Mutation]:
             (f"{kind}.parquet: {what}", _parquet(kind, what))
             for what in ("value", "row deleted", "row doubled", "gone")
         ]
+    found += [(f"blocks.parquet: box {what}", _box(what)) for what in ("stretched", "moved")]
     found += [("summary.json", _summary), ("index file", _index)]
     return found
 
@@ -450,6 +451,33 @@ def _parquet(kind: str, what: str) -> Callable[[Forger], str]:
                 raise Unchanged
         pq.write_table(pa.Table.from_pylist(rows, schema=table.schema), path)
         return said
+
+    return change
+
+
+def _box(what: str) -> Callable[[Forger], str]:
+    """The rectangle of a block of a PDF as large as its page, or moved by a third of it."""
+
+    def change(forger: Forger) -> str:
+        files = sorted(forger.place.store.area("facts").rglob("blocks.parquet"))
+        tables = {path: pq.read_table(path) for path in files}
+        placed = [
+            (path, at)
+            for path, table in tables.items()
+            for at, box in enumerate(table["bbox"].to_pylist())
+            if box
+        ]
+        path, at = forger.pick(placed)
+        forger.keep(path)
+        rows = tables[path].to_pylist()
+        x0, y0, x1, y1 = rows[at]["bbox"]
+        rows[at]["bbox"] = (
+            [0.0, 0.0, 595.0, 842.0]
+            if what == "stretched"
+            else [x0 + 198.0, y0 + 280.0, x1 + 198.0, y1 + 280.0]
+        )
+        pq.write_table(pa.Table.from_pylist(rows, schema=tables[path].schema), path)
+        return f"row {at}"
 
     return change
 

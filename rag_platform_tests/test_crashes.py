@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from rag_platform.ledger.schema import now
 from rag_platform.processes.jobs import JOB_TAG
 
 pytestmark = pytest.mark.e2e
@@ -117,6 +118,28 @@ def test_power_cut_during_ingestion(desk: Any) -> None:
     with desk.ledger() as ledger:
         assert ledger.job(job.job_id).state == "failed" and "gone" in ledger.job(job.job_id).reason
     assert not open_runs(job.job_id)
+
+
+def test_an_ingest_with_nothing_to_do_ends_the_run_of_one_that_was_killed_once_published(
+    desk: Any,
+) -> None:
+    desk.write(gate=GATE)
+    release_id = desk.call("ingest", desk.docs).data["release_id"]
+    with desk.ledger() as ledger, dg.DagsterInstance.get() as instance:
+        (job,) = ledger.jobs("default")
+        run = dg.DagsterRun(
+            "release", status=dg.DagsterRunStatus.STARTED, tags={JOB_TAG: job.job_id}
+        )
+        instance.add_run(run)
+        reason = "the job's process ended with code -9 before it finished"
+        ledger.update_job(job.job_id, state="failed", reason=reason, ended_at=now())
+        assert open_runs(job.job_id) == ["STARTED"]
+        for _ in range(2):  # the second has nothing to clear up
+            repaired = desk.call("ingest", desk.docs)
+            assert repaired.exit_code == 0 and repaired.data["release_id"] == release_id
+            assert not open_runs(job.job_id)
+        second, first = ledger.jobs("default")[:2]
+    assert (first.pid, second.pid) == (os.getpid(), 0)
 
 
 def test_killed_between_the_candidate_and_its_publication(desk: Any) -> None:

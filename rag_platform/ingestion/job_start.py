@@ -61,7 +61,7 @@ def start_ingest(
     wait: float = 0.0,
 ) -> Started:
     """Receive files, URLs and contents, and launch the job that processes them; one with nothing to
-    do is recorded as done at once.
+    do is recorded as done at once, unless it has to clear up behind a process that was killed.
 
     Raises BusyError, before anything is received, when another job still writes the namespace after
     `wait` seconds.
@@ -93,7 +93,7 @@ def start_ingest(
         items = [*reception.items, *(item for item in stale if item.source_uri not in listed)]
         job = ledger.add_job("ingest", namespace, args, items, job_id)
         ledger.update_job(job.job_id, trace_id=trace_id)
-    if release:
+    if release or jobs.left_runs_open(namespace, ledger):
         return _launch(job, workspace)
     failed = [item for item in items if item.state in _BAD_STATES]
     ledger.update_job(

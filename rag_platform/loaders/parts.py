@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 from typing import ClassVar, NamedTuple, Protocol
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, MediaRef, ParseSummary
+from rag_platform.ir import Block, Facts, HiddenText, MediaRef, ParseSummary
 from rag_platform.loaders.decoding import Decoded
 from rag_platform.loaders.markdown_images import image_refs
 
@@ -112,11 +112,16 @@ def joined_facts(
     metadata: dict[str, object],
     warnings: Sequence[str] = (),
     decoded: Decoded | None = None,
+    *,
+    hidden: Sequence[HiddenText] = (),
 ) -> Facts:
-    """The facts of joined parts; `decoded` says how a text file was read."""
+    """The facts of joined parts; `decoded` says how a text file was read, `hidden` what nobody sees
+    of it.
+    """
     decoded = replace(decoded, text=joined.text) if decoded else Decoded(joined.text, "")
     media = image_refs(joined.images, joined.blocks, loader.NAME)
-    return make_facts(loader, engine, decoded, joined.blocks, media, title, metadata, warnings)
+    facts = make_facts(loader, engine, decoded, joined.blocks, media, title, metadata, warnings)
+    return replace(facts, summary=replace(facts.summary, hidden=tuple(hidden))) if hidden else facts
 
 
 def make_facts(

@@ -55,6 +55,7 @@ HEARTBEAT_SECONDS = 15.0  # how often a job's process says that it lives
 # say otherwise
 SILENT_SECONDS = 120.0
 GONE = "is gone (killed, or the machine went down)"
+_CUT_OFF = "ended with code"  # a process that its own launcher waited for
 STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
 _POLL_SECONDS = 0.1
 _SWEEP_SECONDS = 5.0  # how often who waits for a job looks whether it lives
@@ -130,7 +131,7 @@ def _last_words(store: Store, job_id: str, code: int) -> str:
     log = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
     last = (log.strip().splitlines() or ["nothing"])[-1]
     return (
-        f"the job's process ended with code {code} before it finished; last line of its log"
+        f"the job's process {_CUT_OFF} {code} before it finished; last line of its log"
         f" ({path.name}): {last[:500]}; `rag jobs retry {job_id}` does the rest"
     )
 
@@ -209,6 +210,16 @@ def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
                 continue  # it has just ended by itself
         lost.append(job.job_id)
     return lost
+
+
+def left_runs_open(namespace: str, ledger: Ledger) -> bool:
+    """True where the newest job of a namespace that had a process was killed: its Dagster run may
+    still be called running, which only a process with Dagster can end.
+    """
+    for job in ledger.jobs(namespace):
+        if job.pid:
+            return job.state == "failed" and (GONE in job.reason or _CUT_OFF in job.reason)
+    return False
 
 
 def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, Json
+from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
 from rag_platform.loaders.markup.html_blocks import Page
@@ -38,7 +38,7 @@ class EpubLoader(ZipLoader):
     """Reads books without copy protection."""
 
     NAME: ClassVar[str] = "epub"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -51,10 +51,11 @@ class EpubLoader(ZipLoader):
 
         self.require(path)
         warnings: list[str] = []
+        hidden: list[HiddenText] = []
         try:
             with zipfile.ZipFile(path) as archive:
                 book = _read_book(archive)
-                joined = join_parts(_parts(archive, book, warnings), _EMPTY)
+                joined = join_parts(_parts(archive, book, warnings, hidden), _EMPTY)
         except (
             KeyError,
             zipfile.BadZipFile,
@@ -71,7 +72,7 @@ class EpubLoader(ZipLoader):
         title = joined.choose_title(str(book.metadata.pop("title", "")), filename)
         metadata = {**book.metadata, "chapters": len(book.chapters)}
         engine = Engine("lxml", etree.__version__, "spine")
-        return joined_facts(self, engine, joined, title, metadata, warnings)
+        return joined_facts(self, engine, joined, title, metadata, warnings, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its chapter does not hold, as for HTML."""
@@ -177,7 +178,9 @@ def _page(archive: zipfile.ZipFile, part: str) -> Page:
     return Page(root)
 
 
-def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterator[Part]:
+def _parts(
+    archive: zipfile.ZipFile, book: _Book, warnings: list[str], hidden: list[HiddenText]
+) -> Iterator[Part]:
     names = set(archive.namelist())
     for chapter in book.chapters:
         if chapter not in names:
@@ -190,6 +193,7 @@ def _parts(archive: zipfile.ZipFile, book: _Book, warnings: list[str]) -> Iterat
                 warnings.append(f"the chapter {chapter} was not read: {error.message}")
             continue
         warnings += [f"{chapter}: {note}" for note in page.notes]
+        hidden += page.hidden
         find = partial(_member, names, chapter)
         yield from page.parts(page.pieces, f"part={escape_locator(chapter)}", find)
 

@@ -20,7 +20,8 @@ from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, Piece, letters, source_text
-from rag_platform.loaders.markup.html_inline import is_hidden, links, visible
+from rag_platform.loaders.markup.html_inline import links
+from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, first_line, suffix_of
 from rag_platform.traits import Traits
@@ -68,7 +69,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -96,7 +97,6 @@ class HtmlLoader:
                 code="empty_file",
             )
         metadata = _metadata(page.root)
-        hidden = _count_hidden(page.root)
         titled = _page_title(page.root)
         kept = main_pieces(page, titled) if self.main_content == "auto" else range(len(page.pieces))
         pieces = [page.pieces[number] for number in kept]
@@ -104,7 +104,8 @@ class HtmlLoader:
             (piece.title for piece in pieces if piece.level == 1 and _begins_title(piece, titled)),
             titled,
         )
-        warnings = [*page.notes, *([f"hidden text left out: {hidden} letters"] if hidden else [])]
+        unseen = sum(len(letters(item.text)) for item in page.hidden)
+        warnings = [*page.notes, *([f"hidden text left out: {unseen} letters"] if unseen else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
         if left_out := sum(map(len, page.letters)) - sum(
@@ -118,7 +119,9 @@ class HtmlLoader:
         )
         engine = Engine("lxml", version, f"main_content={self.main_content}")
         title = title or first_line(joined.text)
-        return joined_facts(self, engine, joined, title, metadata, warnings, decoded)
+        return joined_facts(
+            self, engine, joined, title, metadata, warnings, decoded, hidden=page.hidden
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the file, parsed again, does not prove.
@@ -164,7 +167,9 @@ def decode_page(raw: bytes, charset: str = "") -> Decoded:
 
 
 def parse_page(text: str) -> _Element:
-    """The tree of a page. Raises DocumentError `too_deep`, `empty_file`."""
+    """The tree of a page, with what its sheets hide in the styles of the elements. Raises
+    DocumentError `too_deep`, `empty_file`.
+    """
     from lxml import etree, html
 
     # bytes, because a declared encoding must not be obeyed a second time; NUL would end the page
@@ -184,6 +189,7 @@ def parse_page(text: str) -> _Element:
                 " damaged, or made to break parsers",
                 code="too_deep",
             )
+    write_sheets_inline(root)
     return root
 
 
@@ -228,19 +234,6 @@ def _page_title(root: _Element) -> str:
 def _begins_title(piece: Piece, title: str) -> bool:
     """True for a heading that begins the page's title; for any where there is no title."""
     return bool(piece.title) and letters(title).startswith(letters(piece.title) if title else "")
-
-
-def _count_hidden(root: _Element) -> int:
-    """Letters of text that a reader is not shown, formulas written twice apart."""
-    tops = [
-        item
-        for item in root.iter()
-        if isinstance(item.tag, str) and is_hidden(item) and item.get("aria-hidden") != "true"
-    ]
-    inner = (
-        {below for top in tops for below in top.iterdescendants()} if len(tops) < 1000 else set()
-    )
-    return sum(len(letters(visible(top))) for top in tops if top not in inner)
 
 
 # --- main content -------------------------------------------------------------------------------

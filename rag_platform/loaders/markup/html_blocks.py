@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from rag_platform.loaders.markup.html_inline import HEADINGS, Inline, is_skipped, spans, visible
+from rag_platform.ir import HiddenText
+from rag_platform.loaders.markup.html_inline import (
+    HEADINGS,
+    SKIPPED,
+    Inline,
+    hidden_reason,
+    is_skipped,
+    spans,
+    visible,
+)
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.text import pipe_tables
 
@@ -71,6 +80,22 @@ class Page:
         """Every block of the body in document order; each visible character is in exactly one."""
         body = self.root if self.root.tag == "body" else self.root.find("body")
         return [] if body is None else list(self._flow(body, 0))
+
+    @cached_property
+    def hidden(self) -> tuple[HiddenText, ...]:
+        """What a reader is not shown, in document order."""
+        found: list[HiddenText] = []
+        left = [self.root]
+        while left:
+            element = left.pop()
+            if not isinstance(element.tag, str) or element.tag in SKIPPED:
+                continue
+            if reason := hidden_reason(element):
+                if text := " ".join(visible(element).split()):
+                    found.append(HiddenText(0, reason, text))
+            else:
+                left.extend(reversed(element))
+        return tuple(found)
 
     @cached_property
     def letters(self) -> list[str]:

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from rag_platform.loaders.markup.html_styles import hidden_by, reason_of
 from rag_platform.loaders.parts import Image, longest_ticks
 
 if TYPE_CHECKING:
@@ -26,7 +27,10 @@ CODE = {"code", "kbd", "samp", "tt"}
 APART = set("p div li tr td th ul ol dd dt blockquote pre table".split())
 MAX_INLINE_DEPTH = 120
 MAX_TARGET = 2000  # characters of a link that is kept
-_HIDDEN = re.compile(r"(?:display\s*:\s*none|visibility\s*:\s*hidden)", re.IGNORECASE)
+_WHOLE = {"html", "body", "main", "article"}  # hidden, a script shows them
+# what else stands there for those who cannot see it, or says no word
+_FORMULA_CLASS = re.compile(r"katex|mathjax|\bmjx", re.IGNORECASE)
+_ICON_CLASS = re.compile(r"icon|glyph|symbol|\bfa\b", re.IGNORECASE)
 _HAN_BREAK = re.compile(
     r"(?<=[\u3000-\u9fff\uff00-\uffef])[ \t]*\n\s*(?=[\u3000-\u9fff\uff00-\uffef])"
 )
@@ -36,15 +40,33 @@ _ANCHOR_SIGNS = {"", "¶", "#", "§", "🔗", "\uf0c1", "∞"}
 _REFUSED_SCHEMES = ("javascript:", "vbscript:", "data:")
 
 
-def is_hidden(element: _Element) -> bool:
-    """True for what a reader does not see; tab panels are shown one at a time and count."""
-    if element.get("role") == "tabpanel":
+def hidden_reason(element: _Element) -> str:
+    """Why a reader does not see the element, "" where it is seen; tab panels are shown one at a
+    time and count.
+    """
+    if element.get("role") == "tabpanel" or element.tag in _WHOLE:
+        return ""
+    if element.get("hidden") is not None:
+        return "not_displayed"
+    name = hidden_by(style) if (style := element.get("style")) else ""
+    if name == "font-size" and len(element):  # what stands in it has a size of its own
+        return ""
+    return reason_of(name) if name else ""
+
+
+def _is_ornament(element: _Element) -> bool:
+    """True for what is kept from being read aloud because it says nothing, or says it again: icons,
+    signs, numbers of lines, formulas drawn beside their source. Other such text is seen and counts.
+    """
+    if element.get("aria-hidden") != "true":
         return False
-    return (
-        element.get("hidden") is not None
-        or element.get("aria-hidden") == "true"
-        or bool((style := element.get("style")) and _HIDDEN.search(style))
-    )
+    named = f"{element.tag} {element.get('class', '')}"
+    if element.tag == "i" or _ICON_CLASS.search(named) or _FORMULA_CLASS.search(named):
+        return True
+    text = "".join(element.itertext())
+    if any(above.tag in ("pre", "code") for above in element.iterancestors()):
+        return not any(map(str.isalpha, text))
+    return not any(map(str.isalnum, text))
 
 
 def is_skipped(element: _Element) -> bool:
@@ -56,7 +78,9 @@ def is_skipped(element: _Element) -> bool:
         return _is_self_link(element)
     if tag == "input":
         return str(element.get("type", "")).lower() != "checkbox"
-    if tag in SKIPPED or is_hidden(element) or element.get("role") in SKIPPED_ROLES:
+    if tag in SKIPPED or element.get("role") in SKIPPED_ROLES:
+        return True
+    if hidden_reason(element) or _is_ornament(element):
         return True
     if tag == "nav" or (tag in ("header", "footer", "aside") and _is_frame(element)):
         return True

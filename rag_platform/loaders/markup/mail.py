@@ -22,7 +22,7 @@ from typing import ClassVar, cast
 from urllib.parse import urljoin
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, Json
+from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
 from rag_platform.loaders.markup.html import decode_page, find_unproved, main_pieces, parse_page
 from rag_platform.loaders.markup.html_blocks import Page, letters
@@ -41,7 +41,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -63,7 +63,9 @@ class MailLoader:
         }
         title = header_text(message, "subject") or PurePosixPath(filename).stem
         engine = Engine("email", "1", "mail")
-        return joined_facts(self, engine, joined, title, metadata, reading.warnings)
+        return joined_facts(
+            self, engine, joined, title, metadata, reading.warnings, hidden=reading.hidden
+        )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its header, lines or element does not hold."""
@@ -75,7 +77,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -115,7 +117,8 @@ class MhtmlLoader:
         if left_out > 0:
             metadata["left_out"] = f"{left_out} letters beside the main content"
         title = joined.choose_title(title, filename)
-        return joined_facts(self, Engine("email", "1", "page"), joined, title, metadata, page.notes)
+        engine = Engine("email", "1", "page")
+        return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=page.hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the page does not hold at its locator."""
@@ -221,6 +224,7 @@ class _Reading:
     """Makes the parts of a mail and of those forwarded in it."""
 
     warnings: list[str] = field(default_factory=list)
+    hidden: list[HiddenText] = field(default_factory=list)
     bodies: int = 0
 
     def mail(self, message: Message, number: str, depth: int) -> Iterator[Part]:
@@ -302,6 +306,7 @@ class _Reading:
             return
         self.bodies += len(page.pieces)
         self.warnings += page.notes
+        self.hidden += page.hidden
         yield from page.parts(page.pieces, place, lambda target: images.find(target, ""))
 
 

@@ -4,7 +4,10 @@ a drop cap at its word.
 
 from __future__ import annotations
 
-from rag_platform.loaders.pdf.characters import flow_lines, line_text, visual_lines
+import pytest
+
+from rag_platform.ir import Block
+from rag_platform.loaders.pdf.characters import find_unproved, flow_lines, line_text, visual_lines
 from rag_platform.loaders.pdf.runs import Char, Run
 
 
@@ -83,3 +86,27 @@ def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
         == "two parts - One of them is short – The other"
     )
     assert flow_lines(["docu-", "ments"]) == "documents"
+
+
+@pytest.mark.parametrize(
+    ("kind", "box", "proved"),
+    [
+        ("paragraph", (100, 200, 150, 207), True),
+        ("paragraph", (0, 200, 150, 207), True),  # one side may belong to a text that lies in it
+        ("paragraph", (65, 165, 185, 242), True),  # 35 points
+        ("paragraph", (63, 163, 150, 207), False),  # 37 points
+        ("table", (0, 0, 595, 842), False),
+        ("picture", (0, 0, 595, 842), True),
+    ],
+)
+def test_a_rectangle_that_reaches_far_beyond_its_text_is_noticed(
+    kind: str, box: tuple[int, int, int, int], proved: bool
+):
+    block = Block(0, kind, 0, 10, page=1, bbox=tuple(map(float, box)))
+    printed = [run("ten points", 100, 200)]  # 50 wide and 7 high
+    found = find_unproved(1, printed, "ten points", [block])
+    assert found == (
+        {}
+        if proved
+        else {0: "page 1: the rectangle reaches far beyond the text that is printed in it"}
+    )

@@ -1,0 +1,151 @@
+"""Which elements of an HTML page its styles hide: those of their own, and the sheets in the page.
+
+Of a sheet only rules for a tag, classes or an id count. One that depends on anything else (a width,
+a state, an element around it) hides nothing, and where such a rule may show an element it counts as
+shown: a script or a click can make it so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element
+
+_REASONS = {
+    "display": "not_displayed",
+    "visibility": "not_displayed",
+    "opacity": "transparent",
+    "font-size": "tiny",
+}
+_DECLARATION = re.compile(
+    rf"(?<![\w-])({'|'.join(_REASONS)})\s*:\s*([^;!]+)(!\s*important)?", re.IGNORECASE
+)
+_NOTHING = re.compile(r"(?:0+(?:\.0*)?|\.0+)(?:[a-z]+|%)?")
+_COMMENT = re.compile(r"/\*.*?\*/|<!--|-->", re.DOTALL)
+_BRACE = re.compile(r"([^{}]*)([{}])")
+_SIMPLE = re.compile(r"([a-zA-Z][\w-]*)?((?:[.#][\w-]+)*)")
+_NAME = re.compile(r"[.#][\w-]+")
+_TAG = re.compile(r"[a-zA-Z][\w-]*")
+_STATE = re.compile(r"\[[^\]]*\]|:{1,2}[\w-]+(?:\([^()]*\))?")
+_SCREEN = ("", "all", "screen")
+
+
+def hidden_by(style: str) -> str:
+    """The property by which an inline style hides its element, "" for none."""
+    told = {name.lower(): value for name, value, _ in _DECLARATION.findall(style)}
+    return next((name for name, value in told.items() if _hides(name, value)), "")
+
+
+def reason_of(name: str) -> str:
+    """Why text is not seen that this property hides."""
+    return _REASONS[name]
+
+
+def _hides(name: str, value: str) -> bool:
+    said = value.strip().lower()
+    if name == "display":
+        return said == "none"
+    if name == "visibility":
+        return said in ("hidden", "collapse")
+    return _NOTHING.fullmatch(said) is not None
+
+
+def write_sheets_inline(root: _Element) -> None:
+    """Write what the sheets of a page hide into the styles of its elements."""
+    rules, shown = _read_sheets(root)
+    hiding = {rule.decides for held in rules.values() for rule in held if rule.hides}
+    if not hiding:
+        return
+    for element in root.iter():
+        if not isinstance(element.tag, str):
+            continue
+        names = _names_of(element)
+        style = element.get("style") or ""
+        own = {name.lower() for name, _, _ in _DECLARATION.findall(style)} if style else set()
+        best: dict[str, _Rule] = {}
+        for key in names & rules.keys():
+            for rule in rules[key]:
+                if (
+                    rule.names <= names
+                    and rule.decides in hiding
+                    and (rule.decides not in best or rule.rank > best[rule.decides].rank)
+                ):
+                    best[rule.decides] = rule
+        for rule in best.values():
+            if rule.hides and rule.decides not in own and not names & shown[rule.decides]:
+                style = f"{rule.decides}:{rule.value};{style}"
+                element.set("style", style)
+
+
+def _names_of(element: _Element) -> set[str]:
+    names = {str(element.tag), *(f".{name}" for name in (element.get("class") or "").split())}
+    if own := element.get("id"):
+        names.add(f"#{own}")
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """A declaration of a sheet for every element that has all the names."""
+
+    names: frozenset[str]
+    decides: str  # the property
+    value: str
+    rank: tuple[int, ...]  # the higher one is in force: importance, ids, classes, tags, place
+
+    @property
+    def hides(self) -> bool:
+        """True where it hides its elements."""
+        return _hides(self.decides, self.value)
+
+
+def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[str]]]:
+    """(one of its names to each rule that always holds, property to names that others show)."""
+    rules: dict[str, list[_Rule]] = {}
+    shown: dict[str, set[str]] = {name: set() for name in _REASONS}
+    place = count()
+    for sheet in root.iter("style"):
+        if (sheet.get("media") or "").strip().lower() not in _SCREEN:
+            continue
+        for selectors, body, always in _blocks(_COMMENT.sub(" ", sheet.text or "")):
+            for name, value, important in _DECLARATION.findall(body):
+                named, said = name.lower(), value.strip().lower()
+                for selector in map(str.strip, selectors.split(",")):
+                    simple = _SIMPLE.fullmatch(selector) if always and selector else None
+                    rest = _NAME.findall(simple[2]) if simple else []
+                    if simple:
+                        tag = (simple[1] or "").lower()
+                        ids = sum(item.startswith("#") for item in rest)
+                        rank = (bool(important), ids, len(rest) - ids, bool(tag), next(place))
+                        names = frozenset((*rest, *([tag] if tag else [])))
+                        rule = _Rule(names, named, said, rank)
+                        rules.setdefault(rest[0] if rest else tag, []).append(rule)
+                    # one of two classes may come with a click
+                    if (simple is None or len(rest) > 1) and not _hides(named, said):
+                        shown[named] |= _last_names(selector)
+    return rules, shown
+
+
+def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
+    """(selectors, declarations, whether it stands in no other block) of each rule."""
+    around: list[str] = []
+    for match in _BRACE.finditer(sheet):
+        before, brace = match[1].rpartition(";")[2] if match[2] == "{" else match[1], match[2]
+        if brace == "{":
+            around.append(before.strip())
+        elif around:
+            selectors = around.pop()
+            if not selectors.startswith("@"):
+                yield selectors, before, not around
+
+
+def _last_names(selector: str) -> set[str]:
+    """The classes and id of the element that a selector is for, else its tag."""
+    parts = re.split(r"[\s>+~]+", _STATE.sub("", selector).strip())
+    last = parts[-1]
+    return set(_NAME.findall(last)) or set(map(str.lower, _TAG.findall(last)))
