@@ -238,9 +238,7 @@ def _behind(row: NamespaceStatus) -> list[str]:
 def status_markdown(data: StatusData) -> str:
     """A line about the installation, then one for each namespace."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
-    lines = [
-        f"rag_platform {data['app_version']}{up}, default namespace {data['default_namespace']}"
-    ]
+    lines = [f"rag_platform {data['app_version']}{up}, default library {data['default_namespace']}"]
     for row in data["namespaces"]:
         name = f"**{row['namespace']}**"
         if row["problem"]:

@@ -452,6 +452,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "failed": len(failed),
         "unprocessed": sum(item.state in ("queued", "cancelled") for item in items),
         "ignored": len(ignored),
+        "empty": job.kind == "ingest" and not items,  # no file was found
         "documents": [
             _pick(item, "source_uri", "doc_id", "version_id", "decision")
             for item in landed

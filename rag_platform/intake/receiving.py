@@ -133,8 +133,7 @@ def receive(
             record_namespace()
         taken, gone = _take_all(finds.found.values(), books, workspace, options)
         records = [one.records for one in taken if one.records]
-        all_refused = bool(taken) and not records
-        if not is_known and not all_refused:  # an empty folder is a source to come back to
+        if not is_known and records:  # where nothing was taken in, no library comes to be
             record_namespace()
         # another machine may process what is recorded
         push_raw(workspace.store, [version.file_sha256 for _, version in records])

@@ -128,6 +128,8 @@ def test_unreadable_kinds_are_ignored_in_a_folder_and_refused_by_name(library: L
 
 
 def test_files_that_are_all_refused_leave_no_namespace(library: Library) -> None:
+    library.folder.mkdir(exist_ok=True)
+    assert decisions(library.receive()) == {} and library.ledger.namespaces() == {}
     image = library.write("logo.png", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
     assert decisions(library.receive(image)) == {"files/logo.png": "refused"}
     assert library.ledger.namespaces() == {} and library.ledger.sources("lib") == []
