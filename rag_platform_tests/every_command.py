@@ -109,7 +109,7 @@ def show_pages(name: str, port: int, path: str) -> None:
     command = [sys.executable, "-m", "rag_platform.cli.main", name, "--port", str(port)]
     pages = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(1800):
             with contextlib.suppress(OSError):
                 address = f"http://127.0.0.1:{port}{path}"
                 codes[name] = urllib.request.urlopen(address).status - 200

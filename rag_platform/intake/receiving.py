@@ -325,7 +325,7 @@ def check_namespace(namespace: str) -> None:
     """Nothing for a well-formed namespace. Raises InputError with the rule otherwise."""
     if not _NAMESPACE.fullmatch(namespace):
         raise InputError(
-            f"bad namespace {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"
+            f"bad library {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"
             " digit",
             code="bad_namespace",
         )

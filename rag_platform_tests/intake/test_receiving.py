@@ -255,7 +255,7 @@ def test_new_tags_alone_ask_for_a_release(library: Library) -> None:
 
 @pytest.mark.parametrize("namespace", ["", "Lib", "a b", "-x", "x" * 64, "a/b"])
 def test_bad_namespaces_are_refused(library: Library, namespace: str) -> None:
-    with pytest.raises(InputError, match="bad namespace"):
+    with pytest.raises(InputError, match="bad library"):
         library.receive(namespace=namespace)
 
 
