@@ -172,12 +172,12 @@ def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
     names = sorted(known)
     if not names:
         return NotFoundError(
-            f"unknown namespace {name[:80]!r}: nothing is ingested yet; run `rag ingest PATH`",
+            f"unknown library {name[:80]!r}: nothing is ingested yet; run `rag ingest PATH`",
             code="unknown_namespace",
             namespace=name[:80],
         )
     return NotFoundError(
-        f"unknown namespace {name[:80]!r}; known: {', '.join(names)}{did_you_mean(name, names)}",
+        f"unknown library {name[:80]!r}; known: {', '.join(names)}{did_you_mean(name, names)}",
         code="unknown_namespace",
         namespace=name[:80],
     )

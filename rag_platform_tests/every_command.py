@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from rag_platform.cli.main import main
 from rag_platform.web.guards import HEALTH_PATH
 
-PORT = 8799
+UI_PORT, DAGSTER_PORT = 8799, 8798
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> set[str]:
@@ -104,20 +104,20 @@ def change_library(doc: str, chunk: str) -> None:
     each("servers", "list", "remove x")
 
 
-def show_pages() -> None:
-    """`rag ui`, until it answers."""
-    command = [sys.executable, "-m", "rag_platform.cli.main", "ui", "--port", str(PORT)]
+def show_pages(name: str, port: int, path: str) -> None:
+    """A command that shows pages, until it answers; it ends with 0 when it is told to."""
+    command = [sys.executable, "-m", "rag_platform.cli.main", name, "--port", str(port)]
     pages = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(300):
+        for _ in range(1800):
             with contextlib.suppress(OSError):
-                address = f"http://127.0.0.1:{PORT}{HEALTH_PATH}"
-                codes["ui"] = urllib.request.urlopen(address).status - 200
+                address = f"http://127.0.0.1:{port}{path}"
+                codes[name] = urllib.request.urlopen(address).status - 200
                 return
             time.sleep(0.1)
     finally:
         pages.terminate()
-        pages.wait()
+        codes[name] = codes.get(name, 1) or pages.wait()
 
 
 if __name__ == "__main__":
@@ -126,6 +126,7 @@ if __name__ == "__main__":
     hits = rag("query", "Which port does the gateway listen on?")["results"]
     ask_library()
     change_library(document, hits[0]["chunk_id"])
-    show_pages()
+    show_pages("ui", UI_PORT, HEALTH_PATH)
+    show_pages("dagster", DAGSTER_PORT, "/server_info")
     found = {"codes": codes, "others": sorted(KNOWN - codes.keys())}
     Path(sys.argv[1]).write_text(json.dumps(found), encoding="utf-8")

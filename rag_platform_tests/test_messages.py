@@ -158,14 +158,14 @@ def fill(text: str, values: list[str]) -> str:
     ("english", "chinese"),
     [
         (
-            "unknown namespace 'vuee'; known: demo, vue; did you mean 'vue'?",
-            "未知的 namespace 'vuee'；现有：demo, vue；你要找的是不是 'vue'？",
+            "unknown library 'vuee'; known: demo, vue; did you mean 'vue'?",
+            "未知的知识库 'vuee'；现有：demo, vue；你要找的是不是 'vue'？",
         ),
         (
             "cannot listen on 127.0.0.1, port 80: in use; choose another with --port or --host",
             "无法监听 127.0.0.1 的端口 80：in use；请用 --port 或 --host 另选",
         ),
-        ("no document 'a' in namespace 'b'; c", "namespace 'b' 中没有文档 'a'；c"),
+        ("no document 'a' in library 'b'; c", "知识库 'b' 中没有文档 'a'；c"),
         (
             "- failed: a.pdf: [encrypted] the mail is encrypted; save it decrypted",
             "- 失败：a.pdf：[encrypted] 邮件已加密；请解密后保存",

@@ -96,7 +96,7 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
     listed = desk.call("jobs", "list")
     assert (
         listed.data["namespace"] == "default"
-        and "Of namespace 'default' alone; `rag jobs list --all`" in listed.data["markdown"]
+        and "Of library 'default' alone; `rag jobs list --all`" in listed.data["markdown"]
     )
     everywhere = desk.call("jobs", "list", "--all").data
     assert everywhere["namespace"] is None and "alone" not in everywhere["markdown"]

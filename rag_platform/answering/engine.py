@@ -82,7 +82,7 @@ def answer(
             _require_shallow(request.filters)
             if len(names) > 1 and (request.release_id or request.context_chunks):
                 raise InputError(
-                    f"a release and its chunks belong to one namespace; {len(names)} were named",
+                    f"a release and its chunks belong to one library; {len(names)} were named",
                     code="release_of_several",
                 )
             with library.load.question() as shed:
@@ -227,7 +227,7 @@ def _search_all(q: Question, deadline: Deadline) -> list[Found]:
     errors: dict[str, Exception] = {}
     for name, future in running.items():
         with faults.Attempt("namespace.search") as attempt:
-            stage = f"the search of namespace {name}"
+            stage = f"the search of library {name}"
             found[name] = limits.wait(future, deadline.left(), stage, deadline)
         if attempt.error is not None:
             if getattr(attempt.error, "code", "") in _FATAL_CODES:
@@ -280,7 +280,7 @@ def _merge(q: Question, found: list[Found]) -> list[Hit]:
         merged = [hit for turn in zip_longest(*every) for hit in turn if hit is not None]
         hits = merged[: first.top_k]
         warning = (
-            "the hits of the namespaces could not be weighed against each other (%s); they take"
+            "the hits of the libraries could not be weighed against each other (%s); they take"
             " turns"
         )
         with q.attempt("merge", warning, span=span):

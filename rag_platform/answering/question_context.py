@@ -36,7 +36,7 @@ class Leases:
             lease = opening.enter_context(self._library.lease(namespace, release_id))
             with self._lock:
                 if self._closed:
-                    raise CancelledError(f"the query ended before namespace {namespace!r} was open")
+                    raise CancelledError(f"the query ended before library {namespace!r} was open")
                 self._opened.push(opening.pop_all())
             return lease
 

@@ -409,7 +409,7 @@ def _unknown_document(
     )[:3]
     hint = f"did you mean {', '.join(near)}?" if near else "list the documents to see their ids"
     return NotFoundError(
-        f"no document {doc_id!r} in namespace {namespace!r}; {hint}",
+        f"no document {doc_id!r} in library {namespace!r}; {hint}",
         code="unknown_document",
         near=near,
     )

@@ -81,9 +81,9 @@ def exit_code(outcome: Mapping[str, Any]) -> int:
     nothing = achieved and not sum(achieved)
     if data.get("failed"):
         return NOTHING_DONE if nothing else PARTLY_DONE
-    # there were files, and none of them could be taken
-    ignored = data.get("ignored") and not data.get("retired") and not data.get("kept")
-    return NOTHING_DONE if ignored and nothing else DONE
+    # no file, or none that could be taken
+    nothing = nothing and not data.get("retired") and not data.get("kept")
+    return NOTHING_DONE if nothing and (data.get("ignored") or data.get("empty")) else DONE
 
 
 def _kind(error: BaseException) -> str:

@@ -28,6 +28,6 @@ def find_release(library: Library, namespace: str, text: str) -> str:
         return text
     listed = ", ".join(f"{m.release_id} ({m.created_at[:10]})" for m in kept[:5])
     raise NotFoundError(
-        f"no release {text[:40]!r} of namespace {namespace!r} is kept; there are: {listed}",
+        f"no release {text[:40]!r} of library {namespace!r} is kept; there are: {listed}",
         code="unknown_release",
     )

@@ -14,6 +14,7 @@ from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
 
 TOP_K = 10
 _SHOWN = 20
@@ -218,8 +219,8 @@ def _markdown(diff: ReleaseDiff) -> str:
         f"Chunks: {', '.join(f'{count} {kind}' for kind, count in diff.chunks.items())}.",
     ]
     lines += [
-        f"- {it.change} {it.source_uri}: {it.chunks_added} chunks added, {it.chunks_removed}"
-        f" removed, {it.chunks_kept} kept"
+        f"- {it.change} {it.source_uri}: {pluralise(it.chunks_added, 'chunk')} added,"
+        f" {it.chunks_removed} removed, {it.chunks_kept} kept"
         for it in diff.documents[:_SHOWN]
     ]
     if len(diff.documents) > _SHOWN:

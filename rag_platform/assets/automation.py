@@ -50,7 +50,7 @@ release_job = dg.define_asset_job(
         "catalog", "lexical_index", "dense_index", "published_release"
     )
     - dg.AssetSelection.checks_for_assets("published_release"),
-    description="Build, check and publish a namespace's release.",
+    description="Build, check and publish a library's release.",
 )
 
 
@@ -129,7 +129,7 @@ def inbox(
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
-        "Frees the slots of killed runs, and releases each namespace whose documents changed once"
+        "Frees the slots of killed runs, and releases each library whose documents changed once"
         " nothing runs for it any more."
     ),
 )
@@ -162,7 +162,7 @@ def release_when_quiet(
     if requests or waiting:
         return dg.SensorResult(
             run_requests=requests,
-            skip_reason=None if requests else dg.SkipReason(f"{len(waiting)} namespaces are busy"),
+            skip_reason=None if requests else dg.SkipReason(f"{len(waiting)} libraries are busy"),
         )
     return dg.SensorResult(
         cursor=mark, skip_reason=dg.SkipReason("every release holds what is live")
@@ -171,8 +171,8 @@ def release_when_quiet(
 
 @dg.op(
     description=(
-        "Syncs every source of every namespace and rebuilds what another config left stale; each"
-        " namespace is a job of the ledger."
+        "Syncs every source of every library and rebuilds what another config left stale; each"
+        " library is a job of the ledger."
     )
 )
 def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:

@@ -53,7 +53,7 @@ dataset_strategies = dg.MultiPartitionsDefinition(
     partitions_def=dataset_strategies,
     **define_asset("evaluation_run", _SETTINGS),
     description=(
-        "One dataset asked of its namespace under one strategy; results that depend on nothing that"
+        "One dataset asked of its library under one strategy; results that depend on nothing that"
         " changed are taken over."
     ),
 )
@@ -93,7 +93,7 @@ def strategy_comparison(
 
 @dg.op(
     description=(
-        "Asks every dataset under its namespace's strategy and the four ways to ask, compares them,"
+        "Asks every dataset under its library's strategy and the four ways to ask, compares them,"
         " and looks for drift; each is logged as the asset's partition."
     )
 )

@@ -6,13 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import yaml
 
 from rag_platform.config.folders import environment
-from rag_platform.config.settings import JobPolicy, load_settings
+from rag_platform.config.settings import JobPolicy, Settings, load_settings
 from rag_platform.errors import BusyError
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.store import Store, write_text
@@ -21,6 +21,9 @@ from rag_platform.storage.store import Store, write_text
 # namespaces; the workers are as many as somebody starts
 MAX_RUNS = 16
 _PROGRAMS = {"webserver": ["dagster-webserver"], "daemon": ["dagster-daemon", "run"]}
+# `dagster dev` says on every start that a tool which is not installed here is the better one
+_NO_ADVICE = "ignore:Function `dev_command` is superseded"
+STOPPED = 128 + signal.SIGTERM  # the exit code of what was told to end
 STOP_SECONDS = 30.0  # Dagster's processes have so long to end, runs under way with them
 _POLL_SECONDS = 0.1
 _DEV_LOCK_SECONDS = 5.0  # an earlier `dagster dev` over the same data root has so long to be gone
@@ -84,21 +87,29 @@ def main() -> None:
     """Run `dagster ARGUMENTS` over the data root, e.g. `dev` or `definitions validate`, or one of
     its two programs, `webserver` and `daemon`, and exit with its code.
     """
-    settings = load_settings()
-    home = prepare(Store.of(settings))
-    os.environ |= environment(settings.home)
     try:
-        # two daemons over one data root would each launch what is due
-        with _only_one(home) if sys.argv[1:2] == ["dev"] else nullcontext():
-            sys.exit(run_supervised([*_program(), "-m", "rag_platform.definitions"]))
+        sys.exit(run(load_settings(), sys.argv[1:] or ["--help"]))
     except BusyError as error:
         sys.exit(error.message)
 
 
-def _program() -> list[str]:
-    name, *arguments = sys.argv[1:] or ["--help"]
+def run(settings: Settings, words: Sequence[str]) -> int:
+    """Run one of Dagster's commands over a data root; return its exit code.
+
+    Raises BusyError where `dev` already runs over it: two daemons would each launch what is due.
+    """
+    home = prepare(Store.of(settings))
+    os.environ |= environment(settings.home)
+    command = [*_program(*words), "-m", "rag_platform.definitions"]
+    if words[0] != "dev":
+        return run_supervised(command)
+    with _only_one(home):
+        return run_supervised(command)
+
+
+def _program(name: str, *arguments: str) -> list[str]:
     if (words := _PROGRAMS.get(name)) is None:
-        return [sys.executable, "-m", "dagster", name, *arguments]
+        return [sys.executable, "-W", _NO_ADVICE, "-m", "dagster", name, *arguments]
     return [str(Path(sys.executable).with_name(words[0])), *words[1:], *arguments]
 
 
@@ -144,7 +155,7 @@ def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
         keeper.wait()
-    return 128 + signal.SIGTERM if stopped_at else process.wait()
+    return STOPPED if stopped_at else process.wait()
 
 
 if __name__ == "__main__":

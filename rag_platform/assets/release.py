@@ -43,9 +43,7 @@ from rag_platform.workspace import Workspace
 RELEASE_JOB = "release"
 _SHOWN_FAILURES = 20
 _ALL = dg.AllPartitionMapping()
-_GATE = (
-    "The questions of config/gates.yaml and the namespace's expectations are answered as before."
-)
+_GATE = "The questions of config/gates.yaml and the library's expectations are answered as before."
 _SETTINGS = load_settings()
 _CODE_VERSIONS = release_code_versions(_SETTINGS)
 _STORES = {
@@ -141,7 +139,7 @@ def candidate(
             tags=tags,
         )
     if all(result.name != QUALITY_GATE for result in results):
-        results.append(CheckResult(QUALITY_GATE, True, "the namespace has no gate"))
+        results.append(CheckResult(QUALITY_GATE, True, "the library has no gate"))
     for result in results:
         yield dg.AssetCheckResult(
             asset_key="catalog",

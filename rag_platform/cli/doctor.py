@@ -169,7 +169,7 @@ def _config() -> Iterator[Finding]:
 
 
 def _bound(store: Store) -> set[str]:
-    """The strategies of the namespaces; none where the ledger cannot be read, which is said of
+    """The strategies of the libraries; none where the ledger cannot be read, which is said of
     it.
     """
     try:

@@ -68,7 +68,7 @@ def _add(context: Context, namespace: str | None, doc_id: str, **operation: Any)
 
 @_command("list")
 def drafts_list(context: Context, namespace: str | None) -> Json:
-    """Drafts of a namespace, with their state and conflicts."""
+    """Drafts of a library, with their state and conflicts."""
     from rag_platform.drafts.reports import list_data
 
     return envelopes.envelope(list_data(_drafts(context, namespace)))

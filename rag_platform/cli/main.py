@@ -37,6 +37,7 @@ _PLACES = {
     "token": "tokens:token",
     "serve": "serving:serve",
     "ui": "serving:ui",
+    "dagster": "serving:dagster",
     "eval": "evaluating.group:evaluation",
     "expect": "evaluating.runs:expect",
     "bisect": "evaluating.runs:bisect_releases",

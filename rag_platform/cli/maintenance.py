@@ -36,7 +36,7 @@ def jobs() -> None:
 
 @jobs.command("list")
 @namespace_option
-@click.option("--all", "everywhere", is_flag=True, help="Jobs of all namespaces.")
+@click.option("--all", "everywhere", is_flag=True, help="Jobs of all libraries.")
 @click.option(
     "--state",
     type=click.Choice([*work.OPEN_STATES, *work.FINAL_STATES, "dead"]),
@@ -71,7 +71,7 @@ def jobs_list(
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
         lines.append(
-            f"Of namespace {name!r} alone; `rag jobs list --all` lists those of every namespace."
+            f"Of library {name!r} alone; `rag jobs list --all` lists those of every library."
         )
     return envelopes.envelope(
         {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}
@@ -129,7 +129,7 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
     "--all",
     "everything",
     is_flag=True,
-    help="All documents of the namespace that failed or were given up.",
+    help="All documents of the library that failed or were given up.",
 )
 @wait_option
 @answers(own_trace=True)
@@ -169,7 +169,7 @@ _log = logging.getLogger(__name__)
 def gc(
     context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
 ) -> Json:
-    """Remove unneeded data. That is what no document, release or draft of any namespace needs."""
+    """Remove unneeded data. That is what no document, release or draft of any library needs."""
     from rag_platform.assets.collecting import partition_keys
     from rag_platform.releases.deletion import prove
     from rag_platform.releases.garbage_collection import collect, start_gc

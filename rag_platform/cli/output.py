@@ -80,7 +80,7 @@ class Context:
         }
 
     def known_namespace(self, given: str | None) -> str:
-        """The namespace given, which must exist, or the default one. Raises NotFoundError."""
+        """The library given, which must exist, or the default one. Raises NotFoundError."""
         name = self.namespace(given)
         known = {*self.ledger.namespaces(), *self.library.namespaces()}
         if given and name not in known:
@@ -88,7 +88,7 @@ class Context:
         return name
 
     def namespace(self, given: str | None) -> str:
-        """The namespace given, or the one that a call without a name means."""
+        """The library given, or the one that a call without a name means."""
         from rag_platform.retrieval.namespaces import choose_namespace
 
         return given or choose_namespace(self.library)
@@ -233,7 +233,7 @@ wait_option = click.option(
     type=click.FloatRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="How long to wait for another job that writes the namespace.",
+    help="How long to wait for another job that writes the library.",
 )
 
 

@@ -194,7 +194,7 @@ def sources_list(context: Context, namespace: str | None) -> Json:
         for row in rows
     ]
     return envelopes.envelope(
-        {"markdown": "\n".join(lines) or f"no sources in namespace {name!r}", "sources": rows}
+        {"markdown": "\n".join(lines) or f"no sources in library {name!r}", "sources": rows}
     )
 
 

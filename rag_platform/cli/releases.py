@@ -1,4 +1,4 @@
-"""Commands about releases and the namespaces that they belong to."""
+"""Commands about releases and the libraries that they belong to."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def releases() -> None:
 @namespace_option
 @answers()
 def releases_list(context: Context, namespace: str | None) -> Json:
-    """Releases of a namespace, newest first."""
+    """Releases of a library, newest first."""
     from rag_platform.releases.publishing import history
 
     rows = history(context.known_namespace(namespace), store=context.store, ledger=context.ledger)
@@ -175,7 +175,7 @@ def releases_pull(context: Context, namespace: str | None) -> Json:
         f" {row['linked']} were here"
         for row in rows
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no namespaces", "pulled": rows})
+    return envelopes.envelope({"markdown": "\n".join(lines) or "no libraries", "pulled": rows})
 
 
 @releases.command("push")
@@ -266,7 +266,7 @@ def namespaces() -> None:
 @namespaces.command("list")
 @answers()
 def namespaces_list(context: Context) -> Json:
-    """Every namespace: its documents, chunks, release and strategy."""
+    """Every library: its documents, chunks, release and strategy."""
     from rag_platform.api.status import status
 
     rows = status(context.library)["namespaces"]
@@ -277,4 +277,4 @@ def namespaces_list(context: Context) -> Json:
         f" {row['strategy'] or 'none'}{': ' + row['problem'] if row['problem'] else ''}"
         for row in rows
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no namespaces", "namespaces": rows})
+    return envelopes.envelope({"markdown": "\n".join(lines) or "no libraries", "namespaces": rows})

@@ -1,9 +1,14 @@
-"""Commands that answer until they are stopped: over MCP, and pages in a browser."""
+"""Commands that answer until they are stopped: over MCP, pages in a browser, Dagster's pages."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import os
+import socket
 import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -12,7 +17,9 @@ import click
 
 from rag_platform.cli.language import say
 from rag_platform.config.settings import Change, Settings, load_settings, with_http
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import ConfigError, InputError, RagError
+
+LOOPBACK = "127.0.0.1"
 
 
 def allow_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -104,6 +111,50 @@ def ui(host: str | None, port: int | None, open_browser: bool) -> None:
         serve_pages(settings, on_ready=click.launch if open_browser else None)
     except RagError as error:
         _fail(error)
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(1, 65535), default=3000, help="By default 3000.")
+@click.option("--open", "open_browser", is_flag=True, help="Show the pages in your browser.")
+def dagster(port: int, open_browser: bool) -> None:
+    """Show Dagster's pages: lineage, partitions, runs and checks; its daemon runs beside them.
+
+    They are served on this machine alone, because they have no login.
+    """
+    try:
+        settings = load_settings()
+        _expect_free(port)
+        from rag_platform.assets import instance
+
+        address = f"http://{LOOPBACK}:{port}"
+        threading.Thread(target=_announce, args=(port, address, open_browser), daemon=True).start()
+        words = ("dev", "--host", LOOPBACK, "--port", str(port), "--log-level", "warning")
+        code = instance.run(settings, words)
+    except RagError as error:
+        _fail(error)
+    sys.exit(0 if code == instance.STOPPED else code)
+
+
+def _expect_free(port: int) -> None:
+    try:
+        socket.create_server((LOOPBACK, port)).close()
+    except OSError as error:
+        raise ConfigError(
+            f"port {port} cannot be used: {os.strerror(error.errno or 0)}; choose another with"
+            " --port",
+            code="cannot_listen",
+        ) from error
+
+
+def _announce(port: int, address: str, open_browser: bool) -> None:
+    """Say where the pages are once they answer."""
+    while True:
+        time.sleep(0.2)
+        with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), timeout=5):
+            break
+    click.echo(say("Dagster's pages are at {address} (Ctrl-C ends).", address=address), err=True)
+    if open_browser:
+        click.launch(address)
 
 
 def _fail(error: RagError) -> NoReturn:

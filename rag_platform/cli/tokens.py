@@ -86,6 +86,6 @@ def _public(item: Token) -> Json:
 
 
 def _describe(item: Token) -> str:
-    where = ", ".join(item.namespaces) or "every namespace"
+    where = ", ".join(item.namespaces) or "every library"
     until = f"expired {item.expires_at}" if item.has_expired() else item.expires_at or "no expiry"
     return f"{item.token_id}  {item.name}  {item.scope}  {where}  {until}"

@@ -55,7 +55,7 @@ _LONG_SECONDS = 15.0
     help="Metadata for the documents; repeatable.",
 )
 @click.option(
-    "--strategy", metavar="NAME", help="Ingestion strategy, for a namespace's first ingest."
+    "--strategy", metavar="NAME", help="Ingestion strategy, for a library's first ingest."
 )
 @click.option(
     "--policy",
@@ -136,7 +136,7 @@ def ingest(
 
 @click.command()
 @namespace_option
-@click.option("--strategy", metavar="NAME", help="Move the namespace to this strategy.")
+@click.option("--strategy", metavar="NAME", help="Move the library to this strategy.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option(
     "--full",

@@ -47,7 +47,7 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
     data = read_mapping(path, code="invalid_gates")
     if not all(isinstance(items, list) for items in data.values()):
         raise ConfigError(
-            f"{path} must name namespaces, each with a list of gates", code="invalid_gates"
+            f"{path} must name libraries, each with a list of gates", code="invalid_gates"
         )
     gates: dict[str, tuple[GateConfig, ...]] = {}
     for namespace, items in data.items():

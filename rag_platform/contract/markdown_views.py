@@ -77,11 +77,11 @@ def documents_markdown(data: DocumentsData, language: str = "en") -> str:
     say = partial(translate_filled, language=language)
     if not data["groups"]:
         return say(
-            f"No documents in namespace {data['namespace']} match."
+            f"No documents in library {data['namespace']} match."
             if data["total"]
-            else f"No documents in namespace {data['namespace']}."
+            else f"No documents in library {data['namespace']}."
         )
-    lines = [say(f"{pluralise(data['total'], 'document')} in namespace {data['namespace']}")]
+    lines = [say(f"{pluralise(data['total'], 'document')} in library {data['namespace']}")]
     for group in data["groups"]:
         if data["group_by"]:
             name = group["key"] or say(f"(no {_singular(data['group_by'])})")
@@ -238,9 +238,7 @@ def _behind(row: NamespaceStatus) -> list[str]:
 def status_markdown(data: StatusData) -> str:
     """A line about the installation, then one for each namespace."""
     up = f", up {data['uptime_seconds']:.0f} s" if "running_queries" in data else ""
-    lines = [
-        f"rag_platform {data['app_version']}{up}, default namespace {data['default_namespace']}"
-    ]
+    lines = [f"rag_platform {data['app_version']}{up}, default library {data['default_namespace']}"]
     for row in data["namespaces"]:
         name = f"**{row['namespace']}**"
         if row["problem"]:

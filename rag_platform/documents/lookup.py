@@ -46,7 +46,7 @@ def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
         else f"`rag docs list --namespace {namespace}` shows them"
     )
     raise NotFoundError(
-        f"no document {name!r} in namespace {namespace!r}; {hint}",
+        f"no document {name!r} in library {namespace!r}; {hint}",
         code="unknown_document",
         near=near,
     )

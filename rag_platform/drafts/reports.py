@@ -51,7 +51,7 @@ def list_data(drafts: Drafts) -> Json:
         for row in rows
     ]
     return {
-        "markdown": "\n".join(lines) or f"no drafts in namespace {drafts.namespace!r}",
+        "markdown": "\n".join(lines) or f"no drafts in library {drafts.namespace!r}",
         "drafts": rows,
     }
 

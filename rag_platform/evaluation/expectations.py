@@ -91,7 +91,7 @@ def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
     found = [case for case in cases if case.case_id == case_id]
     if not found:
         raise NotFoundError(
-            f"namespace {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
+            f"library {namespace!r} has no expectation {case_id!r}; see `rag expect list`",
             code="unknown_expectation",
         )
     _write(store, namespace, tuple(case for case in cases if case.case_id != case_id))

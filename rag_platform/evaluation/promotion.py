@@ -32,7 +32,7 @@ def require_promotable(root: DataRoot, namespace: str, name: str) -> str:
         raise NotFoundError(f"unknown strategy {name!r}; known: {known}", code="unknown_strategy")
     if bound == name:
         raise InputError(
-            f"namespace {namespace!r} has strategy {name!r} already; after a change of its file"
+            f"library {namespace!r} has strategy {name!r} already; after a change of its file"
             " `rag rebuild` makes the release of it",
             code="bound_already",
         )

@@ -80,7 +80,7 @@ def require_found_labels(run: EvalRun) -> None:
     if stale and not any(name.startswith("retrieval.hit_rate") for name in run.aggregates):
         raise InputError(
             f"none of the {stale} documents and texts that {run.dataset_id} expects is in release"
-            f" {run.release_id} of namespace {run.namespace!r}; name the namespace that the dataset"
+            f" {run.release_id} of library {run.namespace!r}; name the library that the dataset"
             " is about with --namespace",
             code="other_namespace",
         )

@@ -153,7 +153,7 @@ def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[N
         if time.monotonic() >= until:
             first = ahead[0]
             raise BusyError(
-                f"namespace {namespace!r} is being written by {first.kind} job {first.job_id},"
+                f"library {namespace!r} is being written by {first.kind} job {first.job_id},"
                 f" {first.state}; try again when it has ended",
                 job_id=first.job_id,
             )
@@ -279,7 +279,7 @@ def start_retry_all(namespace: str, root: DataRoot, *, wait: float = 0.0) -> Sta
         bad = [_queued_item(v) for v in root.ledger.versions(namespace) if v.status in _BAD_STATES]
         items = _list_undone(bad, namespace, _profile(workspace), root.ledger)
         if not items:
-            raise _nothing_to_retry(f"no document of namespace {namespace!r} failed")
+            raise _nothing_to_retry(f"no document of library {namespace!r} failed")
         return _retry(namespace, items, workspace)
 
 
@@ -450,6 +450,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "failed": len(failed),
         "unprocessed": sum(item.state in ("queued", "cancelled") for item in items),
         "ignored": len(ignored),
+        "empty": job.kind == "ingest" and not items,  # no file was found
         "documents": [
             _pick(item, "source_uri", "doc_id", "version_id", "decision")
             for item in landed
@@ -503,7 +504,7 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     reasons = Counter(_short_reason(item) for item in data["ignored_files"])
     lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
     same = "Nothing changed: release" if job.result.get("release") else "Release"
-    published = f"{same} {data['release_id']} of namespace {job.namespace!r} is published."
+    published = f"{same} {data['release_id']} of library {job.namespace!r} is published."
     lines.append(published if data["release_id"] else "Nothing is published.")
     return "\n".join(lines)
 

@@ -209,7 +209,7 @@ def _choose_release(
     bound = workspace.bound_strategy(namespace)
     published = releases.current(store, namespace)
     if not live and published is None:
-        return "nothing", "the namespace holds no document"
+        return "nothing", "the library holds no document"
     if full:
         return "full", "asked for"
     wanted = {version.version_id: version.edition for _, version in live}
@@ -223,7 +223,7 @@ def _choose_release(
         return "full", reason
     assert published is not None
     if bound != strategy.name:
-        return "delta", f"the namespace moves from strategy {bound!r} to {strategy.name!r}"
+        return "delta", f"the library moves from strategy {bound!r} to {strategy.name!r}"
     if due:
         return "delta", f"{len(due)} documents were built under another config"
     if find_equal(namespace, strategy, store, ledger):
@@ -288,7 +288,7 @@ def _total_seconds(
 
 def _markdown(found: RebuildPlan) -> str:
     lines = [
-        f"Namespace {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live"
+        f"Library {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live"
         " documents."
     ]
     if found.moves_from:

@@ -237,7 +237,7 @@ class _Finder:
             if options.moved and known.kind == "folder":
                 return replace(known, root=str(path), **given), ""
             raise InputError(
-                f"source {name!r} of namespace {namespace!r} already has another root; where this"
+                f"source {name!r} of library {namespace!r} already has another root; where this"
                 " is the same folder in another place, say --moved, else give it a name of its own"
                 " with --source NAME",
                 code="source_taken",
@@ -303,7 +303,7 @@ def inputs_to_sync(ledger: Ledger, namespace: str, source: str | None = None) ->
     if not found:
         named = f"source {source!r}" if source else "folder or list of URLs"
         raise InputError(
-            f"namespace {namespace!r} has no {named} to sync; `rag sources list` shows what it has",
+            f"library {namespace!r} has no {named} to sync; `rag sources list` shows what it has",
             code="unknown_source",
         )
     return found

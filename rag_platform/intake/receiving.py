@@ -115,8 +115,7 @@ def receive(
             record_namespace()
         taken, gone = _take_all(finds.found.values(), books, workspace, options)
         records = [one.records for one in taken if one.records]
-        all_refused = bool(taken) and not records
-        if not is_known and not all_refused:  # an empty folder is a source to come back to
+        if not is_known and records:  # where nothing was taken in, no library comes to be
             record_namespace()
         # another machine may process what is recorded
         push_raw(workspace.store, [version.file_sha256 for _, version in records])
@@ -308,7 +307,7 @@ def check_namespace(namespace: str) -> None:
     """Raise InputError, with the rule, unless the namespace is well formed."""
     if not _NAMESPACE.fullmatch(namespace):
         raise InputError(
-            f"bad namespace {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"
+            f"bad library {namespace!r}: 1-63 of a-z, 0-9, _ and -, beginning with a letter or"
             " digit",
             code="bad_namespace",
         )

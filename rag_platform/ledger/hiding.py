@@ -26,7 +26,7 @@ def hidden_by_ledger(store: Store) -> Callable[[str, int], frozenset[str]]:
         ledger = opened[-1][1]
         if (last := ledger.deletion_sequence(namespace)) < since:
             raise IntegrityError(
-                f"the ledger knows of {last} deletions in namespace {namespace!r}, the release of"
+                f"the ledger knows of {last} deletions in library {namespace!r}, the release of"
                 f" {since}: it is an older copy or another one; put the newest back",
                 code="no_ledger",
             )

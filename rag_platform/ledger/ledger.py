@@ -131,7 +131,7 @@ class Ledger(DocumentList, Servers):
             bound = row and db.execute(_BOUND, {"namespace": namespace}).fetchone()[0]
             if bound and row[0] != strategy:
                 raise InputError(
-                    f"namespace {namespace!r} is ingested with strategy {row[0]!r}, not"
+                    f"library {namespace!r} is ingested with strategy {row[0]!r}, not"
                     f" {strategy!r}; use --strategy {row[0]}, another --namespace, or move it with"
                     f" `rag rebuild --strategy {strategy}`",
                     code="strategy_mismatch",
@@ -180,7 +180,7 @@ class Ledger(DocumentList, Servers):
         )
         if not found:
             raise NotFoundError(
-                f"no document {doc_id!r} in namespace {namespace!r}; `rag docs list --namespace"
+                f"no document {doc_id!r} in library {namespace!r}; `rag docs list --namespace"
                 f" {namespace}` shows them"
             )
         return found[0]
@@ -849,7 +849,7 @@ def _set_release(db: Any, namespace: str, release_id: str, changes: Mapping[str,
     )
     if not found.rowcount:
         raise NotFoundError(
-            f"no release {release_id!r} of namespace {namespace!r} in the ledger; `rag releases"
+            f"no release {release_id!r} of library {namespace!r} in the ledger; `rag releases"
             " list` shows them",
             code="unknown_release",
         )

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rag_platform.errors import RagError
+from rag_platform.errors import RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.observability import context, logs
 
@@ -77,7 +77,7 @@ def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) ->
 
     `logs_dir` is where to write, outside a trace and in a process without a log of its own.
     """
-    if is_expected(error) or getattr(error, _MARK, False):
+    if is_expected(error) or getattr(error, _MARK, False) or disk_full(error, Path.cwd()):
         return
     # an exception that takes no attributes may be reported again
     with suppress(AttributeError):

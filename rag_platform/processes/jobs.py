@@ -476,7 +476,7 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
 
 def _markdown(data: Json) -> str:
     title = (
-        f"**{data['job_id']}**: {data['kind']} of namespace {data['namespace']!r}, {data['state']}"
+        f"**{data['job_id']}**: {data['kind']} of library {data['namespace']!r}, {data['state']}"
     )
     title += f"; a retry of {data['retry_of']}" if data["retry_of"] else ""
     title += f"; Dagster run {data['run_id']}" if data["run_id"] else ""

@@ -353,7 +353,7 @@ class CatalogProof:
                 )
         if version.namespace != self.manifest.namespace:
             yield (
-                f"identity: the version is of namespace {version.namespace!r}, the release of"
+                f"identity: the version is of library {version.namespace!r}, the release of"
                 f" {self.manifest.namespace!r}"
             )
         if version.edition != (wanted := self.manifest.editions.get(version_id, "")):

@@ -461,7 +461,7 @@ def delete_data(job: Job, *, store: Store, waiting: Sequence[str] = ()) -> Json:
     }
     what = f"version {args['version_id']}" if args["version_id"] else f"document {args['doc_id']}"
     lines = [
-        f"{what} is deleted: no reader of namespace {job.namespace!r} shows it any more, nor will"
+        f"{what} is deleted: no reader of library {job.namespace!r} shows it any more, nor will"
         " after a rollback."
     ]
     if args["version_id"] and args["was_live"]:

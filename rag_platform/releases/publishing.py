@@ -327,7 +327,7 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
         if row.state == "candidate":
             return row.release_id
     raise NotFoundError(
-        f"namespace {namespace!r} has no candidate to publish; materialise its catalog and indexes"
+        f"library {namespace!r} has no candidate to publish; materialise its catalog and indexes"
         " first",
         code="no_candidate",
     )
@@ -484,7 +484,7 @@ def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
         newest = next((row for row in newer if row.published_at and row.release_id in kept), None)
         if newest is None:
             raise ReleaseError(
-                f"namespace {namespace!r} has no newer release that was published once; `rag"
+                f"library {namespace!r} has no newer release that was published once; `rag"
                 " releases list` shows all",
                 code="nothing_to_go_forward",
             )

@@ -201,7 +201,7 @@ def manifest_of(
         if current(store, namespace) != release_id:
             raise
         raise ReleaseError(
-            f"the published release {release_id} of namespace {namespace!r} is gone from disk;"
+            f"the published release {release_id} of library {namespace!r} is gone from disk;"
             " publish a kept one with `rag releases rollback RELEASE_ID` (kept:"
             f" {_list_ids(store, namespace)}), or build it anew with `rag rebuild`",
             code="release_lost",
@@ -461,6 +461,6 @@ def require_current(store: Store, namespace: str) -> str:
     release_id = current(store, namespace)
     if release_id is None:
         raise NotFoundError(
-            f"namespace {namespace!r} has no published release; run `rag ingest`", code="no_release"
+            f"library {namespace!r} has no published release; run `rag ingest`", code="no_release"
         )
     return release_id

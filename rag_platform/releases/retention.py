@@ -169,7 +169,7 @@ def require_known(store: Store, ledger: Ledger) -> None:
         )
         if unknown:
             raise IntegrityError(
-                f"releases of namespace {namespace!r} hold {len(unknown)} versions that the ledger"
+                f"releases of library {namespace!r} hold {len(unknown)} versions that the ledger"
                 f" does not know, e.g. {unknown[0]}; nothing is removed: put back the ledger that"
                 " belongs to this data root",
                 code="unknown_versions",

@@ -205,7 +205,7 @@ def live_data(job: Job, document: Document, release_id: str | None) -> Json:
         text = f"{document.doc_id} follows its source; {live or 'nothing of it'} is live."
     return {
         "markdown": (
-            f"{text} Release {release_id} of namespace {document.namespace!r} is published."
+            f"{text} Release {release_id} of library {document.namespace!r} is published."
         ),
         "job_id": job.job_id,
         "doc_id": document.doc_id,

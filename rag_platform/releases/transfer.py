@@ -300,7 +300,7 @@ def _require_known(release_id: str, namespace: str, ledger: Ledger) -> None:
     if any(row.release_id == release_id for row in ledger.releases(namespace)):
         return
     raise ReleaseError(
-        f"the object store publishes release {release_id} of namespace {namespace!r}, which the"
+        f"the object store publishes release {release_id} of library {namespace!r}, which the"
         f" ledger at {ledger.name} does not know: they belong to different libraries. Correct"
         " `ledger` or `blobs` in settings.yaml",
         code="foreign_release",
@@ -317,7 +317,7 @@ def bring(store: Store, namespace: str, release_id: str, manifest_sha256: str = 
     with hold_lock(
         store.releases_dir(namespace) / ".puller",
         "a pull",
-        f"a release of namespace {namespace!r} is being pulled",
+        f"a release of library {namespace!r} is being pulled",
         wait=_PULL_SECONDS,
     ):
         if _is_whole(final, manifest_sha256):

@@ -141,7 +141,7 @@ class _Proof:
         version_id = self.rows.version_of(chunk_id)
         if version_id is None:
             raise NotFoundError(
-                f"no chunk {chunk_id!r} in release {self.manifest.release_id} of namespace"
+                f"no chunk {chunk_id!r} in release {self.manifest.release_id} of library"
                 f" {self.manifest.namespace!r}; `rag query` prints chunk ids"
             )
         self.version(version_id, only=chunk_id)

@@ -146,7 +146,7 @@ class Library:
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
                 others = "" if known == "none" else f", or name another namespace: {known}"
                 raise NotFoundError(
-                    f"namespace {namespace!r} has no published release; run `rag ingest`{others}",
+                    f"library {namespace!r} has no published release; run `rag ingest`{others}",
                     code="no_release",
                     namespace=namespace,
                 ) from error

@@ -347,7 +347,7 @@ def _relax(
     config = s.strategy.query.inference
     if int(query.query_hash[:8], 16) < config.sample_rate * 0x1_0000_0000:
         log.info(
-            "the filters %s, told from a question, match nothing in namespace %s",
+            "the filters %s, told from a question, match nothing in library %s",
             query.inferred,
             s.lease.namespace,
         )

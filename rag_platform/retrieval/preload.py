@@ -50,10 +50,10 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
                 lease.names().find_mentions("预热" if chinese else "warm up")
         gc.freeze()
     if isinstance(attempt.error, RagError):
-        log.info("nothing preloaded from namespace %s: %s", namespace, attempt.error)
+        log.info("nothing preloaded from library %s: %s", namespace, attempt.error)
     elif attempt.error is not None:
         log.warning(
-            "preloading namespace %s failed (%s); its first question loads what it needs",
+            "preloading library %s failed (%s); its first question loads what it needs",
             namespace,
             faults.describe(attempt.error),
         )

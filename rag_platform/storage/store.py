@@ -238,7 +238,7 @@ class Store:
 
         Raises BusyError naming the holder and since when, after `wait` seconds.
         """
-        what = f"namespace {namespace!r} is being written"
+        what = f"library {namespace!r} is being written"
         with hold_lock(
             self._lock(self.releases_dir(namespace) / ".writer"),
             owner,
@@ -254,7 +254,7 @@ class Store:
         with hold_lock(
             self._lock(self.releases_dir(namespace) / ".drafts"),
             "a draft",
-            f"a draft of namespace {namespace!r} is being changed",
+            f"a draft of library {namespace!r} is being changed",
             wait=wait,
         ):
             yield
@@ -263,7 +263,7 @@ class Store:
     def pointing(self, namespace: str) -> Iterator[None]:
         """Move CURRENT with no other process of this machine moving it. Raises BusyError."""
         path = self.releases_dir(namespace) / ".pointer"
-        what = f"the published release of namespace {namespace!r} is being changed"
+        what = f"the published release of library {namespace!r} is being changed"
         with hold_lock(path, "a publication", what, wait=10.0):
             yield
 

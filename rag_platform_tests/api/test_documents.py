@@ -57,7 +57,7 @@ def test_documents_by_tag_stand_in_every_group_they_belong_to(library: Library) 
         "status": "active",
     }
     assert data["markdown"].startswith(
-        "3 documents in namespace default\n"
+        "3 documents in library default\n"
         "\n"
         "**guide** (2)\n"
         "\n"
@@ -133,7 +133,7 @@ def test_a_cursor_of_another_grouping_is_refused(library: Library) -> None:
 
 
 def test_unknown_namespace_names_the_known_ones(library: Library) -> None:
-    with pytest.raises(NotFoundError, match="unknown namespace 'nope'; known: default"):
+    with pytest.raises(NotFoundError, match="unknown library 'nope'; known: default"):
         list_documents(library, "nope")
 
 

@@ -159,7 +159,7 @@ def test_a_folder_with_a_bad_name_does_not_stop_the_others(
     (request,) = tick().run_requests
     assert request.tags["rag/namespace"] == "yard"
     again = tick()
-    assert not again.run_requests and "A folder: bad namespace" in again.skip_message
+    assert not again.run_requests and "A folder: bad library" in again.skip_message
 
 
 # --- release after a run ------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,7 @@ WRITES = {
     ("mcp", "doctor"),  # starts the installed server
     ("serve",),  # reads its input until it ends
     ("ui",),
+    ("dagster",),
     ("expect", "add"),
     ("eval", "import"),
     *(("releases", name) for name in ("publish", "rollback", "forward", "pin", "unpin")),
@@ -84,6 +86,13 @@ def test_the_first_mistakes_are_answered_with_what_to_do(nowhere: Path) -> None:
     assert ended.exit_code == 2
     assert "no file or folder at reprot.pdf; did you mean 'report.pdf'?" in ended.output
     assert "..." not in CliRunner().invoke(main, ["docs", "--help"]).output.partition("Commands")[2]
+
+
+def test_dagsters_pages_need_a_free_port(nowhere: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = CliRunner().invoke(main, ["dagster", "--port", str(taken.getsockname()[1])])
+    assert ended.exit_code == 1 and "error [cannot_listen]: port" in ended.output
+    assert sorted(path.name for path in nowhere.rglob("*")) == ["home", "work"]
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_what_may_be_two_documents_is_asked_back(shelf_of_three: Ledger) -> None
 
 @pytest.mark.parametrize("name", ["docs-port-cc33", "", "nothing like it"])
 def test_an_unknown_document_is_not_guessed(shelf_of_three: Ledger, name: str) -> None:
-    with pytest.raises(NotFoundError, match=f"no document {name!r} in namespace 'lib'"):
+    with pytest.raises(NotFoundError, match=f"no document {name!r} in library 'lib'"):
         find_document(shelf_of_three, "lib", name)
 
 

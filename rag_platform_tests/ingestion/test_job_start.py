@@ -216,5 +216,8 @@ def test_a_retry_names_a_job_or_all(desk: Any) -> None:
         assert desk.call("jobs", "retry", done.job_id).error["code"] == "nothing_to_retry"
 
 
-def test_an_empty_folder_is_said_to_be_empty(desk: Any) -> None:
-    assert desk.call("ingest", desk.docs).data["markdown"].startswith("no file was found, in ")
+def test_an_empty_folder_is_said_to_be_empty_and_leaves_no_library(desk: Any) -> None:
+    ended = desk.call("ingest", desk.docs)
+    assert ended.data["markdown"].startswith("no file was found, in ") and ended.exit_code == 1
+    with desk.ledger() as ledger:
+        assert ledger.namespaces() == {}

@@ -128,6 +128,8 @@ def test_unreadable_kinds_are_ignored_in_a_folder_and_refused_by_name(library: L
 
 
 def test_files_that_are_all_refused_leave_no_namespace(library: Library) -> None:
+    library.folder.mkdir(exist_ok=True)
+    assert decisions(library.receive()) == {} and library.ledger.namespaces() == {}
     image = library.write("logo.png", b"\x89PNG\r\n\x1a\n" + b"\0" * 20)
     assert decisions(library.receive(image)) == {"files/logo.png": "refused"}
     assert library.ledger.namespaces() == {} and library.ledger.sources("lib") == []
@@ -253,7 +255,7 @@ def test_new_tags_alone_ask_for_a_release(library: Library) -> None:
 
 @pytest.mark.parametrize("namespace", ["", "Lib", "a b", "-x", "x" * 64, "a/b"])
 def test_bad_namespaces_are_refused(library: Library, namespace: str) -> None:
-    with pytest.raises(InputError, match="bad namespace"):
+    with pytest.raises(InputError, match="bad library"):
         library.receive(namespace=namespace)
 
 

@@ -5,6 +5,7 @@ trace, counted, told.
 from __future__ import annotations
 
 import json
+import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,15 @@ def test_many_of_one_trace_at_one_place_are_one(tmp_path: Path) -> None:
     assert faults.summary(tmp_path)["count"] == 2
 
 
-@pytest.mark.parametrize("error", [RagError("x"), FileNotFoundError("x"), KeyboardInterrupt()])
+@pytest.mark.parametrize(
+    "error",
+    [
+        RagError("x"),
+        FileNotFoundError("x"),
+        KeyboardInterrupt(),
+        sqlite3.OperationalError("database or disk is full"),
+    ],
+)
 def test_what_is_foreseen_is_no_fault(tmp_path: Path, error: BaseException) -> None:
     with tracing.trace("query", logs_dir=tmp_path):
         faults.report(error, "stage.fusion")

@@ -96,7 +96,7 @@ def test_a_namespace_under_another_name_is_explained(read_only_shelf: Any) -> No
         read_only_shelf, "library_query", query="port", namespace="default"
     ).structured_content["error"]["message"]
     assert told.startswith("unknown argument 'namespace'; known: query, ") and told.endswith(
-        "; namespaces are named in collections"
+        "; libraries are named in collections"
     )
 
 

@@ -156,7 +156,7 @@ def test_what_a_process_raises_is_raised_here(shared: Any) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(code, range(16))) == {"unknown_filter"}
-    with pytest.raises(NotFoundError, match="unknown namespace 'nowhere'"):
+    with pytest.raises(NotFoundError, match="unknown library 'nowhere'"):
         questions.respond(QueryRequest("port", "nowhere"), "full")
 
 

@@ -172,7 +172,7 @@ def test_errors_are_json_for_programs_and_a_page_for_people(browser: TestClient)
     assert "nothing" in person.text
     assert "unknown_namespace" in person.text
     chinese = browser.get("/?namespace=nothing&q=x", headers={**HTML, "Accept-Language": "zh"})
-    assert "未知的 namespace" in chinese.text
+    assert "未知的知识库" in chinese.text
 
 
 def test_a_browser_logs_in_with_a_token(settings: Settings, store: Store) -> None:

@@ -226,7 +226,7 @@ def test_a_run_that_fails_says_why(browser: TestClient, monkeypatch: pytest.Monk
     monkeypatch.setattr(jobs, "launch", _run_here)
     form = {"dataset": "golden", "namespace": "default", "mode": "retrieval_only"}
     shown = browser.post("/eval/run", data={**form, "strategy": "sparse_only"})
-    assert "name the namespace that the dataset is about" in shown.text
+    assert "name the library that the dataset is about" in shown.text
     job = get(browser, "/api/eval/jobs")[0]
     assert (job["state"], job["run_id"]) == ("failed", "")
 

@@ -83,7 +83,7 @@ def compare_named(
 @wait_option
 @answers()
 def promote(context: Context, strategy: str, namespace: str | None, wait: float) -> Json:
-    """Make a strategy the namespace's own, through its gate; one that the gate rejects leaves
+    """Make a strategy the library's own, through its gate; one that the gate rejects leaves
     everything as it was.
     """
     from rag_platform.config.gates import read_gates

@@ -42,7 +42,7 @@ def bisect(
     1 + log2(their number) of them. Raises NotFoundError without releases.
     """
     if not release_ids:
-        raise NotFoundError(f"namespace {namespace!r} has no releases", code="no_release")
+        raise NotFoundError(f"library {namespace!r} has no releases", code="no_release")
     results: dict[str, CaseResult] = {}
     dataset = Dataset(dataset_id="bisect", version="1", cases=(case,), k_values=(TOP, 10))
 

@@ -52,7 +52,7 @@ def replay(library: Library, trace: Json, *, release_id: str = "", strategy: str
         )
     if len(request.get("namespaces") or ()) > 1:
         raise InputError(
-            f"{trace['trace_id']} asked several namespaces; only a question to one can be replayed",
+            f"{trace['trace_id']} asked several libraries; only a question to one can be replayed",
             code="not_replayable",
         )
     then = str(recorded["release_id"])

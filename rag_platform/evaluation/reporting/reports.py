@@ -62,7 +62,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
         [
             f"# {run.dataset_id}, strategy {run.strategy}",
             "",
-            f"run {run.run_id}, {run.started_at[:19]}, namespace {run.namespace}, release"
+            f"run {run.run_id}, {run.started_at[:19]}, library {run.namespace}, release"
             f" {run.release_id}, {run.mode}, {run.cases} cases, profile {run.eval_profile_id}",
             "",
             *format_table(("metric", "mean", "95 %", "cases"), rows),

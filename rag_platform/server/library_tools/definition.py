@@ -265,7 +265,7 @@ def _describe(error: ValidationError, schema: dict[str, Any]) -> str:
         if item["type"] == "extra_forbidden":
             hint = ""
             if own := [other for other in ("collections", "collection") if other in known]:
-                hint = f"; namespaces are named in {own[0]}" if name in _NAMESPACES else ""
+                hint = f"; libraries are named in {own[0]}" if name in _NAMESPACES else ""
             problems.append(f"unknown argument {name!r}; known: {', '.join(known)}{hint}")
         elif item["type"] == "missing":
             problems.append(f"argument {name!r} is missing")
