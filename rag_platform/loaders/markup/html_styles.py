@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from lxml.etree import _Element
 
+# not opacity: pages fade their content in by a script
 _REASONS = {
     "display": "not_displayed",
     "visibility": "not_displayed",
-    "opacity": "transparent",
     "font-size": "tiny",
 }
 _DECLARATION = re.compile(
