@@ -185,7 +185,7 @@ def unknown_namespace(name: str, known: Iterable[str]) -> NotFoundError:
 
 def unknown_job(job_id: str) -> NotFoundError:
     """The error of a job that does not exist."""
-    return NotFoundError(f"no job {job_id[:80]!r}")
+    return NotFoundError(f"no job {job_id[:80]!r}", code="unknown_job")
 
 
 def read_only(home: Path) -> StorageError:

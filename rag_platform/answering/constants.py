@@ -70,6 +70,8 @@ PLACE_PENALTY: Final = 0.2
 MIN_SHARE: Final = 0.5
 # the same of the passage that becomes the source of a sentence without a mark; chosen by hand
 CLEAR_SHARE: Final = 0.75
+# share of the nearest clause's common words that makes another one as near; chosen by hand
+NEAR_CLAUSE_SHARE: Final = 0.8
 # terms of a sentence, below which there is nothing to check; chosen by hand
 MIN_TERMS: Final = 2
 # terms beyond twice the sentence's which halve how well a unit fits as its span; chosen by hand

@@ -68,7 +68,14 @@ class Support:
 def says_something(sentence: str) -> bool:
     """False for a sentence with nothing to check: a bare yes, an introduction ending in a colon."""
     return not sentence.rstrip().endswith((":", "：")) and (
-        len(meaning(sentence)) >= MIN_TERMS or bool(_numbers(sentence))
+        len(meaning(sentence)) >= MIN_TERMS or bool(numbers(sentence))
+    )
+
+
+def can_compare(sentence: str, text: str) -> bool:
+    """False for a sentence of another language than the text, without a number or identifier."""
+    return is_wide(sentence) == is_wide(text) or any(
+        [*numbers(sentence), *filter(_is_name, meaning(sentence))]
     )
 
 
@@ -106,11 +113,11 @@ def support_by(sentence: str, body: str, headings: str = "") -> Support:
     words = meaning(sentence)
     plain = _plain_words(words)
     share = len(plain & have) / len(plain) if plain else 1.0
-    known = _numbers(body) | _numbers(headings)
+    known = numbers(body) | numbers(headings)
     lower = f"{body}\n{headings}".lower()
     return Support(
         share,
-        tuple(sorted(_numbers(sentence) - known)),
+        tuple(sorted(numbers(sentence) - known)),
         tuple(
             sorted(
                 term for term in words if _is_name(term) and term not in have and term not in lower
@@ -124,13 +131,13 @@ def find_span(sentence: str, text: str) -> tuple[int, int] | None:
     """[start, end) of the sentence in `text`, else of the unit that shares most words with it."""
     if sentence and (at := text.find(sentence)) >= 0:
         return at, at + len(sentence)
-    words = meaning(sentence) | _numbers(sentence)
+    words = meaning(sentence) | numbers(sentence)
     best, span = 0.0, None
     for unit in units(text):
         quote = text[unit.start : unit.end]
         if plain(quote) == sentence:
             return unit.start, unit.end
-        own = meaning(quote) | _numbers(quote)
+        own = meaning(quote) | numbers(quote)
         excess = max(0, len(own) - 2 * len(words))
         score = sum(map(kind_weight, words & own)) / (1 + excess / SPAN_EXCESS_SCALE)
         if score > best:
@@ -140,7 +147,7 @@ def find_span(sentence: str, text: str) -> tuple[int, int] | None:
 
 def missing_numbers(text: str, source: str) -> list[str]:
     """The numbers of a text that are not in its source, sorted."""
-    return sorted(_numbers(text) - _numbers(source))
+    return sorted(numbers(text) - numbers(source))
 
 
 def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -154,7 +161,7 @@ def merge_spans(spans: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]
     return tuple(joined)
 
 
-def _numbers(text: str) -> set[str]:
+def numbers(text: str) -> set[str]:
     """Numbers without thousands separators, those inside of identifiers too."""
     return {match.replace(",", "").rstrip(".") for match in _NUMBER.findall(text)}
 

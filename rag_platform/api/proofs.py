@@ -16,8 +16,16 @@ from rag_platform.answering.citations import (
     make_citation,
     strip_marks,
 )
+from rag_platform.answering.constants import CLEAR_SHARE
+from rag_platform.answering.contradictions import find_contradiction
 from rag_platform.answering.engine import answer as ask
-from rag_platform.answering.groundedness import support
+from rag_platform.answering.groundedness import (
+    can_compare,
+    find_span,
+    is_quoted,
+    support,
+    support_by,
+)
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.places import holding
 from rag_platform.api.query_data import source_line
@@ -32,6 +40,11 @@ from rag_platform.retrieval.library import Library
 MAX_SOURCES = 30
 MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
 _SEARCHED = 5  # hits of a sentence that cites nothing
+_NEAREST_CHARS = 160  # shown of a passage beside a sentence that it bears out
+_LIMITS = (
+    "Words, numbers, negations and opposites were compared, not meanings: compare a sentence that"
+    " does not stand there word for word with its passage yourself."
+)
 
 State = Literal["current", "changed", "gone"]
 
@@ -200,31 +213,70 @@ def _judge(
     """The state of one sentence."""
     part: SentencePart = {"sentence": claim.sentence, "state": "unsupported", "sources": []}
     cited = [sources[number - 1] for number in claim.marks]
-    supported, reason = claim.supported, claim.reason
-    part["sources"] = [source.chunk_id for source in cited]
+    reason = claim.reason or _find_difference(claim.sentence, cited)
     if not cited:
-        own = [source for source in sources if support(claim.sentence, [source.hit]).enough]
+        own = [it for it in sources if _is_clear(claim.sentence, it.hit)]
         if not sources:
             own = _search(library, claim.sentence, names)
             reason = "no passage of the library clearly bears it out"
-        cited, supported = own[:1], bool(own)
-        part["sources"] = [source.chunk_id for source in cited]
+        # a passage that says otherwise counts only where no other one bears the sentence out
+        found = [(_find_difference(claim.sentence, [it]), it) for it in own]
+        if found:
+            reason, source = min(found, key=lambda item: bool(item[0]))
+            cited = [source]
+    part["sources"] = [source.chunk_id for source in cited]
     gone = [source for source in cited if source.state == "gone"]
     unproved = [source for source in cited if source.state == "current" and source.reason]
     if gone or unproved:
         worst = (gone or unproved)[0]
         part["reason"] = f"{worst.chunk_id}: {worst.reason}"
-    elif not supported:
+    elif reason:
         part["reason"] = reason
-    elif changed := [source for source in cited if source.state == "changed"]:
-        part["state"], part["reason"] = "changed", changed[0].reason
     else:
         part["state"] = "proven"
+        if changed := [source for source in cited if source.state == "changed"]:
+            part["state"], part["reason"] = "changed", changed[0].reason
+        _tell_how(part, [source.hit for source in cited])
     return part
 
 
+def _is_clear(sentence: str, hit: Hit) -> bool:
+    """True for a passage on which a sentence rests clearly enough to become its source."""
+    held = support(sentence, [hit])
+    return held.enough and (held.share >= CLEAR_SHARE or not held.words_count)
+
+
+def _find_difference(sentence: str, sources: Sequence[_Source]) -> str:
+    """Why passages that have the words of a sentence do not bear it out; empty where they may."""
+    texts = [source.hit.chunk_text for source in sources]
+    if not texts or any(is_quoted(sentence, text) for text in texts):
+        return ""
+    if not can_compare(sentence, "\n".join(texts)):
+        return "it is in another language than the cited text, and no number or identifier tells"
+    return find_contradiction(sentence, "\n".join(texts))
+
+
+def _tell_how(part: SentencePart, cited: Sequence[Hit]) -> None:
+    """Put into the part by what the passages bear it out."""
+    sentence = part["sentence"]
+    if any(is_quoted(sentence, hit.chunk_text) for hit in cited):
+        part["compared"] = "text"
+        return
+    held = support(sentence, cited)
+    part["compared"] = "words" if held.words_count else "numbers"
+    if held.words_count:
+        part["share"] = round(held.share, 2)
+        text = max((hit.chunk_text for hit in cited), key=lambda it: support_by(sentence, it).share)
+        if span := find_span(sentence, text):
+            nearest = " ".join(text[slice(*span)].split())
+            long = len(nearest) > _NEAREST_CHARS
+            part["nearest"] = f"{nearest[:_NEAREST_CHARS]}…" if long else nearest
+
+
 def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Source]:
-    """The published chunks that bear a sentence out, each proved; best first."""
+    """The published chunks that bear a sentence out, each proved; the best one that does not say
+    otherwise.
+    """
     spaces = tuple(names) or tuple(library.namespaces())
     if not spaces:
         return []
@@ -237,7 +289,8 @@ def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Sour
         infer=False,
     )
     hits = ask(library, request).hits
-    enough = [hit for hit in hits if support(sentence, [hit]).enough]
+    enough = [hit for hit in hits if _is_clear(sentence, hit)]
+    enough.sort(key=lambda hit: bool(_find_difference(sentence, [_Source("", "current", hit)])))
     return [
         _find_source(library, hit.chunk_id, (hit.namespace or spaces[0],)) for hit in enough[:1]
     ]
@@ -268,11 +321,14 @@ def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
         named = {"changed": "changed since"}
         counted = ", ".join(f"{n} {named.get(state, state)}" for state, n in counts.items())
         lines = [f"{len(data['sentences'])} sentences checked: {counted}.", ""]
-        for row in data["sentences"]:
-            reason = f" — {row['reason']}" if "reason" in row else ""
-            lines.append(
-                f"- **{named.get(row['state'], row['state'])}**: {row['sentence']}{reason}"
-            )
+        lines += [
+            f"- **{named.get(row['state'], row['state'])}**{_how(row)}: {row['sentence']}"
+            + (f" — {row['reason']}" if "reason" in row else "")
+            + (f"\n  nearest: {row['nearest']}" if "nearest" in row else "")
+            for row in data["sentences"]
+        ]
+        if any(row.get("compared", "text") != "text" for row in data["sentences"]):
+            lines += ["", _LIMITS]
         lines.append("")
     for part, source in zip(data["sources"], found, strict=True):
         proof = {"current": "proved by the bytes of its file", "changed": "changed since"}
@@ -283,3 +339,11 @@ def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
         where = source_line(make_citation(part["id"], source.hit)) or "unknown"
         lines.append(f"[{part['id']}] {where} (`{part['chunk_id']}`): {state}")
     return "\n".join(lines).strip()
+
+
+def _how(row: SentencePart) -> str:
+    """By what a sentence is proven, behind its state."""
+    if row.get("compared") == "words":
+        return f" by {row.get('share', 0):.0%} of its words"
+    names = {"text": " word for word", "numbers": " by numbers and identifiers alone"}
+    return names.get(row.get("compared", ""), "")

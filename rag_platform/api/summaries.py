@@ -14,6 +14,7 @@ from rag_platform.answering.groundedness import missing_numbers
 from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
 from rag_platform.config.query import SummaryConfig
+from rag_platform.contract.markdown_views import format_section
 from rag_platform.contract.schema import SummaryData
 from rag_platform.errors import (
     CancelledError,
@@ -163,7 +164,8 @@ def summarize_document(
             if model is None and config.method != "textrank":
                 model = library.models.llm(config.llm, strategy)
         parts = [
-            Part(row["section_path"], row.get("text", "")) for row in found.get("sections", [])
+            Part(format_section(row["section_path"]), row.get("text", ""))
+            for row in found.get("sections", [])
         ]
         name = found["title"] or found["filename"]
         summary = summarise(parts, config, known[style], model, title=name)

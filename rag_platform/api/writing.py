@@ -65,8 +65,10 @@ def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
     allowed = [root.expanduser().resolve() for root in roots]
     for root in allowed:
         try:
-            # a relative path is one inside a root
-            path = (root / Path(given).expanduser()).resolve(strict=True)
+            # a relative path is one inside a root, which its own name may begin
+            path = (root / Path(given).expanduser()).resolve()
+            if not path.exists():
+                path = (root.parent / given).resolve(strict=True)
         except (OSError, ValueError, RuntimeError):
             continue
         inside = path.is_relative_to(root) and not path.is_relative_to(home)
@@ -204,7 +206,7 @@ def delete(
         watch(started.job, started.process, settings, gone)
         data["job"] = job_data(started.job.job_id, root)
         data["markdown"] = (
-            f"{started.document.source_uri} is hidden from every reader. {data['job']['markdown']}"
+            f"{started.document.source_uri} is hidden from every reader.\n{data['job']['markdown']}"
         )
         return data
 

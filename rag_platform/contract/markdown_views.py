@@ -214,9 +214,14 @@ def collections_markdown(data: CollectionsData) -> str:
         default = ", asked by default" if row["namespace"] in data["default"] else ""
         lines.append(
             f"- **{row['namespace']}**: {state}{f', {spoken}' if spoken else ''}, published"
-            f" {row['published_at']}{default}"
+            f" {_moment(row['published_at'])}{default}"
         )
     return "\n".join(lines) or "Nothing is published yet: the user runs `rag ingest PATH`."
+
+
+def _moment(stamp: str | None) -> str:
+    """A stored time to the second."""
+    return f"{stamp[:19]}Z" if stamp else "at an unknown time"
 
 
 def server_line(row: ServerStatus) -> str:
@@ -249,7 +254,8 @@ def status_markdown(data: StatusData) -> str:
             lines.append(
                 f"- {name}: {pluralise(row['documents'], 'document')},"
                 f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}"
-                f" of {row['published_at']}, strategy {row['strategy']}, embedder {row['embedder']}"
+                f" of {_moment(row['published_at'])}, strategy {row['strategy']}, embedder"
+                f" {row['embedder']}"
             )
         lines += _behind(row)
         if row["pending"] or row["failed"]:

@@ -345,12 +345,20 @@ class SourcePart(TypedDict):
 
 
 class SentencePart(TypedDict):
-    """A sentence of an answer, the chunk_ids it rests on, and why it is not proven."""
+    """A sentence of an answer, the chunk_ids it rests on, and why it is not proven.
+
+    `compared` says by what a passage bears it out: it stands there word for word, has that share of
+    its words, or, in another language, its numbers and identifiers; `nearest` is the part of that
+    passage which is most like it.
+    """
 
     sentence: str
     state: Literal["proven", "changed", "unsupported"]
     sources: list[str]
     reason: NotRequired[str]
+    compared: NotRequired[Literal["text", "words", "numbers"]]
+    share: NotRequired[float]
+    nearest: NotRequired[str]
 
 
 class ProofData(TypedDict):

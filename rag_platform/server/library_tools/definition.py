@@ -228,6 +228,8 @@ class LibraryTool:
                 if job_id := self._running_job(error["details"]["namespace"]):
                     get_job = tool_name(server, "get_job")
                     return f"; {job_id} is adding documents to it: wait for it with {get_job}"
+        if error["code"] in _LISTED_BY:
+            return f"; see {tool_name(server, _LISTED_BY[error['code']])}"
         if "`rag ingest" in error["message"] and "ingest" in server.allow:
             return f"; {tool_name(server, 'ingest')} does so too"
         return (
@@ -252,6 +254,13 @@ def _holds(text: str, note: str) -> bool:
     return any(translate_filled(f"Note: {note}", language) in text for language in LANGUAGES)
 
 
+# the tools that show what there is of what a call named wrongly
+_LISTED_BY = {
+    "unknown_document": "list_documents",
+    "unknown_expectation": "expect",
+    "unknown_job": "get_job",
+    "which_collection": "list_collections",
+}
 # as the command line has it, and as models guess
 _NAMESPACES = ("namespace", "namespaces", "collection", "collections")
 

@@ -93,6 +93,15 @@ def _waited(call: Call, job: JobData, wait: float) -> Answer:
     """The job, once it has ended or that time is up; progress is told meanwhile."""
     if wait and job["state"] not in writing.FINAL_STATES:
         job = writing.get_job(call.settings, job["job_id"], wait=wait, on_progress=call.on_progress)
+    return _shown(call, job)
+
+
+def _shown(call: Call, job: JobData) -> Answer:
+    """The job, with what an assistant can do where the program says how to go on in a terminal."""
+    if "`rag jobs retry" in job["reason"]:
+        job["markdown"] += "\n`rag` is run in a terminal by the user"
+        allowed = "ingest" in call.settings.server.allow
+        job["markdown"] += "; ingesting the same again does the rest too." if allowed else "."
     return Answer(job)
 
 
@@ -104,11 +113,10 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
         data: JobsData = {"markdown": lines, "jobs": found}
         return Answer(data, structure={"jobs": [_plain(job) for job in found]})
     _require_visible(call, arguments.job_id)
-    return Answer(
-        writing.get_job(
-            call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
-        )
+    job = writing.get_job(
+        call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
     )
+    return _shown(call, job)
 
 
 def _plain(job: JobData) -> dict[str, Any]:
@@ -129,7 +137,7 @@ def _require_visible(call: Call, job_id: str) -> None:
 def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
     """The job, stopped."""
     _require_visible(call, arguments.job_id)
-    return Answer(writing.cancel_job(call.settings, arguments.job_id))
+    return _shown(call, writing.cancel_job(call.settings, arguments.job_id))
 
 
 def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
