@@ -266,5 +266,9 @@ class AdvisoryLock:
         return {"owner": owner, "pid": int(pid), "host": host, "since": int(row[1])}
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock; the database would do so itself, but only some time after the
+        connection has ended.
+        """
+        with suppress(LedgerError):
+            self._db.execute("SELECT pg_advisory_unlock_all()")
         self._db.close()

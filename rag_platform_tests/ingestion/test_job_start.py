@@ -206,7 +206,7 @@ def test_a_retry_names_a_job_or_all(desk: Any) -> None:
     for arguments in ((), ("job_1", "--all")):
         answer = desk.call("jobs", "retry", *arguments)
         assert (answer.exit_code, answer.error["code"]) == (2, "usage")
-    assert desk.call("jobs", "retry", "job_1").error["code"] == "not_found"
+    assert desk.call("jobs", "retry", "job_1").error["code"] == "unknown_job"
     assert desk.call("jobs", "retry", "--all").error["code"] == "unknown_namespace"
     with desk.ledger() as ledger:
         job = ledger.add_job("ingest", "default", {})
