@@ -76,22 +76,26 @@ class Lease:
     filtered: Cache[frozenset[str]] = field(default_factory=lambda: Cache(KEPT_FILTERS))
     _names: DocumentNames | None = None
     _languages: dict[str, float] | None = None
+    # whoever warms up and the first question want the same, and each would map the catalog
+    _reading: threading.Lock = field(default_factory=threading.Lock)
 
     def names(self) -> DocumentNames:
         """The words by which documents are known, made at the first call. Needs a word index."""
-        if self._names is None:
-            # with the first question: the pages show themselves without what answers need
-            from rag_platform.retrieval.document_mentions import DocumentNames
+        with self._reading:
+            if self._names is None:
+                # with the first question: the pages show themselves without what answers need
+                from rag_platform.retrieval.document_mentions import DocumentNames
 
-            assert self.release.lexical is not None
-            self._names = DocumentNames(self.release.catalog, self.release.lexical)
-        return self._names
+                assert self.release.lexical is not None
+                self._names = DocumentNames(self.release.catalog, self.release.lexical)
+            return self._names
 
     def languages(self) -> dict[str, float]:
         """The share of each language, counted at the first call."""
-        if self._languages is None:
-            self._languages = self.release.catalog.languages()
-        return self._languages
+        with self._reading:
+            if self._languages is None:
+                self._languages = self.release.catalog.languages()
+            return self._languages
 
     def holds_language(self, language: str) -> bool:
         """True where at least one in twenty chunks is in that language or in an unknown one."""
