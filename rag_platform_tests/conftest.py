@@ -181,15 +181,18 @@ def ledger_file(chosen_ledger: str) -> None:
 @pytest.fixture
 def home(
     tmp_path: Path, config_folder: Path, chosen_ledger: str, monkeypatch: pytest.MonkeyPatch
-) -> Path:
-    """An empty data root, in force as RAG_HOME."""
+) -> Iterator[Path]:
+    """An empty data root, in force as RAG_HOME; it stays until no thread watches a job of it."""
     folder = tmp_path / "home"
     folder.mkdir()
     monkeypatch.setenv("RAG_HOME", str(folder))
     for name in ("RAG_STRATEGY", "RAG_NAMESPACE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("RAG_LEDGER", chosen_ledger)
-    return folder
+    yield folder
+    for thread in threading.enumerate():
+        if thread.name.startswith("watch "):
+            thread.join(30)
 
 
 @pytest.fixture

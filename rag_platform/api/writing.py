@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import threading
 import time
@@ -33,6 +34,8 @@ _LISTED = 20  # documents and failures of a job that are shown
 _BAD_STATES = ("failed", "dead")
 _UNSEEN = ("Cc", "Cf", "Cs")
 _MAX_NAME_BYTES = 200  # file systems take 255; what tells equal names apart is added
+
+log = logging.getLogger(__name__)
 
 OnProgress = Callable[[float, float, str], None]  # done, total, message
 
@@ -265,11 +268,14 @@ def watch(
         return
 
     def follow() -> None:
-        with opened(settings) as root:
-            silent = settings.jobs.silent_seconds
-            ended = jobs.wait(job.job_id, process, root.ledger, root.store, silent=silent)
-        if ended.state == "done" and on_done is not None:
-            on_done()
+        try:
+            with opened(settings) as root:
+                silent = settings.jobs.silent_seconds
+                ended = jobs.wait(job.job_id, process, root.ledger, root.store, silent=silent)
+            if ended.state == "done" and on_done is not None:
+                on_done()
+        except Exception:
+            log.exception("nothing records the end of job %s", job.job_id)
 
     threading.Thread(target=follow, name=f"watch {job.job_id}", daemon=True).start()
 

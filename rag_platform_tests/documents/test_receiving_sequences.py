@@ -122,9 +122,9 @@ class Receptions(RuleBasedStateMachine):
             else:
                 self.late.append((name, text))
 
-    @initialize()
-    def the_folder_is_a_source(self) -> None:
-        self.receive(self.docs, sync=True)
+    @initialize(name=NAME, text=TEXT, outcome=OUTCOMES)
+    def the_folder_is_a_source(self, name: str, text: str, outcome: str) -> None:
+        self.write_and_sync(name, text, outcome)  # an empty folder would make no library
 
     @rule(name=NAME, text=TEXT, outcome=OUTCOMES)
     def write_and_sync(self, name: str, text: str, outcome: str) -> None:
