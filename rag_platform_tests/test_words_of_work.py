@@ -4,6 +4,7 @@ they are.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 from rag_platform.errors import StorageError, full_disk
 from rag_platform.ledger.schema import JobItem
-from rag_platform.processes import jobs
+from rag_platform.processes import jobs, launchers
 from rag_platform.releases import building
 
 GATE = "# Gate\n\nThe gate opens at 05:30.\n"
@@ -102,6 +103,14 @@ def test_the_list_of_jobs_says_of_what_and_knows_documents_that_were_given_up(de
     assert everywhere["namespace"] is None and "alone" not in everywhere["markdown"]
     assert desk.call("jobs", "list", "--state", "dead").data["jobs"] == []
     with desk.ledger() as ledger:
+        reading = {"documents": {"done": 1, "total": 9}, "pages": {"done": 7, "total": 60}}
+        job = ledger.add_job("ingest", "default", {})
+        progress = {"stage": "pages", **reading["pages"], "stages": reading}
+        process = launchers.of_process(os.getpid())
+        ledger.update_job(job.job_id, state="running", progress=progress, **process)
+        running = desk.call("jobs", "list", "--state", "running").data["markdown"]
+        assert "pages 7 of 60 known so far" in running
+        ledger.update_job(job.job_id, state="done")
         job = ledger.add_job(
             "ingest",
             "default",

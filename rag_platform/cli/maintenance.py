@@ -83,8 +83,10 @@ def _format_progress(row: Json) -> str:
     progress = row["progress"]
     if row["state"] != "running" or not progress:
         return ""
+    growing = work.is_growing(progress["stage"], progress.get("stages", {}))
+    total = f"{progress['total']}{' known so far' if growing else ''}"
     left = "" if row["seconds_left"] is None else f", about {row['seconds_left']:.0f} s left"
-    return f"{progress['stage']} {progress['done']} of {progress['total']}{left} "
+    return f"{progress['stage']} {progress['done']} of {total}{left} "
 
 
 @jobs.command("show")

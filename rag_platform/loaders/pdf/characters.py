@@ -150,6 +150,8 @@ _NUMBERED = re.compile(
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 # their hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
+# what only the next line ends: a name cut behind its underscore, the beginning of an address
+_UNFINISHED = re.compile(r"(?:\w_|\bwww\.|://\S*[=&?])$")
 MAX_HEADER_ROWS = 6  # of a table
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
@@ -576,7 +578,8 @@ def is_cjk(char: str) -> bool:
 
 
 def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
-    """Printed lines as running text, words cut at a line end joined again.
+    """Printed lines as running text, words, names of code and addresses cut at a line end joined
+    again.
 
     A hyphen stays before a capital or a digit, and where `words`, the compounds of the page, has
     it.
@@ -604,7 +607,9 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
         ):
             # the hyphen of a compound or a name: a dash would stand apart from the word
             text += line
-        elif is_cjk(text[-1]) and is_cjk(line[0]):
+        elif (is_cjk(text[-1]) and is_cjk(line[0])) or (
+            line[0].isalnum() and _UNFINISHED.search(text)
+        ):
             text += line
         else:
             text += f" {line}"

@@ -86,6 +86,12 @@ def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
         == "two parts - One of them is short – The other"
     )
     assert flow_lines(["docu-", "ments"]) == "documents"
+    assert (
+        flow_lines(
+            ["set TEST_MC_", "CORES (see http://www.", "gnumeric.org or ?a=", "1) to _", "x"]
+        )
+        == "set TEST_MC_CORES (see http://www.gnumeric.org or ?a= 1) to _ x"
+    )
 
 
 @pytest.mark.parametrize(
