@@ -334,7 +334,7 @@ def elsewhere() -> Callable[[Any], Any]:
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         try:
             yield
         finally:

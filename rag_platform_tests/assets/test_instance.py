@@ -80,7 +80,7 @@ def test_no_process_outlives_the_door(number: signal.Signals) -> None:
         started, keeper = children(door.pid)
         assert len(left(started)) == 2
         os.kill(door.pid, number)
-        assert door.wait(30) == 128 + signal.SIGTERM
+        assert door.wait(120) == 128 + signal.SIGTERM
         assert door.stdout.read() == b"interrupted\n"
     gone(started)
     gone(keeper)

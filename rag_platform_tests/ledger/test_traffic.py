@@ -138,7 +138,7 @@ def place_of(settings: TrafficSettings, store: Store) -> PlaceTraffic:
 
 
 def wait_for(condition: Any) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
