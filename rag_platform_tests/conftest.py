@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -70,6 +71,9 @@ MEMORY = Path("/dev/shm")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ["RAG_LANG"] = "en"  # whatever the locale of who runs them
+# A suite that a script leaves in the background is started with interrupts ignored, and so would be
+# the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
