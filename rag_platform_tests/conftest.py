@@ -60,6 +60,7 @@ SLOWEST = (
     "test_crash_points test_telemetry test_lifecycle_machine test_deletion_scan test_scans"
     " test_automation test_worker_pool test_end_to_end test_crashes test_rebuild_plan"
     " test_determinism test_jobs test_stored_before test_event_erasing test_staleness"
+    " test_whole_walk test_dagster_private test_tools test_http test_browsing test_traffic"
 ).split()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
