@@ -221,17 +221,20 @@ def disk_full(error: BaseException, home: Path) -> StorageError | None:
             return None
         if isinstance(link, StorageError):
             return link
-        full = isinstance(link, OSError) and link.errno in FULL_ERRNO
-        full = full or (
-            isinstance(link, sqlite3.Error) and getattr(link, "sqlite_errorcode", 0) in _FULL_SQLITE
-        )
-        if full or (
-            not isinstance(link, RagError)
-            and any(words in str(link).lower() for words in _FULL_WORDS)
-        ):
+        if says_disk_full(link):
             return full_disk(home, getattr(link, "filename", None))
         link = link.__cause__ or link.__context__
     return None
+
+
+def says_disk_full(error: BaseException) -> bool:
+    """True for an error by which the system or a library says that the disk is full."""
+    if isinstance(error, OSError) and error.errno in FULL_ERRNO:
+        return True
+    if isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) in _FULL_SQLITE:
+        return True
+    text = "" if isinstance(error, RagError) else str(error).lower()
+    return any(words in text for words in _FULL_WORDS)
 
 
 def full_disk(home: Path, path: str | None = None) -> StorageError:

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -59,6 +60,7 @@ SLOWEST = (
     "test_crash_points test_telemetry test_lifecycle_machine test_deletion_scan test_scans"
     " test_automation test_worker_pool test_end_to_end test_crashes test_rebuild_plan"
     " test_determinism test_jobs test_stored_before test_event_erasing test_staleness"
+    " test_whole_walk test_dagster_private test_tools test_http test_browsing test_traffic"
 ).split()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -70,6 +72,9 @@ MEMORY = Path("/dev/shm")
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 os.environ["RAG_LANG"] = "en"  # whatever the locale of who runs them
+# A suite that a script leaves in the background is started with interrupts ignored, and so would be
+# the programs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 4 * 2**30:
     os.environ["TMPDIR"] = str(MEMORY)
     tempfile.tempdir = None
@@ -334,7 +339,7 @@ def elsewhere() -> Callable[[Any], Any]:
 
         thread = threading.Thread(target=hold)
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(60)
         try:
             yield
         finally:

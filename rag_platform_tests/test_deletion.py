@@ -162,7 +162,7 @@ def on_a_terminal(desk: Any, command: list[str], reply: str) -> tuple[int, str]:
                 os.write(terminal, reply.encode())
                 reply = ""
     os.close(terminal)
-    return child.wait(60), said.decode()
+    return child.wait(180), said.decode()
 
 
 def ledger_stones(desk: Any) -> list[Any]:

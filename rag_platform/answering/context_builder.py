@@ -26,7 +26,7 @@ from rag_platform.protocols import Vectors
 from rag_platform.retrieval import hydration
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hydration import of_chunk
-from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.cut_points import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import HEADING, Guarded, open_fence, structure
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.sentences import sentence_ends

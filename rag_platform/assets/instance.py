@@ -129,6 +129,8 @@ def run_supervised(command: Sequence[str], seconds: float = STOP_SECONDS) -> int
     `dagster dev` ends its web server, daemon and code servers on an interrupt alone; what is left
     of them after `seconds` is killed.
     """
+    # a script starts what it leaves in the background with interrupts ignored, and so would that be
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(command, start_new_session=True)
     keeper = subprocess.Popen(
         [sys.executable, "-IS", "-c", _KEEPER, str(process.pid)],

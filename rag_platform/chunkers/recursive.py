@@ -20,8 +20,7 @@ from rag_platform.chunkers.sizes import (
     trim,
 )
 from rag_platform.errors import ConfigError
-from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries
-from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries, is_grapheme_boundary
 from rag_platform.text.markdown_blocks import HEADING, only_headings
 
 PARENT = {"chunk_size": 2000, "chunk_overlap": 0}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rag_platform import registry
 from rag_platform.errors import ConfigError
-from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.cut_points import is_grapheme_boundary
 from rag_platform.text.tokens import token_sums
 
 Span = tuple[int, int]

@@ -157,10 +157,13 @@ class StoredNames:
             )
         except sqlite3.DatabaseError as error:
             raise _damaged(error) from error
-        if versions[0] != _VERSION:
-            file.close()
-            return None
-        return cls(file, gone)
+        names = None
+        try:
+            names = cls(file, gone) if versions[0] == _VERSION else None
+        finally:
+            if names is None:
+                file.close()
+        return names
 
     def close(self) -> None:
         """Close the file."""

@@ -143,10 +143,15 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
             yield " "
         elif name == "noBreakHyphen":
             yield "-"
-        elif name == "r" and child.find(f"{_WORD}rPr/{_WORD}vanish") is not None:
+        elif name == "r" and _is_hidden(child):
             continue
         elif name not in ("p", "delText", "instrText", "txbxContent"):
             yield from _runs(child)
+
+
+def _is_hidden(run: ElementTree.Element) -> bool:
+    mark = run.find(f"{_WORD}rPr/{_WORD}vanish")
+    return mark is not None and mark.get(f"{_WORD}val") not in ("0", "false", "off")
 
 
 def xlsx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:

@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rag_platform.config.traffic import ProviderLimit, TrafficSettings
-from rag_platform.errors import ProviderError, RagError
+from rag_platform.errors import ProviderError, RagError, StorageError, disk_full
 from rag_platform.ir import Json
 from rag_platform.storage.postgres import PostgresConnection
 from rag_platform.storage.sqlite_files import transaction, writable
@@ -106,22 +106,41 @@ class _SqliteTables:
     """The tables in a file, for the processes of one machine."""
 
     def __init__(self, store: Store) -> None:
-        self._path = store.traffic_path
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._db = sqlite3.connect(
-            self._path, timeout=30, isolation_level=None, check_same_thread=False
-        )
+        self._home, self._path = store.home, store.traffic_path
         self._lock = threading.Lock()
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        with self.write() as db:
-            for statement in _TABLES:
-                db.execute(statement)
+        with self._errors():
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._db = sqlite3.connect(
+                self._path, timeout=30, isolation_level=None, check_same_thread=False
+            )
+        try:
+            with self._errors():
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+            with self.write() as db:
+                for statement in _TABLES:
+                    db.execute(statement)
+        except BaseException:
+            self._db.close()
+            raise
 
     @contextmanager
     def write(self) -> Iterator[Any]:
-        with self._lock, transaction(self._db, self._path):
+        with self._errors(), self._lock, transaction(self._db, self._path):
             yield self._db
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.Error) as error:
+            if full := disk_full(error, self._home):
+                raise full from error
+            raise StorageError(
+                f"calls of model endpoints cannot be counted in {self._path} ({error}), so none is"
+                " made: let this process write the file, or remove it where it is damaged",
+                code="traffic_unusable",
+            ) from error
 
     def now(self, db: Any) -> float:
         return time.time()
@@ -185,7 +204,7 @@ class Traffic:
         """The block is one call at the place.
 
         Raises ProviderError `provider_busy` when its turn does not come within `wait_seconds`, nor
-        before `ends` (time.monotonic).
+        before `ends` (time.monotonic), and StorageError `traffic_unusable` where nobody can tell.
         """
         ends = min(ends, time.monotonic() + self._settings.wait_seconds)
         with self._tables.write() as db:
@@ -222,7 +241,7 @@ class Traffic:
         try:
             with self._tables.write() as db:
                 db.execute("DELETE FROM traffic_tickets WHERE ticket = ?", (ticket,))
-        except (RagError, sqlite3.Error) as error:  # its lease will end
+        except RagError as error:  # its lease will end
             log.warning("the place of a call was not given back: %s", error)
 
     def _try_to_start(self, limit: ProviderLimit, ticket: int) -> float:
@@ -326,7 +345,7 @@ class Traffic:
                             "UPDATE traffic_tickets SET lease_until = ? WHERE ticket = ?",
                             (lease, ticket),
                         )
-            except (RagError, sqlite3.Error) as error:
+            except RagError as error:
                 log.warning("leases of calls were not renewed: %s", error)
 
 
@@ -363,10 +382,10 @@ def used() -> Used | None:
 
 def limit_of(place: str, model: str) -> ProviderLimit | None:
     """The first limit of the settings that is meant for a model at a place."""
-    if _used is None:
+    if (used_now := _used) is None:
         return None
     host = host_of(place)
-    return next((each for each in _used[0].limits if each.covers(host, model)), None)
+    return next((each for each in used_now[0].limits if each.covers(host, model)), None)
 
 
 @contextmanager
@@ -379,9 +398,15 @@ def turn(limit: ProviderLimit | None, *, ends: float = math.inf) -> Iterator[Non
 
 
 def pause(limit: ProviderLimit | None, seconds: float) -> None:
-    """Let every process leave the place alone for so long."""
-    if limit is not None:
+    """Let every process leave the place alone for so long. A failure is logged: what the endpoint
+    said is the error of the call.
+    """
+    if limit is None:
+        return
+    try:
         _traffic().pause(limit, seconds)
+    except RagError as error:
+        log.warning("nobody else was told to leave %s alone: %s", limit.place, error)
 
 
 def spend(place: str, model: str, usage: Json, cost: float | None) -> None:
@@ -390,7 +415,7 @@ def spend(place: str, model: str, usage: Json, cost: float | None) -> None:
         return
     try:
         _traffic().spend(limit, usage, cost)
-    except (RagError, sqlite3.Error) as error:
+    except RagError as error:
         log.warning("a call of %s was not counted: %s", limit.place, error)
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from rag_platform.errors import RagError, disk_full
+from rag_platform.errors import RagError, says_disk_full
 from rag_platform.ir import Json
 from rag_platform.observability import context, logs
 
@@ -77,7 +77,7 @@ def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) ->
 
     `logs_dir` is where to write, outside a trace and in a process without a log of its own.
     """
-    if is_expected(error) or getattr(error, _MARK, False) or disk_full(error, Path.cwd()):
+    if is_expected(error) or _is_of_full_disk(error) or getattr(error, _MARK, False):
         return
     # an exception that takes no attributes may be reported again
     with suppress(AttributeError):
@@ -90,6 +90,18 @@ def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) ->
         "exception": _stack(error),
     }
     record(fault, logs_dir)
+
+
+def _is_of_full_disk(error: BaseException) -> bool:
+    """True for an error of a library that says so, or names one as its cause; an error that is met
+    only while another one is handled may be a fault.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        if says_disk_full(link):
+            return True
+        link = link.__cause__
+    return False
 
 
 def report_own(error: BaseException, stage: str) -> None:

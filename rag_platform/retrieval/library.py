@@ -148,7 +148,7 @@ class Library:
         except OSError as error:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
-                others = "" if known == "none" else f", or name another namespace: {known}"
+                others = "" if known == "none" else f", or name another library: {known}"
                 raise NotFoundError(
                     f"library {namespace!r} has no published release; run `rag ingest`{others}",
                     code="no_release",

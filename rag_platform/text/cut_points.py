@@ -8,8 +8,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
-from rag_platform.text.graphemes import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import CODE_SPAN, HEADING, Guarded, structure
 from rag_platform.text.scripts import HAN, KANA
 from rag_platform.text.segmentation import chinese_dictionary
@@ -23,6 +24,31 @@ _BREAKS = re.compile("\n+")
 _GOES_ON = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
 _STOPS = frozenset(".!?。！？:：;；|…")
 _WRAPPED_COLUMNS = 60  # of the lines of wrapped prose, at least; wide characters are two
+# characters of a cluster or a row of flags that are looked at; no writing has more
+_LONGEST_CLUSTER = 256
+
+
+def is_grapheme_boundary(text: str, index: int) -> bool:
+    """True when a cut before text[index] splits no grapheme cluster, which a reader takes for one
+    character (UAX 29); always true at both ends.
+    """
+    if index <= 0 or index >= len(text):
+        return True
+    beside = text[index - 1 : index + 1]
+    if beside.isascii():
+        return beside != "\r\n"
+    cluster, last_cluster = _cluster_patterns()
+    start = last_cluster.search(text, max(0, index - _LONGEST_CLUSTER), index).start()
+    found: int = cluster.match(text, start).end()
+    return found == index
+
+
+@cache
+def _cluster_patterns() -> tuple[Any, Any]:
+    """A cluster, and the same searched from the end."""
+    import regex  # takes longer than all other imports of a question
+
+    return regex.compile(r"\X"), regex.compile(r"(?r)\X")
 
 
 def clause_ends(text: str, start: int, end: int) -> Iterable[int]:

@@ -65,9 +65,11 @@ _LABEL_LEVEL = 7  # of a line of bold words, below all headings
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
-# of a table of contents or an index: dots and the page, or pages, that they lead to
+# of a table of contents or an index: dots and the page, or pages, that they lead to; a row of dots
+# is looked at once, from its first
 _LEADERS = re.compile(
-    r"(?:(?:[.·]\s?){5,}|…{2,})[\s|]*(\d{1,4}|[ivxlc]{1,6})(?:,\s*\d{1,4})*"
+    r"(?:(?<![.·])(?<![.·]\s)(?:[.·]\s?){5,}+|(?<!…)…{2,}+)"
+    r"[\s|]*+(\d{1,4}|[ivxlc]{1,6})(?:,\s*\d{1,4})*"
     r"(?![\d.,]|[ \t]*\|[ \t]*[$(\d])"
 )
 _LEAST_ENTRIES = 4

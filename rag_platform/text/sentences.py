@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 # quotation marks, brackets and emphasis that belong to the sentence before them
 CLOSERS = "”’」』）】》)\"'\\]*_"
-_END = re.compile(  # one set of characters first: scanned several times as fast
-    rf"[。！？.!?](?:(?<=[。！？])[。！？]*[{CLOSERS}]*|(?<=[.!?])[.!?]*[{CLOSERS}]*(?=\s))"
+# one set of characters first: scanned several times as fast; possessive, so that long rows of dots
+# are not tried in every length
+_END = re.compile(
+    rf"[。！？.!?](?:(?<=[。！？])[。！？]*+[{CLOSERS}]*+|(?<=[.!?])[.!?]*+[{CLOSERS}]*+(?=\s))"
 )
 # An abbreviation, an initial, or the number of a list item.
 _NO_END = re.compile(

@@ -130,7 +130,7 @@ def test_a_short_document_is_one_call() -> None:
 
 def test_a_long_document_is_noted_in_parallel_and_merged() -> None:
     most, now, lock = [0], [0], threading.Lock()
-    both = threading.Barrier(2, timeout=5)
+    both = threading.Barrier(2, timeout=60)
 
     def answer(body: dict[str, Any], number: int) -> Reply:
         if "You take notes" not in body["messages"][0]["content"]:

@@ -18,7 +18,7 @@ from rag_platform.loaders.markdown import MarkdownLoader
 from rag_platform.normalisation.edits import normalise
 from rag_platform.registry import build
 from rag_platform.sectioners.sections import MarkdownHeadings, headings_of
-from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.cut_points import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import structure
 from rag_platform.text.tokens import estimate_tokens
 

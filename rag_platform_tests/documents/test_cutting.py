@@ -16,7 +16,7 @@ from rag_platform.chunkers.sizes import WHOLE_CHARS
 from rag_platform.protocols import Chunker, Sectioner
 from rag_platform.registry import PROVIDERS, build
 from rag_platform.sectioners.sections import Heading
-from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.cut_points import is_grapheme_boundary
 from rag_platform.text.markdown_blocks import Guarded, structure
 
 HASHING = {"embedder": "hashing"}

@@ -5,6 +5,7 @@ counted once.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,13 @@ from rag_platform.workspace import Workspace
 
 
 @pytest.fixture
-def versions(
-    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
-) -> list[Version]:
+def workspace(settings: Settings, tiny: Strategy, store: Store, ledger: Ledger) -> Workspace:
+    """The data root of a test with the strategy `tiny`."""
+    return Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger)
+
+
+@pytest.fixture
+def versions(tmp_path: Path, workspace: Workspace) -> list[Version]:
     folder = tmp_path / "docs"
     folder.mkdir()
     for number in range(12):
@@ -35,32 +40,27 @@ def versions(
         (folder / f"note-{number:02}.md").write_text(
             f"# Note\n\nThis is a note about {text}.\n", encoding="utf-8"
         )
-    received = receive(
-        [folder],
-        "default",
-        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
-        ReceiveOptions(),
-    )
-    return [ledger.version(version_id) for version_id in received.to_process]
+    return received(workspace, folder)
+
+
+def received(workspace: Workspace, *inputs: Path) -> list[Version]:
+    """The versions that are to be processed once files were received."""
+    reception = receive(inputs, "default", workspace, ReceiveOptions())
+    return [workspace.ledger.version(version_id) for version_id in reception.to_process]
 
 
 def test_small_batches_come_to_the_same_as_one(
-    versions: list[Version],
-    settings: Settings,
-    tiny: Strategy,
-    store: Store,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    versions: list[Version], workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    store, ledger = workspace.store, workspace.ledger
     monkeypatch.setattr(embedding_batches, "FIRST_BATCH", 1)
     monkeypatch.setattr(embedding_batches, "BATCH_TEXTS", 2)
     store.raw_path(versions[5].file_sha256).write_bytes(b"damaged")
     seen: list[tuple[str, str]] = []
     failed: list[tuple[str, str, str]] = []
-    parts = {"settings": settings, "strategy": tiny, "store": store, "ledger": ledger}
     totals = ingest_versions(
         versions,
-        Workspace(**parts),
+        workspace,
         hooks=Hooks(
             on_outcome=lambda version, outcome: seen.append((version.version_id, outcome.stage)),
             on_failure=lambda version, stage, error: failed.append(
@@ -86,14 +86,13 @@ def test_small_batches_come_to_the_same_as_one(
 
 
 def test_what_exists_is_reused_and_nothing_is_embedded(
-    versions: list[Version], settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+    versions: list[Version], workspace: Workspace
 ) -> None:
-    parts = {"settings": settings, "strategy": tiny, "store": store, "ledger": ledger}
-    ingest_versions(versions, Workspace(**parts))
+    ingest_versions(versions, workspace)
     reused: list[bool] = []
     totals = ingest_versions(
         versions,
-        Workspace(**parts),
+        workspace,
         hooks=Hooks(on_outcome=lambda version, outcome: reused.append(outcome.reused)),
     )
     assert (totals.documents, totals.embeddings_computed) == (12, 0)
@@ -101,16 +100,14 @@ def test_what_exists_is_reused_and_nothing_is_embedded(
 
 
 def test_an_embedder_that_cannot_be_built_stops_the_run_and_keeps_the_stages(
-    versions: list[Version], settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+    versions: list[Version], workspace: Workspace, tiny: Strategy
 ) -> None:
     broken = tiny.model_copy(
         update={"embedding": tiny.embedding.model_copy(update={"options": {"dim": 1}})}
     )
     with pytest.raises(Exception, match="dim"):
-        ingest_versions(
-            versions, Workspace(settings=settings, strategy=broken, store=store, ledger=ledger)
-        )
-    assert ledger.live("default") == []
+        ingest_versions(versions, replace(workspace, strategy=broken))
+    assert workspace.ledger.live("default") == []
 
 
 MEETING = '''
@@ -150,12 +147,7 @@ class Meeting:
     (os.cpu_count() or 1) < 2, reason="one core: documents are read one after another"
 )
 def test_two_documents_are_read_at_once(
-    tmp_path: Path,
-    settings: Settings,
-    tiny: Strategy,
-    store: Store,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, workspace: Workspace, tiny: Strategy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code, docs, meeting = tmp_path / "code", tmp_path / "docs", tmp_path / "meeting"
     for folder in (code, docs, meeting):
@@ -167,18 +159,28 @@ def test_two_documents_are_read_at_once(
         (docs / f"{name}.meet").write_text(f"This is document {name}.\n", encoding="utf-8")
     loader = ProviderConfig(provider="meeting_loader:Meeting", options={"folder": str(meeting)})
     strategy = tiny.model_copy(update={"loading": LoadingConfig(loaders=(loader,))})
-    parts = {"settings": settings, "strategy": strategy, "store": store, "ledger": ledger}
-    received = receive([docs], "default", Workspace(**parts), ReceiveOptions())
-    totals = ingest_versions(
-        [ledger.version(version_id) for version_id in received.to_process], Workspace(**parts)
-    )
+    reading = replace(workspace, strategy=strategy)
+    totals = ingest_versions(received(reading, docs), reading)
     pool().close()
     assert (totals.failures, totals.documents) == ([], 2)
 
 
+def progress(versions: list[Version], workspace: Workspace) -> list[tuple[str, int, int]]:
+    """What an ingest says of its progress: stage, done, total."""
+    said: list[tuple[str, int, int]] = []
+    ingest_versions(
+        versions,
+        workspace,
+        hooks=Hooks(
+            on_progress=lambda stage, done, total, message: said.append((stage, done, total))
+        ),
+    )
+    return said
+
+
 @pytest.mark.integration
 def test_the_pages_of_pdfs_are_counted_as_they_are_read(
-    tmp_path: Path, settings: Settings, tiny: Strategy, store: Store, ledger: Ledger
+    tmp_path: Path, workspace: Workspace, tiny: Strategy
 ) -> None:
     import pymupdf
 
@@ -189,17 +191,8 @@ def test_the_pages_of_pdfs_are_counted_as_they_are_read(
             made.save(tmp_path / f"{name}.pdf")
     fast = ProviderConfig(provider="pdf", options={"profile": "fast"})
     strategy = tiny.model_copy(update={"loading": LoadingConfig(loaders=(fast,))})
-    workspace = Workspace(strategy=strategy, settings=settings, store=store, ledger=ledger)
-    files = [tmp_path / "long.pdf", tmp_path / "short.pdf"]
-    received = receive(files, "default", workspace, ReceiveOptions())
-    said: list[tuple[str, int, int]] = []
-    ingest_versions(
-        [ledger.version(version_id) for version_id in received.to_process],
-        workspace,
-        hooks=Hooks(
-            on_progress=lambda stage, done, total, message: said.append((stage, done, total))
-        ),
-    )
+    reading = replace(workspace, strategy=strategy)
+    said = progress(received(reading, tmp_path / "long.pdf", tmp_path / "short.pdf"), reading)
     assert said[0] == ("documents", 0, 2)
     pages = [figures for stage, *figures in said if stage == "pages"]
     assert len(pages) == 11 and [11, 11] in pages
@@ -207,25 +200,13 @@ def test_the_pages_of_pdfs_are_counted_as_they_are_read(
 
 @pytest.mark.integration
 def test_the_number_of_texts_is_known_once_all_documents_are_read(
-    versions: list[Version],
-    settings: Settings,
-    tiny: Strategy,
-    store: Store,
-    ledger: Ledger,
-    monkeypatch: pytest.MonkeyPatch,
+    versions: list[Version], workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of the batches that wait for those before them; two notes have the same words."""
     monkeypatch.setattr(embedding_batches, "FIRST_BATCH", 1)
     monkeypatch.setattr(embedding_batches, "BATCH_TEXTS", 2)
     monkeypatch.setattr(embedding_batches, "_BATCHES_AT_ONCE", 1)
-    said: list[tuple[str, int, int]] = []
-    ingest_versions(
-        versions,
-        Workspace(strategy=tiny, settings=settings, store=store, ledger=ledger),
-        hooks=Hooks(
-            on_progress=lambda stage, done, total, message: said.append((stage, done, total))
-        ),
-    )
+    said = progress(versions, workspace)
     read = said.index(("documents", 12, 12))
     totals = [total for stage, _, total in said[read:] if stage == "embeddings"]
     assert totals == sorted(totals, reverse=True)

@@ -190,3 +190,18 @@ def test_marks_of_notes_are_no_letters_of_their_words(tmp_path: Path) -> None:
     said = "Otters[^1] swim[^e1] fast[^c1]"
     block = Block(0, "paragraph", 0, len(said), locator="body/p[1]")
     assert reread(tmp_path / "a.docx", "docx", said, [block]) == ({}, {})
+
+
+def test_words_whose_hiding_is_switched_off_are_read_twice(tmp_path: Path) -> None:
+    made = docx.Document()
+    paragraph = made.add_paragraph("Otters ")
+    for word, hidden in (
+        ("swim in the river below the mill ", False),
+        ("and obey ", True),
+        ("fast", None),
+    ):
+        paragraph.add_run(word).font.hidden = hidden
+    made.save(str(tmp_path / "a.docx"))
+    facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")
+    assert facts.text == "Otters swim in the river below the mill fast\n"
+    assert reread(tmp_path / "a.docx", "docx", facts.text, facts.blocks) == ({}, {})

@@ -17,9 +17,12 @@ from typing import Any
 import pytest
 
 from rag_platform.config.traffic import TrafficSettings
+from rag_platform.errors import StorageError
 from rag_platform.indexes.embedding_pool import EmbeddingWorker
 from rag_platform.ledger import traffic
 from rag_platform.ledger.traffic import PlaceTraffic, read_places
+from rag_platform.protocols import Message
+from rag_platform.registry import build
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
 from rag_platform_tests.conftest import TINY, Desk
@@ -135,7 +138,7 @@ def place_of(settings: TrafficSettings, store: Store) -> PlaceTraffic:
 
 
 def wait_for(condition: Any) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 180
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)
@@ -188,11 +191,11 @@ def test_a_refusal_holds_back_the_other_processes(shared: Store, callers: Caller
 def test_a_killed_process_gives_its_place_back(shared: Store, callers: Callers) -> None:
     endpoint = Endpoint()
     with chat_server(endpoint) as server:
-        settings = limits(server, lease_seconds=1, at_once=1)
+        settings = limits(server, lease_seconds=2, at_once=1)
         for number in (0, 1):  # so that both are there
             callers.ask(number, 1, shared, server, settings)
         assert callers.hear(0, 1) == ["done"] * 2
-        endpoint.seconds = 2.5
+        endpoint.seconds = 3
         callers.ask(0, 1, shared, server, settings)
         wait_for(lambda: endpoint.running)
         callers.ask(1, 1, shared, server, settings)
@@ -208,13 +211,16 @@ def test_a_killed_process_gives_its_place_back(shared: Store, callers: Callers) 
 
 
 def test_a_call_whose_turn_does_not_come_says_so(shared: Store, callers: Callers) -> None:
-    endpoint = Endpoint(seconds=1)
+    endpoint = Endpoint()
+    endpoint.open.clear()
     with chat_server(endpoint) as server:
         settings = limits(server, at_once=1).model_copy(update={"wait_seconds": 0.3})
         callers.ask(0, 1, shared, server, settings)
         wait_for(lambda: endpoint.arrived)
         callers.ask(1, 1, shared, server, settings)
-        assert callers.hear(1, 0) == ["provider_busy", "done"]
+        assert callers.hear(1) == ["provider_busy"]
+        endpoint.open.set()
+        assert callers.hear(0) == ["done"]
     assert len(endpoint.arrived) == 1
     assert place_of(settings, shared).waiting == ()
 
@@ -267,6 +273,25 @@ def test_without_limits_nothing_is_kept(tmp_path: Path, callers: Callers) -> Non
             callers.ask(0, 1, store, server, settings)
             assert callers.hear(0) == ["done"]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_where_nothing_can_be_counted_no_call_is_made(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.traffic_path.parent.mkdir()
+    store.traffic_path.write_bytes(b"no database at all" * 100)
+    with chat_server(Endpoint()) as server:
+        settings = limits(server)
+        options = {"model": "wise", "base_url": server.url, "api_key_env": "", "backoff_ms": 1}
+        model = build("llm", "openai", options)
+        traffic.use(settings, store)
+        try:
+            with pytest.raises(StorageError, match=r"counted in .* is not a database"):
+                model.generate([Message("user", "What?")], mode="offline")
+            store.traffic_path.unlink()
+            assert model.generate([Message("user", "What?")], mode="offline").text == "It is."
+        finally:
+            traffic.use(TrafficSettings(), store)
+        assert len(server.requests) == 1
 
 
 def test_a_limit_of_a_host_covers_its_models() -> None:

@@ -4,6 +4,7 @@ trace, counted, told.
 
 from __future__ import annotations
 
+import errno
 import json
 import sqlite3
 import threading
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from rag_platform.chunkers.recursive import Recursive
-from rag_platform.errors import ProviderError, RagError
+from rag_platform.errors import ProviderError, RagError, StorageError
 from rag_platform.indexes.embedding_pool import EmbeddingWorker
 from rag_platform.observability import faults, tracing
 from rag_platform.providers.hashing import Hashing
@@ -88,6 +89,31 @@ def test_what_is_foreseen_is_no_fault(tmp_path: Path, error: BaseException) -> N
     with tracing.trace("query", logs_dir=tmp_path):
         faults.report(error, "stage.fusion")
     assert faults.summary(tmp_path) == {}
+
+
+def test_an_error_met_while_another_one_is_handled_is_a_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where that one was of the storage, and where the current folder is gone."""
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with tracing.trace("query", logs_dir=tmp_path):
+        try:
+            try:
+                raise StorageError("it is read-only", code="read_only")
+            except StorageError:
+                {}["missing"]
+        except KeyError as error:
+            faults.report(error, "stage.fusion")
+        try:
+            raise ValueError("the index broke") from OSError(
+                errno.ENOSPC, "No space left on device"
+            )
+        except ValueError as error:
+            faults.report(error, "stage.sparse")
+    found = faults.summary(tmp_path)
+    assert (found["count"], found["latest"]["stage"]) == (1, "stage.fusion")
 
 
 def test_a_stack_trace_quotes_no_document(tmp_path: Path) -> None:

@@ -75,12 +75,12 @@ def test_a_job_shows_that_it_lives_and_hears_that_it_was_cancelled(store: Any, l
     ledger.update_job(job.job_id, state="running", heartbeat_at="2026-01-01T00:00:00Z")
     code = [sys.executable, "-c", BEATING, job.job_id, store.ledger_url]
     with subprocess.Popen(code, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while ledger.job(job.job_id).heartbeat_at < "2026-01-02":
             assert time.monotonic() < until and process.poll() is None
             time.sleep(0.02)
         ledger.update_job(job.job_id, state="cancelling")
-        assert process.wait(60) != 0
+        assert process.wait(180) != 0
     assert ledger.job(job.job_id).state == "cancelling"  # its own last words are the job's business
 
 

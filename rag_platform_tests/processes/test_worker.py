@@ -80,7 +80,7 @@ def test_a_child_that_dies_is_noticed_by_all_who_wait(child: Child) -> None:
         thread.start()
         time.sleep(0.05)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert died == ["died with exit status 3"] * 3
     with pytest.raises(ChildDied):
         child.ask(1)

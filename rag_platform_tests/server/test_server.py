@@ -106,7 +106,7 @@ def test_a_default_namespace_without_a_release_names_the_others(read_only_shelf:
     warm(library)  # what is there instead
     with pytest.raises(
         NotFoundError,
-        match="no published release; run `rag ingest`, or name another namespace: default",
+        match="no published release; run `rag ingest`, or name another library: default",
     ):
         library.current("empty")
     library.close()

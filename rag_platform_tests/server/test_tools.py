@@ -251,7 +251,7 @@ def test_a_session_over_standard_input_and_output(shelf: Any, tmp_path: Path) ->
         wrong = {"doc_id": doc_id, "confirm": "00000000"}
         refused = await client.call_tool("library_delete_document", wrong)
         assert refused.structured_content["error"]["code"] == "wrong_confirmation"
-        agreed = {"doc_id": doc_id, "confirm": planned["confirm"], "wait": 60}
+        agreed = {"doc_id": doc_id, "confirm": planned["confirm"], "wait": 120}
         gone = await client.call_tool("library_delete_document", agreed)
         hidden, job_line, item = gone.content[0].text.split("\n")
         assert hidden.endswith("gate.md is hidden from every reader.")

@@ -33,7 +33,7 @@ GUIDE = (
     "\n"
     "The service listens on port 8080.\n"
 )
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 180.0
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def ask_many(questions: SharedQuestions, count: int, label: str = "") -> list[An
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait for it. Raises AssertionError after a minute."""
+    """Wait for it. Raises AssertionError after WAIT_SECONDS."""
     ends = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < ends

@@ -140,9 +140,9 @@ def test_a_writer_may_wait_for_another(tmp_path: Path) -> None:
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert inside.wait(10)
-    with store.writer("lib", "run 2", wait=10):
-        thread.join(10)
+    assert inside.wait(60)
+    with store.writer("lib", "run 2", wait=60):
+        thread.join(60)
         assert not thread.is_alive()
 
 

@@ -300,7 +300,7 @@ def test_work_that_nobody_follows_any_more_is_told_so() -> None:
     def work(on_text: Callable[[str], None], gone: Any) -> None:
         seen.append(gone)
         on_text("first")
-        assert gone.wait(10)
+        assert gone.wait(60)
 
     async def leave_early() -> None:
         events = follow(work)

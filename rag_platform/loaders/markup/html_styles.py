@@ -26,12 +26,14 @@ _DECLARATION = re.compile(
     rf"(?<![\w-])({'|'.join(_REASONS)})\s*:\s*([^;!]+)(!\s*important)?", re.IGNORECASE
 )
 _NOTHING = re.compile(r"(?:0+(?:\.0*)?|\.0+)(?:[a-z]+|%)?")
-_COMMENT = re.compile(r"/\*.*?\*/|<!--|-->", re.DOTALL)
-_BRACE = re.compile(r"([^{}]*)([{}])")
+_COMMENT = re.compile(
+    r"/\*.*?(?:\*/|\Z)|<!--|-->", re.DOTALL
+)  # one that is left open ends the sheet
+_BRACE = re.compile("[{}]")
 _SIMPLE = re.compile(r"([a-zA-Z][\w-]*)?((?:[.#][\w-]+)*)")
 _NAME = re.compile(r"[.#][\w-]+")
 _TAG = re.compile(r"[a-zA-Z][\w-]*")
-_STATE = re.compile(r"\[[^\]]*\]|:{1,2}[\w-]+(?:\([^()]*\))?")
+_STATE = re.compile(r"\[[^\[\]]*\]|:{1,2}[\w-]+(?:\([^()]*\))?")
 _SCREEN = ("", "all", "screen")
 
 
@@ -134,10 +136,11 @@ def _read_sheets(root: _Element) -> tuple[dict[str, list[_Rule]], dict[str, set[
 def _blocks(sheet: str) -> Iterator[tuple[str, str, bool]]:
     """(selectors, declarations, whether it stands in no other block) of each rule."""
     around: list[str] = []
+    end = 0
     for match in _BRACE.finditer(sheet):
-        before, brace = match[1].rpartition(";")[2] if match[2] == "{" else match[1], match[2]
-        if brace == "{":
-            around.append(before.strip())
+        before, end = sheet[end : match.start()], match.end()
+        if match[0] == "{":
+            around.append(before.rpartition(";")[2].strip())
         elif around:
             selectors = around.pop()
             if not selectors.startswith("@"):

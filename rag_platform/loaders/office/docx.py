@@ -92,9 +92,9 @@ class DocxLoader(ZipLoader):
         title = str(metadata.pop("title", "")) or joined.choose_title("", "")
         title = title or first_line(without_marks(joined.text[own[0].start : own[0].end]))
         engine = Engine("lxml", etree.__version__, "structure")
-        facts = joined_facts(self, engine, joined, title, metadata, _warnings(package, writer))
-        hidden = tuple(HiddenText(0, "vanish", words) for words in writer.reader.hidden)
-        return replace(facts, summary=replace(facts.summary, hidden=hidden))
+        hidden = [HiddenText(0, "vanish", words) for words in writer.reader.hidden]
+        warnings = _warnings(package, writer)
+        return joined_facts(self, engine, joined, title, metadata, warnings, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block whose letters do not stand at its locator."""

@@ -155,6 +155,7 @@ _UNFINISHED = re.compile(r"(?:\w_|\bwww\.|://\S*[=&?])$")
 MAX_HEADER_ROWS = 6  # of a table
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
+_MAX_SHIFT = 8.0  # points; likewise, of large letters
 # points; of 3,765 text blocks of 150 PDFs the largest such excess is 27. On one side it may
 # be more: a line of a paragraph can belong to a block that lies in it
 _STRETCH = 36.0
@@ -376,17 +377,19 @@ def _close_letters(chars: list[Char], made: Sequence[bool], size: float) -> list
 def _print_once(runs: Sequence[Run]) -> list[Run]:
     """The runs without those printed again over the same words, which is how some make bold."""
     kept: list[Run] = []
-    seen: dict[str, list[Run]] = {}
+    # by height as well: a table may hold the same number thousands of times
+    seen: dict[tuple[str, int], list[Run]] = {}
     for run in runs:
-        others = seen.setdefault(run.text, [])
-        if not any(_lies_on(run, other) for other in others):
+        row = int(run.box[1] // _MAX_SHIFT)
+        others = (seen.get((run.text, near), ()) for near in (row - 1, row, row + 1))
+        if not any(_lies_on(run, other) for held in others for other in held):
             kept.append(run)
-            others.append(run)
+            seen.setdefault((run.text, row), []).append(run)
     return kept
 
 
 def _lies_on(run: Run, other: Run) -> bool:
-    near = _OVERPRINT * run.size
+    near = min(_OVERPRINT * run.size, _MAX_SHIFT)
     return all(abs(a - b) <= near for a, b in zip(run.box, other.box, strict=True))
 
 

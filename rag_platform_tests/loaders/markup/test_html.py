@@ -273,6 +273,8 @@ def test_text_that_its_style_hides_is_listed(tmp_path: Path, style: str, reason:
         (".trap:not(.open) { display: none }", True),
         ("body { display: none }", True),  # until a script shows the page
         ("@import url(x.css); .trap { display: none", True),  # torn
+        ("/* .trap { display: none }", True),  # likewise
+        (".trap { display: none } /* .trap { display: block }", False),
     ],
 )
 def test_text_that_a_sheet_in_the_page_hides_is_left_out(

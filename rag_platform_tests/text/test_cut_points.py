@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.text.graphemes import is_grapheme_boundary
+from rag_platform.text.cut_points import is_grapheme_boundary
 
 
 @pytest.mark.parametrize(
