@@ -1,15 +1,22 @@
-"""One library, two Celery workers: an ingest that they share, and workers killed at random moments.
+"""Two machines and two Celery workers: an ingest that the workers share, what the other machine
+pulls of it, and workers and Redis killed at random moments.
 
-    python bench/cluster.py [--documents 200] [--range-size 25] [--kills 10] [--seed 1] [--keep]
+    python bench/cluster.py [--documents 200] [--range-size 25] [--trials 10] [--kills 1]
+        [--seed 1] [--keep]
 
-Starts PostgreSQL (ledger and Dagster's storage), Redis, Dagster's daemon and two Celery workers,
-really, and says what it started; ends with code 2 and the reason where one of them is not to be
-had. `redis-server` is looked for on PATH, or named by RAG_REDIS_SERVER. Then `rag ingest` runs with
-`jobs.launcher: dagster`, and its release is compared with that of the same documents in a data root
-of its own, ingested in one process: ids, texts, vectors, answers and proofs. After that, each trial
-changes every document, kills one worker with SIGKILL at a random moment of the ingest, starts
-another one, retries what failed, and compares again; no release may have two successors, and no job
-may be called dead whose process lives. Exit code 1 when anything differs.
+Starts PostgreSQL (ledger and Dagster's storage), an S3 server, Redis, Dagster's daemon and two
+Celery workers, really, and says what it started; ends with code 2 and the reason where one of them
+is not to be had. `redis-server` is looked for on PATH, or named by RAG_REDIS_SERVER. Then `rag
+ingest` runs on machine A with `jobs.launcher: dagster`, and its release is compared with that of
+the same documents in a data root of its own, ingested in one process: ids, texts, vectors, answers
+and proofs. Machine B, a data root that shares the ledger and the bucket, pulls it: it must be that
+of A file for file, `rag verify --all` must prove it there, and nothing of B may name a path of A.
+
+After that, each trial changes every document, kills workers and Redis with SIGKILL at random
+moments of the ingest and its retries, starts others, retries what failed, and compares again at A
+and at B. Redis keeps nothing: a job that no process works on any more is cancelled and retried.
+Before a retry readers must see the release of before or the new one, whole; no release may have two
+successors, and no job may be called dead whose process lives. Exit code 1 when anything differs.
 """
 
 from __future__ import annotations
@@ -25,6 +32,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -38,17 +46,23 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import yaml
 
 from bench.small_library import NAMESPACE, Place, State, state_of, write_config
+from bench.two_machines import published
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.processes.launchers import seconds_between
+from rag_platform.releases.transfer import pull
 from rag_platform.storage.store import Store
+from rag_platform.workspace import DataRoot
 from rag_platform_tests.postgres_server import PostgresServer, why_none
+from rag_platform_tests.s3_server import S3Server
+from rag_platform_tests.s3_server import why_none as s3_server_missing
 
 PATIENCE = 900.0  # for one job
-RETRIES = 5
+LOST = 60.0  # no process has worked on an open job for so long: Redis lost it
+RETRIES = 10
 CELERY = """\
 broker_url = "{broker}"
 result_backend = "{broker}"
@@ -70,6 +84,8 @@ class Services:
 
     folder: Path
     environment: dict[str, str]
+    redis: tuple[str, ...] = ()
+    forgetful: bool = False  # Redis was killed, so runs may be lost
     others: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     killed: set[int] = field(default_factory=set)  # process ids
@@ -118,12 +134,33 @@ class Services:
     def kill_worker(self, name: str) -> None:
         """SIGKILL for a worker and its child processes."""
         process = self.workers.pop(name)
-        self.killed |= {process.pid, *children(process.pid)}
+        pids = children(process.pid)
+        self.killed |= {process.pid, *pids}
         os.killpg(process.pid, signal.SIGKILL)
-        for pid in self.killed:
+        for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
+
+    def start_redis(self) -> None:
+        """Redis, which keeps nothing on disk."""
+        self.others["redis"] = self.start("redis", *self.redis)
+
+    def kill_redis(self) -> None:
+        """SIGKILL for Redis, which comes back at its port with nothing."""
+        process = self.others.pop("redis")
+        process.kill()
+        process.wait()
+        self.start_redis()
+        self.forgetful = True
+
+    def kill(self, name: str) -> None:
+        """Kill a service at once, and start it again."""
+        if name == "redis":
+            self.kill_redis()
+        else:
+            self.kill_worker(name)
+            self.start_worker(name)
 
 
 def children(pid: int) -> set[int]:
@@ -145,7 +182,7 @@ def redis_server() -> str:
 @contextmanager
 def started(folder: Path, range_size: int) -> Iterator[Services]:
     """Every service, until the block ends. Raises Missing."""
-    if reason := why_none():
+    if reason := why_none() or s3_server_missing():
         raise Missing(reason)
     for package in ("dagster_celery", "dagster_postgres", "redis"):
         if importlib.util.find_spec(package) is None:
@@ -155,6 +192,9 @@ def started(folder: Path, range_size: int) -> Iterator[Services]:
         postgres = PostgresServer()
         stack.callback(postgres.close)
         print(f"started PostgreSQL: process {postgres.process and postgres.process.pid}")
+        bucket = S3Server.moto()
+        stack.callback(bucket.kill)
+        print(f"started the S3 server: process {bucket.process.pid}")
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         broker = f"redis://127.0.0.1:{port}/0"
@@ -164,6 +204,7 @@ def started(folder: Path, range_size: int) -> Iterator[Services]:
         home = folder / "home"
         environment = {
             **os.environ,
+            **bucket.variables(),
             "PYTHONPATH": f"{folder / 'python'}:{Path(__file__).resolve().parent.parent}",
             "RAG_HOME": str(home),
             "RAG_CONFIG": str(folder / "config"),
@@ -178,10 +219,10 @@ def started(folder: Path, range_size: int) -> Iterator[Services]:
         configure_dagster(services, postgres, broker)
 
         stack.callback(services.end)
-        services.others["redis"] = services.start(
-            "redis", redis, "--port", str(port), "--bind", "127.0.0.1", "--save", "",
-            "--dir", str(folder),
+        services.redis = (
+            redis, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(folder),
         )  # fmt: skip
+        services.start_redis()
         services.others["daemon"] = services.start(
             "daemon", sys.executable, "-m", "rag_platform.assets.instance", "daemon"
         )
@@ -222,6 +263,43 @@ class SharedPlace(Place):
     def store(self) -> Store:
         """The data root."""
         return Store.of(load_settings())
+
+
+class Other:
+    """Machine B: a data root of its own that shares the ledger and the bucket."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.home = folder / "other" / "home"
+        away = ("RAG_JOBS__", "DAGSTER_HOME")
+        self.environment = {k: v for k, v in environment.items() if not k.startswith(away)}
+        self.environment["RAG_HOME"] = str(self.home)
+
+    def pull(self) -> None:
+        """Bring the published release here."""
+        with environ(self.environment):
+            root = DataRoot.open(load_settings())
+            with closing(root.ledger):
+                pull(NAMESPACE, store=root.store, ledger=root.ledger)
+
+    def wrong(self, other: Path, paths: Sequence[Path]) -> list[str]:
+        """What is not as it must be after the first pull of what another data root published."""
+        found = []
+        self.pull()
+        if published(self.home) != published(other):
+            found.append("the release of B is not that of A")
+        proved = subprocess.run(
+            [sys.executable, "-m", "rag_platform.cli.main", "verify", "--all", "--json"],
+            env=self.environment, capture_output=True, text=True,
+        )  # fmt: skip
+        data = json.loads(proved.stdout).get("data") or {}
+        print(f"B: {len(published(self.home))} files, {data.get('checked')} chunks proved there,"
+              f" {data.get('failed')} failed")  # fmt: skip
+        if proved.returncode or data.get("failed") or not data.get("checked"):
+            found.append(f"verify ended with {proved.returncode}: {proved.stdout[-500:]}")
+        for path in filter(Path.is_file, self.home.rglob("*")):
+            content = path.read_bytes()
+            found += [f"{path} names {one}" for one in paths if str(one).encode() in content]
+        return found
 
 
 def seen(place: Place, environment: dict[str, str]) -> State:
@@ -278,8 +356,9 @@ def rag(services: Services, *arguments: str) -> subprocess.Popen[str]:
 
 
 def answer_of(services: Services, process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a command printed: its data, or its error."""
+    """What a command printed: its data, or its error. A job that Redis lost is cancelled."""
     until = time.monotonic() + PATIENCE
+    worked = time.monotonic()
     while True:
         try:
             out, err = process.communicate(timeout=5)
@@ -289,6 +368,17 @@ def answer_of(services: Services, process: subprocess.Popen[str]) -> dict[str, A
             if time.monotonic() > until:
                 process.kill()
                 raise RuntimeError(f"no end after {PATIENCE:.0f} s") from None
+        waiting = open_jobs(services)
+        if not waiting or any(
+            job.pid for job in waiting if job.kind == "range" or job.state == "running"
+        ):
+            worked = time.monotonic()
+        elif services.forgetful and time.monotonic() - worked > LOST:
+            cancelled = {job.job_id.partition(".")[0] for job in waiting}
+            print(f"    lost, cancelled: {', '.join(sorted(cancelled))}", flush=True)
+            for job_id in cancelled:
+                rag(services, "jobs", "cancel", job_id).communicate()
+            worked = time.monotonic()
     try:
         envelope = json.loads(out)
     except ValueError:
@@ -311,6 +401,12 @@ def share(services: Services, job: Job) -> Counter[str]:
     for one in ranges:
         found[by_child.get(one.pid, f"process {one.pid}")] += int(one.result["documents"])
     return found
+
+
+def open_jobs(services: Services) -> list[Job]:
+    """The jobs, and ranges of jobs, that have not ended."""
+    with environ(services.environment), closing(open_ledger(Store.of(load_settings()))) as ledger:
+        return ledger.open_jobs()
 
 
 def check_ledger(services: Services) -> list[str]:
@@ -361,23 +457,63 @@ def wait_for_range(services: Services) -> None:
             time.sleep(0.1)
 
 
-def try_kill(services: Services, folder: Path, delay: float, name: str) -> str:
-    """Kill a worker some seconds after the first range of an ingest began, and retry until it is
-    done; says how it went.
-    """
-    command = rag(services, "ingest", str(folder / "docs"))
-    wait_for_range(services)
-    time.sleep(delay)
-    services.kill_worker(name)
-    services.start_worker(name)
-    data = answer_of(services, command)
-    retries = 0
-    while data.get("code") and retries < RETRIES:
-        retries += 1
-        data = answer_of(services, rag(services, "jobs", "retry", data["job_id"]))
-    if data.get("code") not in (None, "nothing_to_retry"):
-        raise RuntimeError(f"not done after {retries} retries: {data}")
-    return f"killed {name} after {delay:.1f} s, {retries} retries"
+@dataclass(frozen=True)
+class Machines:
+    """The services, machine A that asks for jobs, and machine B that pulls."""
+
+    services: Services
+    folder: Path
+    shared: SharedPlace
+    other: Other
+    hits: Counter[str] = field(default_factory=Counter)  # kills while a job was under way
+
+    def trial(self, number: int, documents: int, kills: list[tuple[float, str]]) -> list[str]:
+        """Kill services some seconds after the first range of an ingest began, and retry until it
+        is done; what is wrong.
+        """
+        services, before = self.services, seen(self.shared, self.services.environment)
+        write_documents(self.folder / "docs", documents, number)
+        alone = ingest_alone(self.folder, services.environment)
+        command = rag(services, "ingest", str(self.folder / "docs"))
+        wait_for_range(services)
+        over = threading.Event()
+        killer = threading.Thread(target=self.kill, args=(kills, over))
+        killer.start()
+        wrong: list[str] = []
+        retries = 0
+        try:
+            data = answer_of(services, command)
+            while (code := data.get("code")) not in (None, "nothing_to_retry"):
+                if seen(self.shared, services.environment).content() not in (
+                    before.content(),
+                    alone.content(),
+                ):
+                    wrong.append("readers see neither the old release nor the new one")
+                retries += 1
+                if retries > RETRIES:
+                    raise RuntimeError(f"not done after {RETRIES} retries: {code} {data}")
+                data = answer_of(services, rag(services, "jobs", "retry", data["job_id"]))
+        finally:
+            over.set()
+            killer.join()
+        wrong += check_ledger(services)
+        if seen(self.shared, services.environment).content() != alone.content():
+            wrong.append("the release differs from that of one machine")
+        self.other.pull()
+        if published(self.other.home) != published(self.shared.home):
+            wrong.append("what B pulls differs from the release of A")
+        print(f"    {retries} retries", flush=True)
+        return wrong
+
+    def kill(self, kills: list[tuple[float, str]], over: threading.Event) -> None:
+        """Kill each service at its time, until the work is over."""
+        begun = time.monotonic()
+        for after, name in sorted(kills):
+            if over.wait(max(0.0, begun + after - time.monotonic())):
+                return
+            self.services.kill(name)
+            self.hits["redis" if name == "redis" else "worker"] += 1
+            print(f"    killed {name} after {time.monotonic() - begun:.1f} s", flush=True)
 
 
 def run(options: argparse.Namespace, folder: Path) -> int:
@@ -385,7 +521,10 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     failed = 0
     rng = random.Random(options.seed)
     with started(folder, options.range_size) as services:
-        shared = SharedPlace(folder, folder / "home")
+        machines = Machines(
+            services, folder, SharedPlace(folder, folder / "home"),
+            Other(folder, services.environment),
+        )  # fmt: skip
         write_documents(folder / "docs", options.documents, 0)
         alone = ingest_alone(folder, services.environment)
         seconds, job = ingest_shared(services, folder)
@@ -394,23 +533,23 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         print(f"{total} documents in {seconds:.0f} s: " + ", ".join(
             f"{name} {count} ({100 * count / total:.0f} %)" for name, count in sorted(parts.items())
         ))  # fmt: skip
-        same = seen(shared, services.environment).content() == alone.content()
+        same = seen(machines.shared, services.environment).content() == alone.content()
         print(f"release equal to that of one machine: {same} ({len(alone.chunks)} chunks)")
-        failed += not same
+        there = machines.other.wrong(folder / "home", (folder / "home", folder / "docs"))
+        print(f"machine B: {'; '.join(there) or 'file for file, proved, no path of A'}")
+        failed += (not same) + bool(there)
         working = working_seconds(services, job)
-        for number in range(1, options.kills + 1):
-            write_documents(folder / "docs", options.documents, number)
-            alone = ingest_alone(folder, services.environment)
-            delay, name = rng.uniform(0, working), rng.choice(("w1", "w2"))
+        for number in range(1, options.trials + 1):
+            names = ["redis"] * options.kills + rng.choices(("w1", "w2"), k=options.kills)
             try:
-                how = try_kill(services, folder, delay, name)
-                wrong = check_ledger(services)
-                if seen(shared, services.environment).content() != alone.content():
-                    wrong.append("the release differs from that of one machine")
+                wrong = machines.trial(
+                    number, options.documents, [(rng.uniform(0, working), name) for name in names]
+                )
             except (RuntimeError, AssertionError, RagError) as error:
-                how, wrong = f"killed {name} after {delay:.1f} s", [str(error)]
+                wrong = [str(error)]
             failed += bool(wrong)
-            print(f"{number:3} {how}: {'; '.join(wrong) or 'the same library'}", flush=True)
+            print(f"{number:3} {'; '.join(wrong) or 'the same library'}", flush=True)
+            print(f"    killed at work so far: {dict(machines.hits)}", flush=True)
     return failed
 
 
@@ -419,7 +558,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--range-size", type=int, default=25)
-    parser.add_argument("--kills", type=int, default=10)
+    parser.add_argument("--trials", type=int, default=10)
+    parser.add_argument("--kills", type=int, default=1, help="of a worker and of Redis, in a trial")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="leave the folder with its logs")
     options = parser.parse_args(arguments)
