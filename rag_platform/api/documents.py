@@ -22,7 +22,6 @@ from rag_platform.contract.schema import (
     DroppedData,
     ListedDocument,
 )
-from rag_platform.documents.metadata import iso_date
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
@@ -30,6 +29,7 @@ from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store
+from rag_platform.text.dates import iso_date
 from rag_platform.text.tokens import estimate_tokens
 
 ReadT = TypeVar("ReadT")

@@ -20,10 +20,9 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.ir import Hit
+from rag_platform.ir import PREAMBLE, Hit
 from rag_platform.messages import translate_filled
 from rag_platform.observability import faults
-from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.plurals import pluralise
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
