@@ -222,6 +222,9 @@ class Edit:
     rule: str
 
 
+PREAMBLE = "__preamble__"  # section_path of what stands before the first heading
+
+
 @dataclass(frozen=True, slots=True)
 class Section:
     """A structural unit of the normalised text."""

@@ -16,13 +16,15 @@ from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import FORMS, Found, Shown, Window, cut_notice, dropped_data
 from rag_platform.contract.markdown_views import document_line, documents_markdown
 from rag_platform.contract.schema import (
+    BriefDocument,
+    BriefDocumentsData,
+    BriefGroup,
     DocumentData,
     DocumentGroup,
     DocumentsData,
     DroppedData,
     ListedDocument,
 )
-from rag_platform.documents.metadata import iso_date
 from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
@@ -30,6 +32,7 @@ from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store
+from rag_platform.text.dates import iso_date
 from rag_platform.text.tokens import estimate_tokens
 
 ReadT = TypeVar("ReadT")
@@ -84,7 +87,7 @@ def list_documents(
             limit=limit + 1,  # one more tells whether a page follows
         )
     rows = [(place, _listed(place.document, published)) for place in found.places[:limit]]
-    shown = rows if max_tokens is None else _within(rows, max_tokens)
+    shown = rows if max_tokens is None else _within(rows, group_by, max_tokens)
     groups: list[DocumentGroup] = []
     for place, listed in shown:
         if not groups or groups[-1]["key"] != place.group:
@@ -103,6 +106,36 @@ def list_documents(
     }
     data["markdown"] = documents_markdown(data)
     return data
+
+
+def brief(data: DocumentsData) -> BriefDocumentsData:
+    """The page with brief rows."""
+    groups = [
+        BriefGroup(
+            key=group["key"],
+            count=group["count"],
+            documents=[_brief(it, data["group_by"]) for it in group["documents"]],
+        )
+        for group in data["groups"]
+    ]
+    return {**data, "groups": groups}
+
+
+def _brief(listed: ListedDocument, grouping: str | None) -> BriefDocument:
+    row: BriefDocument = {
+        "doc_id": listed["doc_id"],
+        "source_uri": listed["source_uri"],
+        "updated_at": listed["updated_at"][:10],
+    }
+    if listed["title"] not in ("", listed["filename"]):
+        row["title"] = listed["title"]
+    if listed["tags"] and grouping != "tags":
+        row["tags"] = listed["tags"]
+    if listed["status"] != "active":
+        row["status"] = listed["status"]
+    if listed["problem"]:
+        row["problem"] = listed["problem"]
+    return row
 
 
 def _parse_filter(given: Mapping[str, Any], gone: bool) -> Wanted:
@@ -153,13 +186,13 @@ def _read_place(cursor: str, group_by: str | None) -> tuple[str, str]:
 
 
 def _within(
-    rows: Sequence[tuple[Place, ListedDocument]], max_tokens: int
+    rows: Sequence[tuple[Place, ListedDocument]], grouping: str | None, max_tokens: int
 ) -> Sequence[tuple[Place, ListedDocument]]:
-    """The first rows, at least one, that the tokens allow."""
+    """The first rows, at least one, that the tokens allow as text and as brief rows."""
     left = max_tokens - 200
     for n, (_, listed) in enumerate(rows):
-        left -= estimate_tokens(json.dumps(listed, ensure_ascii=False))
-        left -= estimate_tokens(document_line(listed))
+        left -= estimate_tokens(json.dumps(_brief(listed, grouping), ensure_ascii=False))
+        left -= estimate_tokens(document_line(listed, grouping))
         if left < 0 and n:
             return rows[:n]
     return rows

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from rag_platform.ir import Block, Chunk, Facts, MediaLink, Section, Version
+from rag_platform.ir import PREAMBLE, Block, Chunk, Facts, MediaLink, Section, Version
 from rag_platform.loaders.decoding import byte_map_of_blocks
 from rag_platform.loaders.text import line_starts
 from rag_platform.media.store import BLANK, is_page_image
-from rag_platform.sectioners.sections import PREAMBLE, section_id
+from rag_platform.sectioners.sections import section_id
 
 
 class Places:

@@ -30,14 +30,15 @@ def providers_snapshot(
     """By module: `provider_id` (kind.name), `version`, and `profile_id`. Empty versions and
     profiles are those of the program and of the whole strategy.
 
-    `loader` names the version of each of its formats as well, unless the stages have the profiles
-    by which a release was `built`: then no loader works, and none is imported.
+    `loader` names the version of each of its formats as well. Where the stages have the profiles by
+    which a release was `built`, no loader, sectioner or chunker works: none is imported, and none
+    has a version beside its profile.
     """
     profiles = stage_profiles(strategy) if built is None else built
     stores = store_profiles(strategy, profiles)
 
-    def named(kind: str, name: str, profile: str = "") -> Provider:
-        version = provider_version(kind, name) if name != "none" else ""
+    def named(kind: str, name: str, profile: str = "", *, works: bool = True) -> Provider:
+        version = provider_version(kind, name) if works and name != "none" else ""
         return {"provider_id": f"{kind}.{name}", "version": version, "profile_id": profile}
 
     def own(kind: str, name: str, stage: str, profile: str) -> Provider:
@@ -47,7 +48,8 @@ def providers_snapshot(
     def options(part: str) -> str:
         return fingerprint(strategy.model_dump(mode="json", include={part}), length=12)
 
-    loaders = [config.provider for config in strategy.loading.loaders] if built is None else ()
+    builds = built is None
+    loaders = [config.provider for config in strategy.loading.loaders] if builds else ()
     embedder = strategy.embedding.provider if strategy.builds_dense else "none"
     dense = strategy.dense.provider if strategy.builds_dense else "none"
     lexical = strategy.lexical.provider if strategy.builds_lexical else "none"
@@ -60,8 +62,10 @@ def providers_snapshot(
         "transformer_pre": own(
             "transformer", "edits", "sections", text_norm_profile_id(strategy.cleaning)
         ),
-        "sectioner": named("sectioner", strategy.sectioner.provider, profiles["sections"]),
-        "chunker": named("chunker", strategy.chunker.provider, profiles["chunks"]),
+        "sectioner": named(
+            "sectioner", strategy.sectioner.provider, profiles["sections"], works=builds
+        ),
+        "chunker": named("chunker", strategy.chunker.provider, profiles["chunks"], works=builds),
         "transformer_post": own("transformer", "views", "views", profiles["views"]),
         "encoding_strategy": own(
             "encoding_strategy", strategy.encoding, "embeddings", index_profile(strategy, profiles)

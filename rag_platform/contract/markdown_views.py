@@ -20,10 +20,9 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.ir import Hit
+from rag_platform.ir import PREAMBLE, Hit
 from rag_platform.messages import translate_filled
 from rag_platform.observability import faults
-from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.plurals import pluralise
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
@@ -59,10 +58,16 @@ def snippet(text: str, max_chars: int) -> str:
 
 
 def document_line(listed: ListedDocument, grouping: str | None = None, language: str = "en") -> str:
-    """One document of a list: title, source, tags unless it is listed under them, and id."""
+    """One document of a list: title, source, day of its last change, tags unless it is listed under
+    them, and id.
+    """
     title = listed["title"] or listed["filename"]
     say = partial(translate_filled, language=language)
-    marks = [listed["source_uri"], say(pluralise(listed["chunks"], "chunk"))]
+    marks = [
+        listed["source_uri"],
+        say(pluralise(listed["chunks"], "chunk")),
+        say(f"changed {listed['updated_at'][:10]}"),
+    ]
     if listed["status"] != "active" and not listed["problem"]:
         marks.append(say(listed["status"]))
     if listed["tags"] and grouping != "tags":

@@ -163,6 +163,20 @@ class ListedDocument(TypedDict):
     updated_at: str
 
 
+class BriefDocument(TypedDict):
+    """A row as an assistant gets it beside the text of the list: without what other fields say, and
+    without what is usual.
+    """
+
+    doc_id: str
+    source_uri: str
+    title: NotRequired[str]  # absent: the file name
+    updated_at: str  # the day
+    tags: NotRequired[list[str]]  # absent where documents are grouped by them
+    status: NotRequired[str]  # absent: active
+    problem: NotRequired[str]
+
+
 class DocumentGroup(TypedDict):
     """Documents of one tag, category or source; `count` counts the whole group, also beyond this
     page.
@@ -180,6 +194,25 @@ class DocumentsData(TypedDict):
     namespace: str
     group_by: str | None
     groups: list[DocumentGroup]
+    total: int
+    next_cursor: str | None
+
+
+class BriefGroup(TypedDict):
+    """A group of documents as an assistant gets it."""
+
+    key: str
+    count: int
+    documents: list[BriefDocument]
+
+
+class BriefDocumentsData(TypedDict):
+    """One page of the documents of a namespace as an assistant gets it."""
+
+    markdown: str
+    namespace: str
+    group_by: str | None
+    groups: list[BriefGroup]
     total: int
     next_cursor: str | None
 

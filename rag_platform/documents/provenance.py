@@ -25,6 +25,7 @@ from rag_platform.intake import second_readers
 from rag_platform.intake.isolation import reread_in_child, verify_in_child
 from rag_platform.intake.loading import charset_option
 from rag_platform.ir import (
+    PREAMBLE,
     Block,
     Chunk,
     Edit,
@@ -38,7 +39,7 @@ from rag_platform.ir import (
 )
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
-from rag_platform.sectioners.sections import PREAMBLE, headings_of, section_id
+from rag_platform.sectioners.sections import headings_of, section_id
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json, read_records, read_text, sha256_file
 

@@ -318,8 +318,9 @@ class DenseVectors:
         key = id(chunk_ids)
         if remembered := self._restricted.get(key):
             return remembered[1]
-        rows = np.unique(self._find(chunk_ids))
-        rows = rows[rows >= 0]
+        rows = np.sort(self._find(chunk_ids))
+        # each once and none that is not held; np.unique would import masked arrays
+        rows = rows[np.diff(rows, prepend=-1) > 0]
         if isinstance(chunk_ids, frozenset):
             self._restricted.put(key, (chunk_ids, rows))
         return rows

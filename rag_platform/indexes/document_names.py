@@ -14,7 +14,8 @@ import sqlite3
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from posixpath import splitext
 
 import numpy as np
 
@@ -56,7 +57,7 @@ class ReadNames:
         for number, (doc_id, filename, title, chunks) in enumerate(names, first):
             self.doc_ids.append(doc_id)
             self.sizes.append(chunks)
-            stem = PurePosixPath(filename).stem
+            stem = splitext(filename)[0]
             (of_file, file_pairs), (of_title, title_pairs) = (
                 name_words(name, chinese=False) for name in (stem, title)
             )

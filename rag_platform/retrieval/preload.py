@@ -6,13 +6,25 @@ import gc
 import logging
 import time
 
+from rag_platform.config.ingestion import EmbeddingConfig
+from rag_platform.config.settings import Strategy
 from rag_platform.errors import RagError
 from rag_platform.observability import faults
+from rag_platform.releases.release_store import manifest_of
 from rag_platform.retrieval.constants import PATIENCE_SECONDS, QUIET_SECONDS
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespaces
 
 log = logging.getLogger(__name__)
+
+
+def import_embedder(library: Library) -> None:
+    """Import the embedder that `warm` begins with, so that it is loaded beside what other threads
+    import. Errors are left to `warm`.
+    """
+    with faults.Attempt("warming", logs_dir=library.store.logs_dir):
+        if (embedding := _embedding(library, _choose(library))) is not None:
+            library.models.provider("embedder", embedding)
 
 
 def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> None:
@@ -22,17 +34,16 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
     Words are loaded once no question has run for a while, or `at_once`. Errors are left to the
     first query, which reports them.
     """
-    published = library.namespaces()
-    namespace = namespace or choose_namespaces(library)[0]
-    if namespace not in published and published:
-        namespace = published[0]
+    namespace = _choose(library, namespace)
     with faults.Attempt("warming", logs_dir=library.store.logs_dir) as attempt:
+        # first, since it takes longest and leaves the interpreter to other threads
+        if (embedding := _embedding(library, namespace)) is not None:
+            library.query_vector(embedding, "warm up")
         with library.lease(namespace) as lease:
             if lease.release.lexical is not None:
                 lease.release.lexical.search("warm up", 1)
             if lease.release.dense is not None:
                 lease.release.dense.prepare()
-                library.query_vector(lease.strategy.embedding, "warm up")
             strategy, chinese = library.query_strategy(lease), lease.holds_language("zh")
             library.config_id(strategy)
             library.providers(lease, strategy)  # which imports them
@@ -57,6 +68,20 @@ def warm(library: Library, namespace: str = "", *, at_once: bool = False) -> Non
             namespace,
             faults.describe(attempt.error),
         )
+
+
+def _choose(library: Library, namespace: str = "") -> str:
+    """The namespace to warm: one that is published, as far as there is any."""
+    published = library.namespaces()
+    namespace = namespace or choose_namespaces(library)[0]
+    return published[0] if published and namespace not in published else namespace
+
+
+def _embedding(library: Library, namespace: str) -> EmbeddingConfig | None:
+    """What the published release was embedded with, None where it has no vectors."""
+    manifest = manifest_of(library.store, namespace, library.current(namespace), ())
+    strategy = Strategy.model_validate(manifest.strategy_config)
+    return strategy.embedding if strategy.builds_dense else None
 
 
 def _wait_for_idleness(library: Library) -> None:

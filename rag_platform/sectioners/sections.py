@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from rag_platform.errors import ConfigError
-from rag_platform.ir import Facts, Section
+from rag_platform.ir import PREAMBLE, Facts, Section
 from rag_platform.normalisation.edits import Normalised
 
-PREAMBLE = "__preamble__"
 # a heading that only numbers a part whose title is the next one
 _LABEL = re.compile(
     r"(?:chapter|part|appendix|annex|book|unit)\s+(?:\d{1,3}|[IVXLC]{1,6}|[A-Z])[.:]?"

@@ -101,9 +101,9 @@ class LibraryServer(MCPServer[Any]):
         """
         from rag_platform.server.opening import open_library
 
-        library = library or open_library(self._config)
-        if self._preloads:
-            self.preload(library)
+        if library is None:
+            preloaded = self._ready if self._preloads else None
+            library = open_library(self._config, preloaded=preloaded)
         from rag_platform.server.contents import Contents
 
         self._contents = Contents(self, self._config.server, library)

@@ -7,12 +7,13 @@ import sys
 import threading
 
 from rag_platform.config.settings import Settings, require_usable
+from rag_platform.errors import ConfigError
 from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.ledger import bound_strategies
 from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.preload import warm
+from rag_platform.retrieval.preload import import_embedder, warm
 from rag_platform.storage.store import Store
 
 # After this time a thread that computes passes the interpreter on. The default, 5 ms and five times
@@ -28,11 +29,22 @@ def set_up_process(settings: Settings) -> None:
     otlp.setup(settings.observability.otlp)
 
 
-def open_library(settings: Settings) -> Library:
-    """The library of a data root. Raises ConfigError for a strategy that cannot be used."""
+def open_library(settings: Settings, *, preloaded: threading.Event | None = None) -> Library:
+    """The library of a data root. With an event it is preloaded as well, beside the checks of the
+    strategies and what the caller does next. Raises ConfigError for a strategy that cannot be used.
+    """
     store = Store.of(settings)
-    require_usable(settings, bound_strategies(store))
-    return Library(settings, store, hidden_by_ledger(store))
+    library = Library(settings, store, hidden_by_ledger(store))
+    if preloaded is not None:
+        import_embedder(library)
+        preload(library, preloaded)
+    try:
+        require_usable(settings, bound_strategies(store))
+    except ConfigError:
+        if preloaded is not None:
+            preloaded.wait()  # a process that ends while native code loads is aborted
+        raise
+    return library
 
 
 def preload(library: Library, ready: threading.Event) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.api.documents import Selection, get_document, list_documents
+from rag_platform.api.documents import Selection, brief, get_document, list_documents
 from rag_platform.api.status import status
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.retrieval.library import Library
@@ -61,8 +61,28 @@ def test_documents_by_tag_stand_in_every_group_they_belong_to(library: Library) 
         "\n"
         "**guide** (2)\n"
         "\n"
-        "- Release notes (files/notes.txt, 1 chunk): `"
+        f"- Release notes (files/notes.txt, 1 chunk, changed {row['updated_at'][:10]}): `"
     )
+
+
+def test_brief_rows_leave_out_what_other_fields_and_groups_say(library: Library) -> None:
+    def row(group_by: str | None) -> Any:
+        page = brief(list_documents(library, "default", group_by=group_by))
+        return next(
+            dict(row)
+            for row in page["groups"][0]["documents"]
+            if row["source_uri"] == PORTS and row.pop("doc_id") and row.pop("updated_at")
+        )
+
+    assert row("tags") == {"source_uri": PORTS, "title": "Port guide"}
+    assert row(None) == {"source_uri": PORTS, "title": "Port guide", "tags": ["guide", "ops"]}
+
+
+def test_brief_rows_are_at_most_half_as_long_again_as_their_lines(library: Library) -> None:
+    for group_by in (None, "tags", "source"):
+        page = brief(list_documents(library, "default", group_by=group_by))
+        structure = json.dumps(page["groups"], ensure_ascii=False)
+        assert len(structure) <= 1.5 * len(page["markdown"]), (group_by, page)
 
 
 def test_pages_join_to_the_whole_list(library: Library) -> None:

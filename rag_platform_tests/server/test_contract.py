@@ -32,7 +32,7 @@ DATA: dict[str, Any] = {
     "library_get_document": schema.DocumentData,
     "library_get_chunk": schema.ChunkData,
     "library_summarize_document": schema.SummaryData,
-    "library_list_documents": schema.DocumentsData,
+    "library_list_documents": schema.BriefDocumentsData,
     "library_list_collections": schema.CollectionsData,
     "library_query_assets": schema.AssetsData,
     "library_status": schema.StatusData,

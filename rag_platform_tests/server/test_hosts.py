@@ -192,7 +192,9 @@ async def play_with_pydantic_ai(
         init_timeout=60,  # 5 seconds otherwise, which a busy machine may take
     )
     async with ai.Agent(function.FunctionModel(respond), toolsets=[library]) as agent:
-        ended = await agent.run("Read my folder.")
+        # 50 otherwise, which waiting for jobs on a busy machine may take
+        limits = ai.UsageLimits(request_limit=100)
+        ended = await agent.run("Read my folder.", usage_limits=limits)
     assert {"running", "documents: 2 of 2", "release: 1 of 1"} <= set(told)
     words: str = ended.output
     return words

@@ -209,18 +209,17 @@ def summarize_document(call: Call, arguments: SummarizeDocumentArguments) -> Ans
 
 def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
     """One page of documents."""
-    return Answer(
-        documents.list_documents(
-            call.library,
-            call.namespace(arguments.collections),
-            group_by=arguments.group_by,
-            filter=arguments.filter,
-            limit=arguments.limit,
-            cursor=arguments.cursor,
-            include_deleted=arguments.include_deleted,
-            max_tokens=call.settings.server.result_tokens,
-        )
+    data = documents.list_documents(
+        call.library,
+        call.namespace(arguments.collections),
+        group_by=arguments.group_by,
+        filter=arguments.filter,
+        limit=arguments.limit,
+        cursor=arguments.cursor,
+        include_deleted=arguments.include_deleted,
+        max_tokens=call.settings.server.result_tokens,
     )
+    return Answer(data, structure=documents.brief(data))
 
 
 def list_collections(call: Call, arguments: NoArguments) -> Answer:
