@@ -19,9 +19,9 @@ from rag_platform.config.folders import config_file
 from rag_platform.config.ingestion import KeyphraseConfig
 from rag_platform.errors import ConfigError
 from rag_platform.protocols import Embedder, Vectors
-from rag_platform.text.pagerank import pagerank
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE, ENGLISH
+from rag_platform.text.textrank import pagerank
 
 WINDOW = 4  # words this near are neighbours
 MAX_PHRASE_WORDS = 3

@@ -1,5 +1,5 @@
-"""The most central sentences of a document: TextRank (Mihalcea and Tarau 2004) over the terms of
-the word index.
+"""PageRank, which ranks words and sentences in the graphs of their texts (TextRank, Mihalcea and
+Tarau 2004), and by it the most central sentences of a document, over the terms of the word index.
 
 Two sentences are as alike as |common terms| / (log |terms of one| + log |terms of the other|); the
 jump of PageRank goes more often to sentences near the beginning of the document and of their
@@ -12,14 +12,39 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rag_platform.text.passages import units
 from rag_platform.text.terms import meaning
 
+if TYPE_CHECKING:  # not to be paid for by a command that ranks nothing
+    import numpy as np
+    from numpy.typing import NDArray
+
+DAMPING = 0.85  # Brin and Page 1998
 MAX_SENTENCES = 800  # the graph grows with the square of it
 _MIN_TERMS, _MAX_CHARS = 4, 500
 _ALIKE = 0.5  # share of common terms above which two sentences say the same
 _NO_PROSE = re.compile(r"\s*(?::::|\{[*!%#]|///|<|!\[|\[[^\]]*\]\([^)]*\)\W*$)")
+
+
+def pagerank(
+    moves: NDArray[np.floating], jump: NDArray[np.floating], *, rounds: int, tolerance: float = 0.0
+) -> NDArray[np.float64]:
+    """The rank [n] of each node: (1 - DAMPING) * jump + DAMPING * moves @ rank, from `jump` on.
+
+    `moves[i, j]` is the share of node j's rank that goes to node i. Ends after so many rounds, or
+    once no rank changes by as much as the tolerance.
+    """
+    import numpy as np
+
+    rank = np.asarray(jump, dtype=np.float64)
+    damped, rest = DAMPING * moves, (1.0 - DAMPING) * rank
+    for _ in range(rounds):
+        last, rank = rank, rest + damped @ rank
+        if np.abs(rank - last).max() < tolerance:
+            break
+    return rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +59,7 @@ class Sentence:
 
 def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
     """The sentences of the sections in reading order; ranks sum to 1. Empty without prose."""
-    import numpy as np  # not to be paid for by a command that ranks nothing
-
-    from rag_platform.text.pagerank import pagerank
+    import numpy as np
 
     found: list[tuple[int, int, str, set[str]]] = []
     for section, text in enumerate(sections):

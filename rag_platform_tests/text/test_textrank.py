@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rag_platform.text.pagerank import pagerank
+from rag_platform.text.textrank import pagerank
 
 
 def test_nodes_of_a_ring_keep_what_they_jumped_with() -> None:
