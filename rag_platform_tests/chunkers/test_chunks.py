@@ -75,6 +75,12 @@ def test_structure_of_fences_and_tables() -> None:
     assert structure("inline ``` code ```\n\nx | y\n") == []
 
 
+def test_text_below_a_heading_that_is_underlined_by_tildes_is_no_fence() -> None:
+    turns, opens = "It turns and turns. " * 10, "It opens and opens. " * 10
+    text = f"Pump\n~~~~\n\n{turns}\n\nValve\n~~~~~\n\n{opens}"
+    assert max(map(len, pieces(text))) <= SMALL.chunk_size
+
+
 # --- spans --------------------------------------------------------------------------------------
 
 
