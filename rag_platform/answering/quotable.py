@@ -110,14 +110,29 @@ def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
         return at
     if follows.kind == "sentence" and not _introduces(text, follows):
         return at + 1
+    if read[at].kind == "item":
+        return _end_of_nested(text, read, at)
     last = at
-    if read[at].kind == "sentence":
-        while (
-            last + 1 < len(read)
-            and read[last + 1].kind == "item"
-            and read[last + 1].context == follows.context
-        ):
-            last += 1
+    while (
+        last + 1 < len(read)
+        and read[last + 1].kind == "item"
+        and read[last + 1].context == follows.context
+    ):
+        last += 1
+    return last
+
+
+def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
+    """The last of the items that are nested in the item `at`; `at` where there are none."""
+    item, indent, last = read[at], _indent(text, read[at]), at
+    while (
+        last + 1 < len(read)
+        and read[last + 1].kind == "item"
+        and read[last + 1].context == item.context
+        and _adjoin(item, read[last + 1])
+        and _indent(text, read[last + 1]) > indent
+    ):
+        last += 1
     return last
 
 
@@ -155,14 +170,16 @@ def _is_cut(text: str, unit: Unit) -> bool:
 
 def extend(text: str, part: Part) -> Sequence[int]:
     """The units that a person would read with a part: with one that refers to the sentence before
-    it that sentence, with code the sentence after it, with an item what introduces its list, and
-    with a short sentence those around it.
+    it that sentence, with code the sentence after it, with an item what introduces its list and
+    those that are nested beside or in it, and with a short sentence those around it.
     """
     layout = read_layout(text)
     first, last = part.first, part.last
     if part.kind == "item":
         above = _find_above(text, layout.units, first)
-        return [*above, *range(first, last + 1)]
+        if above and (whole := _find_nested(text, layout.units, above[0])):
+            return whole
+        return [*above, *(_find_nested(text, layout.units, first) or range(first, last + 1))]
     while part.kind in ("sentence", "code") and first and not layout.units[first].fence:
         before = _neighbour(text, layout, first, first - 1)
         if (
@@ -201,6 +218,17 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
         _introduces(text, read[at]) and _end_of_introduced(text, read, at) >= number
     )
     return [at] if is_above and read[at].context in item.context else []
+
+
+def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
+    """An item with all that are nested in it; empty where that is too long, there are none, or the
+    chunk begins with the item, so that how far that is indented is not known.
+    """
+    if read[number].kind != "item" or "\n" not in text[: read[number].start]:
+        return range(0)
+    last = _end_of_nested(text, read, number)
+    short = read[last].end - read[number].start <= MAX_LIST_CHARS
+    return range(number, last + 1) if last > number and short else range(0)
 
 
 def _indent(text: str, unit: Unit) -> int:

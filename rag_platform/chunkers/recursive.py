@@ -20,7 +20,13 @@ from rag_platform.chunkers.sizes import (
     trim,
 )
 from rag_platform.errors import ConfigError
-from rag_platform.text.cut_points import Boundaries, blank_ends, boundaries, is_grapheme_boundary
+from rag_platform.text.cut_points import (
+    Boundaries,
+    blank_ends,
+    boundaries,
+    is_grapheme_boundary,
+    leaves_introduction,
+)
 from rag_platform.text.markdown_blocks import HEADING, only_headings
 
 PARENT = {"chunk_size": 2000, "chunk_overlap": 0}
@@ -95,7 +101,8 @@ SOFT = re.compile(r"[/?&=#.,;:_+|\-–—，、]+(?=\w)")
 
 @dataclass(frozen=True)
 class Recursive:
-    """Cuts at the best separator in the second half of the allowed size, headings first.
+    """Cuts at the best separator in the second half of the allowed size, headings first; behind an
+    introduction only where that half has no other sentence's end.
 
     `chunk_size` counts characters, or tokens by the embedder's tokenizer or an estimate. No chunk
     costs more than `max_tokens`, but for fences and table rows, which are kept whole up to 6,400
@@ -192,6 +199,10 @@ def _end(
 
 def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tuple[list[int], bool]]:
     """(places to cut at, whether they stand before headings), the best first."""
+    yield cuts.cuts(0, *high_half), True
+    for rank in cuts.sentence_ranks:
+        places = cuts.cuts(rank, *high_half)
+        yield [place for place in places if not leaves_introduction(cuts.text, place)], False
     for rank in range(len(cuts.separators)):
         yield cuts.cuts(rank, *high_half), rank == 0
     for rank, ends in enumerate(cuts.separators):

@@ -23,6 +23,8 @@ _BLANKS = re.compile(r"[ \t\u3000]+")
 _BREAKS = re.compile("\n+")
 _GOES_ON = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
 _STOPS = frozenset(".!?。！？:：;；|…")
+_LOOKED_BACK = 400  # characters before a place, for what stands behind white space
+_MARKS = 4  # characters: a colon and the marks of bold or slanting text behind it
 _WRAPPED_COLUMNS = 60  # of the lines of wrapped prose, at least; wide characters are two
 # characters of a cluster or a row of flags that are looked at; no writing has more
 _LONGEST_CLUSTER = 256
@@ -174,6 +176,15 @@ class Boundaries:
         return not _after_heading(self.text, position)
 
 
+def leaves_introduction(text: str, position: int) -> bool:
+    """True when the text before the position ends in a colon and introduces what follows, which is
+    no heading.
+    """
+    start = max(0, position - _LOOKED_BACK)
+    said = text[start:position].rstrip()[-_MARKS:].rstrip("*_")
+    return said.endswith((":", "：")) and HEADING.match(text, position) is None
+
+
 def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> Guarded | None:
     index = bisect_right(starts, position) - 1
     return runs[index] if index >= 0 and runs[index].start < position < runs[index].end else None
@@ -182,7 +193,7 @@ def _holding(runs: Sequence[Guarded], starts: Sequence[int], position: int) -> G
 def _after_heading(text: str, position: int) -> bool:
     """True when the line before the position, or the one that ends there, is a heading."""
     end = position
-    while end > max(0, position - 400) and text[end - 1].isspace():
+    while end > max(0, position - _LOOKED_BACK) and text[end - 1].isspace():
         end -= 1
     return (
         "\n" in text[end : position + 1]

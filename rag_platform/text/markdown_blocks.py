@@ -11,6 +11,8 @@ FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~
 # the rule below a table's header
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
+# the line below one that it makes a heading
+UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|~{4,}|\^{4,}|\"{4,})[ \t]*$")
 BULLET = (
     r"(?:[-*+•][ \t]+|\d{1,9}(?:[.)][ \t]+|、[ \t]*)|[(（]?[一二三四五六七八九十]{1,3}[)）、]["
     r" \t]*)"
@@ -38,11 +40,12 @@ def structure(text: str) -> list[Guarded]:
     found = rows.found
     fence: tuple[str, int] | None = None  # mark and start
     position = 0
+    body = ""
     for line in _lines(text):
         start, position = position, position + len(line)
-        body = line.rstrip("\n")
+        above, body = body, line.rstrip("\n")
         if fence is None:
-            if opening := FENCE.match(body):
+            if opening := opens_fence(body, above):
                 rows.close(start)  # a table of a head alone ends here
                 fence = opening.group(1), start
             else:
@@ -108,13 +111,14 @@ def heading_text(line: str) -> str:
 
 def open_fence(text: str) -> str:
     """The mark of the code fence that a text leaves open, empty when it leaves none."""
-    mark = ""
+    mark = above = ""
     for line in text.splitlines():
         if mark:
             if closes(line, mark):
                 mark = ""
-        elif found := FENCE.match(line):
+        elif found := opens_fence(line, above):
             mark = found[1]
+        above = line
     return mark
 
 
@@ -143,6 +147,16 @@ def fence_body(block: str) -> str:
     if opened := FENCE.match(lines[0]):
         lines = lines[1 : -1 if len(lines) > 1 and closes(lines[-1], opened[1]) else None]
     return "\n".join(lines)
+
+
+def opens_fence(line: str, above: str) -> re.Match[str] | None:
+    """The match of FENCE in a line that opens one; None for tildes that make the line above them a
+    heading, as in reStructuredText.
+    """
+    found = FENCE.match(line)
+    if found is None or found[1][0] == "`" or UNDERLINE.match(line) is None:
+        return found
+    return None if len(line.rstrip()) >= len(above.rstrip()) > 3 else found
 
 
 def closes(line: str, mark: str) -> bool:

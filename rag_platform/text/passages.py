@@ -14,9 +14,11 @@ from rag_platform.text.markdown_blocks import (
     FENCE,
     HEADING,
     ITEM,
+    UNDERLINE,
     cells,
     closes,
     heading_text,
+    opens_fence,
     structure,
 )
 from rag_platform.text.sentences import sentences
@@ -49,8 +51,7 @@ _HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
 _HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
-# the line below one that it makes a heading, or the term that it explains
-_UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|~{4,}|\^{4,}|\"{4,})[ \t]*$")
+# the line below a term that explains it
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 # what stands before indented code in reStructuredText
 _LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s(?:code-block|code|sourcecode)::")
@@ -194,7 +195,7 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
     for line_kind, begins, line_start, line_end in _read_lines(text):
         line = text[line_start:line_end]
         if kind == "paragraph" and "\n" not in text[start:end]:
-            if _UNDERLINE.match(line):
+            if UNDERLINE.match(line):
                 yield "heading", start, line_end
                 kind = ""
                 continue
@@ -246,15 +247,10 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             yield "code", begins, start, end
             continue
         marked = "```" in line or "~~~" in line
-        if marked and (found := FENCE.match(line)) and not _underlines(line, before):
+        if marked and (found := opens_fence(line, before)):
             fence = found[1]
         kind = "code" if fence else "table" if start in rows else _kind(line)
         yield kind, bool(fence) or kind in ("heading", "item"), start, end
-
-
-def _underlines(line: str, above: str) -> bool:
-    """True for tildes that make the line above them a heading, as in reStructuredText."""
-    return _UNDERLINE.match(line) is not None and len(line.rstrip()) >= len(above.rstrip()) > 3
 
 
 def _indented_code(text: str) -> dict[int, bool]:
@@ -279,7 +275,7 @@ def _indented_code(text: str) -> dict[int, bool]:
             found |= dict.fromkeys(blanks, False) | {start: False}
             blanks = []
             continue
-        elif opened := FENCE.match(line):
+        elif opened := opens_fence(line, "" if blanks else above):
             fence = opened[1]
         elif blanks and above and _is_code_below(above, line, indent):
             found[start], least, blanks = True, indent, []

@@ -201,6 +201,7 @@ def test_question_words_carry_no_weight() -> None:
         (word.text, word.weight) for word in question_words("What is the maximum upload size?")
     ] == [("maximum", 1.0), ("upload", 1.0), ("size", 1.0)]
     assert [word.text for word in question_words("请问最大连接数是多少")] == ["最大", "连接数"]
+    assert [word.text for word in question_words("证书的有效期是多久")] == ["证书", "有效期"]
     assert question_words("what is this")
     assert coverage("maximum upload weather", ["the maximum upload"]) == pytest.approx(2 / 3)
     assert coverage("PPR-9087 upload", ["PPR-9087"]) > coverage("PPR-9087 upload", ["upload"])

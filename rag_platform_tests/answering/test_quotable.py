@@ -137,7 +137,21 @@ def test_an_item_comes_with_what_introduces_it() -> None:
     assert shown("- lid\n  - seat", 1, section="Pumps") == "Pumps:\n\n- seat\n\n[1]"
     nested = "Parts:\n\n1. Case\n   - lid\n2. Valve\n   - seat"
     assert shown(nested, 2) == "1. Case\n   - lid\n\n[1]"
-    assert shown(nested, 1, 2, 3) == "Parts:\n\n1. Case\n   - lid\n2. Valve\n\n[1]"
+    assert shown(nested, 1) == "Parts:\n\n1. Case\n   - lid\n\n[1]"
+
+
+def test_a_nested_list_is_quoted_whole() -> None:
+    text = "Parts:\n\n- Case\n  - lid\n    - hinge\n  - wall\n- Valve\n  - seat"
+    assert shown(text, 2) == "- Case\n  - lid\n    - hinge\n  - wall\n\n[1]"
+    assert shown(text, 4) == "- Case\n  - lid\n    - hinge\n  - wall\n\n[1]"
+    assert shown(text, 3) == "- lid\n  - hinge\n\n[1]"
+    # but one that is too long by item
+    walls = "".join(f"  - wall {n} {'thick ' * 20}\n" for n in range(6))
+    assert shown(f"Parts:\n\n- Case\n  - lid\n{walls}- Valve", 1) == "- Case\n  - lid\n\n[1]"
+    # and an item that introduces such a list with it
+    kinds = "There are pumps.\n\n- Kinds are:\n  - small\n  - large\n- Colours are many."
+    assert parts(kinds)[1] == ("list", "Kinds are:\n  - small\n  - large")
+    assert shown(kinds, 1) == "- Kinds are:\n  - small\n  - large\n\n[1]"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,12 @@ def test_structure_of_fences_and_tables() -> None:
     assert structure("inline ``` code ```\n\nx | y\n") == []
 
 
+def test_text_below_a_heading_that_is_underlined_by_tildes_is_no_fence() -> None:
+    turns, opens = "It turns and turns. " * 10, "It opens and opens. " * 10
+    text = f"Pump\n~~~~\n\n{turns}\n\nValve\n~~~~~\n\n{opens}"
+    assert max(map(len, pieces(text))) <= SMALL.chunk_size
+
+
 # --- spans --------------------------------------------------------------------------------------
 
 
@@ -113,6 +119,23 @@ def test_cuts_before_headings_and_never_behind_one() -> None:
         "some text above it\n\nmore of it",
         "### Head\n\ntext below the heading",
     ]
+
+
+def test_an_introduction_stays_with_what_it_introduces() -> None:
+    assert pieces("Words about all of it.\n\nSteps are these:\n\n- Open it.\n- Close it.") == [
+        "Words about all of it.",
+        "Steps are these:\n\n- Open it.\n- Close it.",
+    ]
+    assert pieces(
+        "上面先说明了整个过程的很多细节与背景。\n\n**步骤如下：**\n\n1. 打开阀门。\n2. 关闭阀门。"
+    )[1:] == ["**步骤如下：**\n\n1. 打开阀门。\n2. 关闭阀门。"]
+    # a heading begins a chunk whatever stands before it
+    assert pieces("Words about all of these:\n\n## Pumps\n\nWords about pumps.") == [
+        "Words about all of these:",
+        "## Pumps\n\nWords about pumps.",
+    ]
+    # nor does it keep a block that is too long together with itself
+    assert pieces(f"Run this line now:\n\n```\n{'x' * 40}\n```")[0] == "Run this line now:"
 
 
 def test_a_fence_that_fits_is_not_cut() -> None:

@@ -66,14 +66,14 @@ def test_in_few_texts_small_words_weigh_little_and_scores_tell_nothing(
     with library.lease("default") as lease:
         found = Retrieved(sparse=listed(4.0, 3.0), ran=("sparse",), mode="sparse")
         signals = measure_signals(
-            lease.release.lexical, without_rules("upload often pancakes", Limits()), found
+            lease.release.lexical, without_rules("upload often pancakes 天数", Limits()), found
         )
     assert (signals.sparse_reach, signals.sparse_margin) == (None, None)
-    # in 103 texts, one of them with the first, and fifty with the second, that names no subject:
-    # ln(1 + 102.5/1.5), ln(1 + 53.5/50.5) and ln(1 + 103.5/.5)
+    # in 103 texts, one of them with the first, and fifty with the second and the last, that name no
+    # subject: ln(1 + 102.5/1.5), ln(1 + 53.5/50.5) and ln(1 + 103.5/.5)
     weights = [round(item.weight, 2) for item in signals.words]
-    assert weights == [4.24, 0.72, 5.34]
-    assert [item.absent for item in signals.words] == [False, True, True]
+    assert weights == [4.24, 0.72, 5.34, 0.72]
+    assert [item.absent for item in signals.words] == [False, True, True, True]
 
 
 def test_a_question_in_another_script_is_not_judged_by_its_words(

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rag_platform.answering.citations import remove_foreign_markup
-from rag_platform.text.markdown_blocks import ITEM, code_spans, heading_text, structure
+from rag_platform.text.markdown_blocks import ITEM, code_spans, heading_text, open_fence, structure
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,19 @@ def test_a_line_that_begins_none(line: str) -> None:
         ("> ~~~\n> x\n> ~~~\nend", ["> ~~~\n> x\n> ~~~\n"]),
         ("```\nopen", ["```\nopen"]),
         ("no ``` fence within a line", []),
+        # tildes below a line of reStructuredText make it a heading
+        ("Pumps\n~~~~~\nThey turn.\n\nSafety valves\n~~~~~~~~~~~~~\nThey open.", []),
+        ("They turn on\n~~~~~\npump()\n~~~~~\nend", ["~~~~~\npump()\n~~~~~\n"]),
+        ("End.\n\n~~~~~~\npump()\n~~~~~~\nend", ["~~~~~~\npump()\n~~~~~~\n"]),
     ],
 )
 def test_code(text: str, code: list[str]) -> None:
     assert [text[start:end] for start, end in code_spans(text)] == code
+
+
+def test_the_fence_that_a_text_leaves_open() -> None:
+    assert open_fence("They turn.\n\n~~~\npump()") == "~~~"
+    assert open_fence("Pumps\n~~~~~\n\nThey turn.") == ""
 
 
 def test_no_link_hides_behind_a_mark_that_opens_no_fence() -> None:
