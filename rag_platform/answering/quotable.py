@@ -35,6 +35,8 @@ _REFERS = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
+# the end of a whole sentence, marks of emphasis, quotes and brackets behind it included
+_ENDED = re.compile(r"[.!?…;。！？；][\"'”’»)\]）】』」*_`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
@@ -74,7 +76,7 @@ def read_layout(text: str) -> Layout:
     at = 0
     while at < len(read):
         last = at
-        if _introduces(text, read[at]):
+        if _introduces(text, read, at):
             last = _end_of_introduced(text, read, at)
             if read[last].kind == "item" and last > at:
                 short = read[last].end - read[at].start <= MAX_LIST_CHARS
@@ -93,7 +95,19 @@ def read_layout(text: str) -> Layout:
     return Layout(read, tuple(parts), tuple(owners))
 
 
-def _introduces(text: str, unit: Unit) -> bool:
+def _introduces(text: str, read: Sequence[Unit], at: int) -> bool:
+    """True for what ends with a colon, and for a sentence that code goes on with."""
+    unit = read[at]
+    return _ends_with_colon(text, unit) or (
+        unit.kind == "sentence"
+        and at + 1 < len(read)
+        and read[at + 1].kind == "code"
+        and _adjoin(unit, read[at + 1])
+        and not _ENDED.search(text, unit.start, unit.end)
+    )
+
+
+def _ends_with_colon(text: str, unit: Unit) -> bool:
     return unit.kind in ("sentence", "item") and text[unit.end - 1] in INTRODUCES
 
 
@@ -108,7 +122,7 @@ def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
         return at + 1
     if not _BETWEEN_ITEMS.fullmatch(text, read[at].end, follows.start):  # something is left out
         return at
-    if follows.kind == "sentence" and not _introduces(text, follows):
+    if follows.kind == "sentence" and not _introduces(text, read, at + 1):
         return at + 1
     if read[at].kind == "item":
         return _end_of_nested(text, read, at)
@@ -215,7 +229,7 @@ def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
         return []
     # where the chunk begins with an item, how far that is indented is not known
     is_above = (read[at].kind == "item" and "\n" in text[: read[at].start]) or (
-        _introduces(text, read[at]) and _end_of_introduced(text, read, at) >= number
+        _introduces(text, read, at) and _end_of_introduced(text, read, at) >= number
     )
     return [at] if is_above and read[at].context in item.context else []
 
@@ -333,7 +347,7 @@ def render_run(text: str, chosen: Collection[int], mark: str, section: str = "")
         if before is not None:
             shown += "\n" if before[-1].kind == run[0].kind == "item" else "\n\n"
         shown += _render_units(text, run, items)
-    if _introduces(text, last):
+    if _introduces(text, read, max(chosen)):
         shown += LEFT_OUT
     apart = last.kind == "code" or (last.kind == "item" and (len(chosen) > 1 or bool(name)))
     return shown + ("\n\n" if apart else " ") + mark
@@ -396,7 +410,7 @@ def _between(text: str, before: Unit | None, unit: Unit) -> str:
         return ""
     between = text[before.end : unit.start]
     if not _BETWEEN_ITEMS.fullmatch(between):
-        left_out = unit.kind != "code" and _introduces(text, before)
+        left_out = unit.kind != "code" and _ends_with_colon(text, before)
         return f"{LEFT_OUT}\n\n" if left_out else "\n\n"
     if unit.kind == "item":
         return "\n" * max(1, between.count("\n"))

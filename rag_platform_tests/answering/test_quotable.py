@@ -40,6 +40,10 @@ def test_an_introduction_comes_with_what_it_introduces() -> None:
     assert parts(steps) == [("list", steps), ("item", "Stop it."), ("item", "Start it.")]
     sentence = "Mind this:\n\nThe tank must be empty."
     assert parts(sentence) == [("sentence", sentence)]
+    # a sentence goes on in code without a colon as well, but not one that has ended
+    cited = "To cite it, use\n\n```\n@Manual{it}\n```"
+    assert parts(cited) == [("code", cited)]
+    assert [kind for kind, _ in parts(cited.replace("use", "do (so)."))] == ["sentence", "code"]
     # one that names code says something without it
     said = "Turn it off by setting `light` to `False`:"
     assert parts(said + "\n\n{* a.py *}") == [("sentence", said)]
