@@ -49,6 +49,7 @@ from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.processes import jobs
+from rag_platform.processes.launchers import seconds_between
 from rag_platform.releases import release_store as releases
 from rag_platform.storage.store import Store
 
@@ -76,8 +77,6 @@ InvalidSubsetError { message } } }
 CONFIG = SHIPPED
 OPEN_RUNS = ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")
 PATIENCE = 240.0
-RUN_SECONDS = 6.0  # about how long the process of a run of Dagster's lives
-REQUEST_SECONDS = 30.0  # about how long a request takes from its launch to its release
 
 
 class Place:
@@ -212,13 +211,14 @@ def cli(place: Place, chance: random.Random, took: float) -> str:
 
 
 def undisturbed(place: Place) -> float:
-    """Seconds that the process of an ingest works."""
+    """Seconds from the launch of an ingest's process to the end of its job."""
     place.write()
     ended = place.ingest()
     said, _ = ended.communicate(timeout=PATIENCE)
     assert ended.returncode == 0, said
     with closing(open_ledger(place.store)) as ledger:
-        return float(jobs.summary(ledger.jobs("default")[0])["seconds"]) + 2.0  # and its start
+        job = ledger.jobs("default")[0]
+        return seconds_between(job.created_at, job.ended_at)
 
 
 # --- the web page and the daemon ----------------------------------------------------------------
@@ -233,6 +233,7 @@ class Site:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.start()
+        self.run_seconds, self.request_seconds = self.undisturbed()
 
     def start(self) -> None:
         """Everything, until the web page answers."""
@@ -319,6 +320,22 @@ class Site:
             told = self.ask(ONE_RUN, {"params": params})["launchPipelineExecution"]
         assert told["__typename"].endswith("Success"), told
 
+    def undisturbed(self) -> tuple[float, float]:
+        """Seconds that the process of a run lives, and that a request takes to its release."""
+        self.place.change_config()
+        asked = time.monotonic()
+        self.request(backfill=False)
+        awaited(lambda: bool(self.workers()), "a run's process")
+        began, first = time.monotonic(), self.workers()
+        awaited(lambda: not first & self.workers(), "the end of a run's process")
+        lived = time.monotonic() - began
+        awaited(lambda: not self.place.problems(), "a release", self.place.problems)
+        return lived, time.monotonic() - asked
+
+    def workers(self) -> set[int]:
+        """The process of each run that is under way."""
+        return {pid for pid, told in self.tree() if "spawn_main" in told}
+
     def tree(self) -> list[tuple[int, str]]:
         """(pid, command) of every process of this site."""
         return [(pid, command(pid)) for pid in processes() if session(pid) in self.sessions]
@@ -335,30 +352,24 @@ class Site:
 
 def ui(site: Site, chance: random.Random) -> str:
     """One trial: the process of the requested run is killed, or of the release that follows."""
-
-    def workers() -> list[int]:
-        return [pid for pid, told in site.tree() if "spawn_main" in told]
-
     request(site, chance)
-    spared = chance.random() < 0.5  # the release's process is the one to die
+    spared: set[int] = set()  # the runs' processes, where the release's is the one to die
+    if chance.random() < 0.5:
+        awaited(lambda: bool(site.workers()), "a run's process")
+        spared = site.workers()
     while True:
-        awaited(lambda: bool(workers()), "a run's process")
-        time.sleep(chance.uniform(0, RUN_SECONDS))
-        if spared:
-            awaited(lambda: not workers(), "the end of a run's process")
-            spared = False
-            continue
-        where, killed = _where(site), workers()
+        awaited(
+            lambda: bool(site.workers() - spared) or not site.place.problems(),
+            "a run's process or its release",
+            site.place.problems,
+        )
+        time.sleep(chance.uniform(0, site.run_seconds))
+        where, killed = _where(site), site.workers() - spared
         for pid in killed:
             kill(pid)
         if killed:
             break
-        awaited(
-            lambda: bool(workers()) or not site.place.problems(),
-            "a run's process or its release",
-            site.place.problems,
-        )
-        if not workers():  # both ended before
+        if not site.place.problems():  # published before
             request(site, chance)
     _published_at_last(site)
     return where
@@ -367,7 +378,7 @@ def ui(site: Site, chance: random.Random) -> str:
 def daemon(site: Site, chance: random.Random) -> str:
     """One trial: everything is killed and started again."""
     backfill = request(site, chance)
-    time.sleep(chance.uniform(0, 2 * REQUEST_SECONDS if backfill else REQUEST_SECONDS))
+    time.sleep(chance.uniform(0, (2 if backfill else 1) * site.request_seconds))
     where = _where(site)
     site.end()
     site.start()

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from typing import Any
 import orjson
 
 from rag_platform.config.settings import Strategy
-from rag_platform.errors import NotFoundError, SchemaVersionError
+from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
 from rag_platform.registry import build
 from rag_platform.storage.records import from_json
@@ -171,9 +172,27 @@ def _read_versions(directory: Path, fields: Collection[str]) -> OfVersions:
     return read_version_changes(directory, fields).applied(_read_part(path, fields)[0])
 
 
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """Names the file of a release that does not hold what is read from it."""
+    try:
+        yield
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise IntegrityError(
+            f"{path.name} of release {path.parent.name} cannot be read ({error}); build another"
+            " with `rag rebuild --full`",
+            code="manifest_damaged",
+        ) from error
+
+
 def _read_part(path: Path, fields: Collection[str]) -> tuple[OfVersions, frozenset[str]]:
     """One line for each field, so that a reader of one pays for no other."""
-    first, ids, *values = path.read_bytes().splitlines()
+    with _naming(path):
+        return _parse_part(path.read_bytes(), fields)
+
+
+def _parse_part(data: bytes, fields: Collection[str]) -> tuple[OfVersions, frozenset[str]]:
+    first, ids, *values = data.splitlines()
     head = orjson.loads(first)
     held: list[str] = orjson.loads(ids)
     lines = dict(zip(head["fields"], values, strict=True))
@@ -192,7 +211,7 @@ def _read_part(path: Path, fields: Collection[str]) -> tuple[OfVersions, frozens
 
 def read_manifest(directory: Path, fields: Collection[str] = OF_VERSIONS) -> Manifest:
     """The manifest of a release directory, with those `fields` of what it says of versions. Raises
-    NotFoundError, SchemaVersionError.
+    NotFoundError, SchemaVersionError, IntegrityError `manifest_damaged`.
     """
     data = _read(directory)
     try:
@@ -235,7 +254,8 @@ def read_head(directory: Path) -> Manifest:
 
 def _read(directory: Path) -> Json:
     try:
-        data: Json = read_json(directory / FILENAME)
+        with _naming(directory / FILENAME):
+            data: Json = dict(read_json(directory / FILENAME))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
             f"no release {directory.name!r}; see `rag releases list`", code="unknown_release"

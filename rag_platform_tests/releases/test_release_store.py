@@ -836,3 +836,29 @@ def test_manifest_comes_back_equal(
     assert read_manifest(store.release_dir("default", "r1"), ()) == manifest
     assert Strategy.model_validate(manifest.strategy_config).name == "tiny"
     assert not list(Path(store.releases_dir("default")).glob(".building-*"))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after"),
+    [
+        ("manifest.json", b'"schema_version"', b'"schema_version'),
+        ("versions.json", b'"gone"', b'"gone'),
+        ("versions.json", b'"fields"', b'"gields"'),
+    ],
+)
+def test_a_damaged_manifest_is_named(
+    store: Store,
+    make: Callable[..., Live],
+    grow: Callable[..., Manifest],
+    name: str,
+    before: bytes,
+    after: bytes,
+) -> None:
+    grow([make("guide", GUIDE)], "r1")
+    path = store.release_dir("default", "r1") / name
+    data = path.read_bytes()
+    assert before in data
+    path.write_bytes(data.replace(before, after))
+    with pytest.raises(IntegrityError, match=f"{name} of release r1 cannot be read") as caught:
+        read_manifest(path.parent)
+    assert caught.value.code == "manifest_damaged"

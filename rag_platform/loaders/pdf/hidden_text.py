@@ -34,6 +34,7 @@ REASONS = {
     "outside": "it lies outside of the page",
     "clipped": "a clip cuts it away",
     "no_contrast": "it has the colour of what lies below it, or lies under a shape",
+    "layer_off": "it belongs to a layer that the file does not show",
 }
 
 
@@ -92,6 +93,49 @@ def split_hidden(
     if not reasons:
         return list(blocks), []
     return _remove_hidden(blocks, reasons)
+
+
+def find_off_layers(page: Any) -> list[Hidden]:
+    """The lines of layers that the file has and does not show, which MuPDF does not read."""
+    from pymupdf import mupdf
+
+    document = mupdf.pdf_document_from_fz_document(page.parent.this)
+    layers = range(mupdf.pdf_count_layers(document))
+    off = [layer for layer in layers if not mupdf.pdf_layer_is_enabled(document, layer)]
+    if not off:
+        return []
+    shown = Counter(_key(char) for line in _read_lines(page) for char in line)
+    try:
+        for layer in off:
+            mupdf.pdf_enable_layer(document, layer, 1)
+        lines = _read_lines(page)
+    finally:
+        for layer in off:
+            mupdf.pdf_enable_layer(document, layer, 0)
+    found: list[Hidden] = []
+    for line in lines:
+        text = ""
+        for char in line:
+            if shown[_key(char)] > 0:
+                shown[_key(char)] -= 1
+            else:
+                text += char["c"]
+        if text := " ".join(text.split()):
+            found.append(Hidden("layer_off", text))
+    return found
+
+
+def _read_lines(page: Any) -> list[list[dict[str, Any]]]:
+    """The characters of each line that MuPDF reads on a page."""
+    import pymupdf
+
+    flags = pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+    return [
+        [char for span in line["spans"] for char in span["chars"]]
+        for block in textpage.extractRAWDICT()["blocks"]
+        for line in block.get("lines", ())
+    ]
 
 
 def _remove_hidden(

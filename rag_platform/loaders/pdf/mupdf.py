@@ -28,6 +28,7 @@ from rag_platform.loaders.pdf.assembly import (
     storable_items,
     verify_pages,
 )
+from rag_platform.loaders.pdf.hidden_text import find_off_layers
 from rag_platform.loaders.pdf.images import find_images
 from rag_platform.loaders.pdf.layout import layout_regions
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
@@ -57,7 +58,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property
@@ -191,6 +192,6 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
         )
     hidden = [
         HiddenText(number + 1, reason, "".join(map(characters.clean_char, text)))
-        for reason, text in unseen
+        for reason, text in (*unseen, *find_off_layers(page))
     ]
     return page_facts(number + 1, blocks, images, engine, warnings, hidden)

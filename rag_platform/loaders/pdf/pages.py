@@ -144,7 +144,7 @@ def _block(
         and not (typewritten and _is_prose(lines))
     ):
         return make("code", f"```\n{characters.code_text(printed)}\n```")
-    if kind == "heading" and letters("".join(lines)):
+    if kind == "heading" and letters("".join(lines)) and not all(run.slanted for run in runs):
         return make("heading", characters.flow_lines(lines, words))
     if kind == "list":
         return make("list", characters.list_text(printed, lines, words))

@@ -48,6 +48,16 @@ class Run(_RunFields):
         )
         return min(x0), min(y0), max(x1), max(y1)
 
+    @property
+    def slanted(self) -> bool:
+        """True for text that neither stands upright nor is turned by a right angle: its last
+        character is more than a letter beside and above or below the first, as in a watermark.
+        """
+        if self.horizontal:
+            return False
+        first, *_, last = [char for char in self.chars if not char[0].isspace()] * 2
+        return min(abs(last.x0 - first.x0), abs(last.y1 - first.y1)) > self.size
+
 
 def usual_size(sizes: Iterable[tuple[float, int]]) -> float:
     """The size of most characters, given as (size, characters); the larger of two, else 0."""

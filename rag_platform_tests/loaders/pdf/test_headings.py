@@ -328,3 +328,24 @@ def test_the_fast_profile_reads_headings_lists_and_code_from_a_file(tmp_path):
     ]
     assert "```\nopen(valve)\n    close(valve)\n```" in facts.text
     assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize("degrees", [45, -30, 90])
+def test_words_across_a_page_are_no_heading_but_turned_by_a_right_angle_they_are(tmp_path, degrees):
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 72), "Pumps and valves", fontsize=18)
+        for number in range(8):
+            page.insert_text((72, 110 + 16 * number), "A line of the body that says something.")
+        mark = pymupdf.TextWriter(page.rect)
+        mark.append((150, 500), "INTERNAL DRAFT", fontsize=40)
+        mark.write_text(page, morph=(pymupdf.Point(300, 500), pymupdf.Matrix(degrees)))
+        document.save(tmp_path / "mark.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "mark.pdf", "mark.pdf")
+    headings = [
+        facts.text[b.start : b.end].strip("# ") for b in facts.blocks if b.kind == "heading"
+    ]
+    turned = ["INTERNAL DRAFT"] if degrees == 90 else []
+    assert headings == ["Pumps and valves", *turned]
+    assert "INTERNAL DRAFT" in facts.text
+    assert PdfLoader().verify_blocks(tmp_path / "mark.pdf", facts.text, facts.blocks) == {}
