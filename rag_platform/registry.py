@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import ConfigError
+from rag_platform.errors import ConfigError, did_you_mean
 from rag_platform.traits import Traits
 
 PROVIDERS: dict[str, dict[str, str]] = {
@@ -192,7 +192,8 @@ def require_name(kind: str, name: str) -> str:
     if target is None:
         raise ConfigError(
             f"unknown {kind} {name!r}; known: {', '.join(sorted(table))}, or a dotted path"
-            " `package.module:Class`"
+            f" `package.module:Class`{did_you_mean(name, table)}",
+            about="provider",
         )
     return target
 
@@ -205,7 +206,7 @@ def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, 
     if unknown := sorted(set(options) - known):
         raise ConfigError(
             f"{kind} {name!r} has no option {unknown[0]!r}; known:"
-            f" {', '.join(sorted(known)) or 'none'}",
+            f" {', '.join(sorted(known)) or 'none'}{did_you_mean(unknown[0], known)}",
             option=unknown[0],
         )
     for option, value in options.items():
@@ -249,7 +250,9 @@ def require_extra(kind: str, name: str) -> None:
     package = _PACKAGES.get(name, name)
     if importlib.util.find_spec(package) is None:
         raise ConfigError(
-            _needs_extra(kind, name, f"{package} is not installed"), code="missing_extra"
+            _needs_extra(kind, name, f"{package} is not installed"),
+            code="missing_extra",
+            about="provider",
         )
 
 

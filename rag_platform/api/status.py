@@ -67,7 +67,11 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
             "logs": LOG_SCHEMA_VERSION,
         },
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
-        "namespaces": [_namespace_status(library, namespace) for namespace in _namespaces(library)],
+        "namespaces": [
+            row
+            for row in (_namespace_status(library, name) for name in _namespaces(library))
+            if _holds_anything(row)
+        ],
     }
     data["jobs"] = _jobs(library)
     data["ledger_problem"] = why_no_ledger(library.store)
@@ -198,6 +202,11 @@ def _namespaces(library: Library) -> list[str]:
         with closing(open_ledger(library.store)) as ledger:
             known |= set(ledger.namespaces())
     return sorted(filter(access.current().may_see, known))
+
+
+def _holds_anything(row: NamespaceStatus) -> bool:
+    """False for a library of which nothing was ever published and no document is left."""
+    return bool(row["release_id"] or row["pending"] or row["failed"] or row["problem"])
 
 
 def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:

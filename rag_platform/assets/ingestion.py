@@ -210,10 +210,13 @@ class IngestionEvents:
         why = failure(version, stage, error, self._job.job_id)
         self._checks.append(processed(version, error, why))
         self.log()
-        # after the materialisation, so that the partition's page shows it above what it says
-        self._context.log_event(
-            dg.AssetObservation("raw_document", partition=version.version_id, metadata=why)
-        )
+        # after the materialisation, so that the partition's page shows it above what it says; what
+        # was not made would have no event at all
+        missing = INGESTION_STAGES[INGESTION_STAGES.index(stage) :]
+        for name in dict.fromkeys(("raw_document", *missing)):
+            self._context.log_event(
+                dg.AssetObservation(name, partition=version.version_id, metadata=why)
+            )
         self._failed += 1
         if isinstance(error, DocumentError):
             self._context.log.warning(f"{message}{' (given up)' * dead}")

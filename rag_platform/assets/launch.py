@@ -14,6 +14,7 @@ from typing import Any
 import dagster as dg
 
 from rag_platform.assets.collecting import run_collection
+from rag_platform.assets.dagster_private import place_runs
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import (
     RANGE_END,
@@ -22,7 +23,13 @@ from rag_platform.assets.partitions import (
     document_versions,
     namespaces,
 )
-from rag_platform.assets.runs import WORK_JOB, end_orphans, is_built_anyway, job_definition
+from rag_platform.assets.runs import (
+    DEFINITIONS,
+    WORK_JOB,
+    end_orphans,
+    is_built_anyway,
+    job_definition,
+)
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
 from rag_platform.errors import BusyError, RagError, StorageError, disk_full
@@ -122,6 +129,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
                 else nullcontext()
             ),
         ):
+            place_runs(instance, DEFINITIONS)
             end_orphans(instance, ledger, settings.jobs)
             if job.kind != "range":
                 settle(job.namespace, store, ledger)

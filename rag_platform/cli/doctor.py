@@ -28,6 +28,7 @@ from rag_platform.releases.release_store import current
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.sqlite_files import writable
 from rag_platform.storage.store import Store, sha256_file
+from rag_platform.text.plurals import pluralise
 
 _PACKAGES = (
     "dagster",
@@ -223,7 +224,9 @@ def _ledger(store: Store) -> Iterator[Finding]:
     try:
         with closing(open_ledger(store)) as ledger:
             counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
-        held = "; ".join(f"{name}: {count} live documents" for name, count in counts.items())
+        held = "; ".join(
+            f"{name}: {pluralise(count, 'live document')}" for name, count in counts.items()
+        )
         yield Finding("ok", "ledger", f"{store.ledger_name}: {held or 'empty'}")
     except RagError as error:
         yield Finding("error", "ledger", error.message)
@@ -258,7 +261,7 @@ def _faults(store: Store) -> Iterator[Finding]:
     yield (
         Finding("warning", "errors", faults.sentence(found))
         if found
-        else Finding("ok", "errors", "none that was not foreseen")
+        else Finding("ok", "errors", "none but those that were foreseen")
     )
 
 
@@ -266,6 +269,8 @@ def _releases(store: Store) -> Iterator[Finding]:
     for folder in sorted((store.home / "releases").glob("*")):
         try:
             release_id = current(store, folder.name)
+            if release_id is None and not any(folder.glob("[!.]*")):
+                continue  # an ingest of which nothing could be published
             if release_id is None:
                 yield Finding("warning", f"releases of {folder.name}", "nothing is published")
                 continue

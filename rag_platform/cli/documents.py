@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.completion import complete_documents
 from rag_platform.cli.language import say, say_lines
 from rag_platform.cli.output import (
     Context,
@@ -23,7 +24,7 @@ from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.messages import terminal_language
 
-_document_argument = click.argument("doc", metavar="DOC")
+_document_argument = click.argument("doc", metavar="DOC", shell_complete=complete_documents)
 _version_option = click.option(
     "--version", "version_id", help="A version_id that the published or a kept release holds."
 )

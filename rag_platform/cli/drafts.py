@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.completion import complete_documents
 from rag_platform.cli.output import Context, answers, namespace_option, wait_for_job
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
@@ -24,7 +25,11 @@ def _command(
     name: str, *arguments: Callable[..., Any], own_trace: bool = False
 ) -> Callable[[Callable[..., Json]], click.Command]:
     """A command of the group, about one document unless it is `list`."""
-    document = [] if name == "list" else [click.argument("doc_id", metavar="DOC")]
+    document = (
+        []
+        if name == "list"
+        else [click.argument("doc_id", metavar="DOC", shell_complete=complete_documents)]
+    )
 
     def decorate(function: Callable[..., Json]) -> click.Command:
         command: Callable[..., Any] = answers(own_trace)(function)

@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.completion import complete_libraries
 from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
@@ -226,6 +227,7 @@ def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:
 namespace_option = click.option(
     "--namespace",
     metavar="NAME",
+    shell_complete=complete_libraries,
     help="The library; by default that of settings.yaml, or the only one.",
 )
 wait_option = click.option(

@@ -10,6 +10,11 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.completion import (
+    complete_documents,
+    complete_libraries,
+    complete_strategies,
+)
 from rag_platform.cli.output import Context, answers, namespace_option, parse_pairs
 from rag_platform.cli.progress import progress_bar
 from rag_platform.config.settings import load_strategy
@@ -25,6 +30,7 @@ from rag_platform.text.plurals import pluralise
     "namespaces",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_libraries,
     help="The library to search; repeatable. By default that of settings.yaml, or every one.",
 )
 @click.option("--top-k", type=click.IntRange(1, 100), help="How many results.")
@@ -42,7 +48,12 @@ from rag_platform.text.plurals import pluralise
     "--tag", "tags", multiple=True, help="Only documents with this tag, or one of several."
 )
 @click.option(
-    "--doc", "documents", multiple=True, metavar="DOC", help="Only this document; repeatable."
+    "--doc",
+    "documents",
+    multiple=True,
+    metavar="DOC",
+    shell_complete=complete_documents,
+    help="Only this document; repeatable.",
 )
 @click.option(
     "--release",
@@ -51,7 +62,10 @@ from rag_platform.text.plurals import pluralise
     help="Search a kept release instead of the published one.",
 )
 @click.option(
-    "--strategy", metavar="NAME", help="Use this strategy, by name or strategy_config_id."
+    "--strategy",
+    metavar="NAME",
+    shell_complete=complete_strategies,
+    help="Use this strategy, by name or strategy_config_id.",
 )
 @click.option(
     "--no-rerank",
@@ -231,6 +245,7 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
 @click.option(
     "--strategy",
     metavar="NAME",
+    shell_complete=complete_strategies,
     help="The strategy to read and cut with; the default one if not given.",
 )
 @click.option(

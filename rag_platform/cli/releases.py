@@ -272,9 +272,13 @@ def namespaces_list(context: Context) -> Json:
     rows = status(context.library)["namespaces"]
     lines = [
         f"{row['namespace']}  {pluralise(row['documents'], 'document')},"
-        f" {pluralise(row['chunks'], 'chunk')}, release"
-        f" {row['release_id'] or 'none'}, strategy"
-        f" {row['strategy'] or 'none'}{': ' + row['problem'] if row['problem'] else ''}"
+        f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
+        f" {row['strategy']}"
+        if row["release_id"]
+        else f"{row['namespace']}  cannot be opened: {row['problem']}"
+        if row["problem"]
+        else f"{row['namespace']}  nothing published yet: {row['pending']} not yet published,"
+        f" {row['failed']} failed"
         for row in rows
     ]
     return envelopes.envelope({"markdown": "\n".join(lines) or "no libraries", "namespaces": rows})

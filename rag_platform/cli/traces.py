@@ -64,9 +64,12 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--max-confidence", type=float, metavar="P", help="Answers no surer."),
         click.option("--job", "job_id", metavar="ID", help="Only traces of that job."),
         click.option(
-            "--published",
-            is_flag=True,
-            help="Leave out questions to a release by its id, as evaluations ask them.",
+            "--published/--all",
+            default=None,
+            help=(
+                "Without or with questions to a release by its id, as evaluations, canaries and"
+                " comparisons ask them; `list` leaves them out by default."
+            ),
         ),
     ]
     for option in reversed(options):
@@ -77,7 +80,7 @@ def _filters(function: Callable[..., Any]) -> Callable[..., Any]:
 def _filter(values: dict[str, Any]) -> TraceFilter:
     """The filter that options describe. Raises InputError for a time that cannot be read."""
     times = {name: _read_time(values[name], f"--{name}") for name in ("since", "until")}
-    return TraceFilter(**{**values, **times})
+    return TraceFilter(**{**values, **times, "published": bool(values["published"])})
 
 
 def _read_time(text: str | None, option: str) -> datetime | None:
@@ -103,10 +106,13 @@ def _read_time(text: str | None, option: str) -> datetime | None:
 @_filters
 @answers(own_trace=True)
 def trace_list(context: Context, limit: int, cursor: str | None, **values: Any) -> Json:
-    """Traces, newest first; those of other commands only with --type command."""
+    """Traces, newest first: questions of users and ingests; --all adds questions that the program
+    asks itself, --type command those of other commands.
+    """
     from rag_platform.api.traces import list_traces
 
     values["kinds"] = values["kinds"] or [k for k in get_args(TraceType) if k != "command"]
+    values["published"] = values["published"] is not False
     data = list_traces(context.store, _filter(values), limit=limit, cursor=cursor)
     return envelopes.envelope(data, "", data.get("warnings", ()))
 

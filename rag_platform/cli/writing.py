@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
+from rag_platform.cli.completion import complete_strategies
 from rag_platform.cli.language import say_filled
 from rag_platform.cli.output import (
     Context,
@@ -27,7 +28,7 @@ _LONG_SECONDS = 15.0
 
 
 @click.command()
-@click.argument("inputs", nargs=-1, metavar="[FILE|FOLDER|URL|-]...")
+@click.argument("inputs", nargs=-1, type=click.Path(), metavar="[FILE|FOLDER|URL|-]...")
 @namespace_option
 @click.option(
     "--source",
@@ -55,7 +56,10 @@ _LONG_SECONDS = 15.0
     help="Metadata for the documents; repeatable.",
 )
 @click.option(
-    "--strategy", metavar="NAME", help="Ingestion strategy, for a library's first ingest."
+    "--strategy",
+    metavar="NAME",
+    shell_complete=complete_strategies,
+    help="Ingestion strategy, for a library's first ingest.",
 )
 @click.option(
     "--policy",
@@ -136,7 +140,12 @@ def ingest(
 
 @click.command()
 @namespace_option
-@click.option("--strategy", metavar="NAME", help="Move the library to this strategy.")
+@click.option(
+    "--strategy",
+    metavar="NAME",
+    shell_complete=complete_strategies,
+    help="Move the library to this strategy.",
+)
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option(
     "--full",

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from rag_platform.config.folders import config_file
 from rag_platform.config.query import Section
-from rag_platform.config.validation import invalid_value, read_mapping
+from rag_platform.config.validation import invalid_value, place_of, read_mapping
 from rag_platform.errors import ConfigError
 
 FILENAME = "gates.yaml"
@@ -45,10 +45,12 @@ def read_gates() -> dict[str, tuple[GateConfig, ...]]:
     """Gates by namespace; the shipped file has none. Raises ConfigError naming file and key."""
     path = config_file(FILENAME)
     data = read_mapping(path, code="invalid_gates")
-    if not all(isinstance(items, list) for items in data.values()):
-        raise ConfigError(
-            f"{path} must name libraries, each with a list of gates", code="invalid_gates"
-        )
+    for name, items in data.items():
+        if not isinstance(items, list):
+            raise ConfigError(
+                f"{place_of(path, [name])}: {name}: must be a library with a list of gates",
+                code="invalid_gates",
+            )
     gates: dict[str, tuple[GateConfig, ...]] = {}
     for namespace, items in data.items():
         for number, item in enumerate(items):

@@ -399,14 +399,25 @@ def load_strategy(
     name = name or settings.default_strategy
     known = strategy_names(settings)
     if name not in known:
+        where = f"{_default_place()}: " if name == settings.default_strategy else ""
         raise NotFoundError(
-            f"unknown strategy {name!r}; known: {', '.join(known)}{did_you_mean(name, known)}",
+            f"{where}unknown strategy {name!r}; known: {', '.join(known)}"
+            f"{did_you_mean(name, known)}",
             code="unknown_strategy",
         )
     path = strategy_path(settings, name)
     strategy = _validate(Strategy, {"name": name, **read_mapping(path)}, path)
     check(strategy, path, ingestion=ingestion)
     return strategy
+
+
+def _default_place() -> str:
+    """The variable or the place in the file that names the default strategy."""
+    given = ("RAG_DEFAULT_STRATEGY", _SHORT["default_strategy"])
+    variable = next((name for name in given if name in os.environ), "")
+    if variable:
+        return f"the environment variable {variable}"
+    return place_of(config_file("settings.yaml"), ["default_strategy"])
 
 
 def strategy_names(settings: Settings) -> list[str]:

@@ -32,7 +32,12 @@ def read_mapping(path: Path, *, code: str = "invalid_config") -> dict[str, Any]:
         mark = error.problem_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
         raise ConfigError(f"{place}: this is no YAML: {error.problem}", code=code) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ConfigError(
+            f"{path}:{line}: this is no UTF-8; save it as UTF-8", code=code
+        ) from error
+    except (OSError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read {path}: {error}", code=code) from error
     if loaded is None:
         return {}
@@ -113,9 +118,12 @@ def check(strategy: Strategy, path: Path, *, ingestion: bool = False) -> None:
             if ingestion and named.kind in _PLAIN:
                 registry.build(named.kind, named.name, named.options)
         except ConfigError as error:
-            keys = [*named.key.split("."), error.details.get("option", "")]
+            *above, _ = named.key.split(".")
+            about = error.details.get("about", "options")
+            keys = [*above, about, error.details.get("option", "")]
             raise ConfigError(
-                f"{place_of(path, keys)}: {named.key}: {error.message}", code=error.code
+                f"{place_of(path, keys)}: {'.'.join([*above, about])}: {error.message}",
+                code=error.code,
             ) from error
 
 

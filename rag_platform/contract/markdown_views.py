@@ -254,7 +254,7 @@ def status_markdown(data: StatusData) -> str:
         if row["problem"]:
             lines.append(f"- {name}: cannot be opened: {row['problem']}")
         elif row["release_id"] is None:
-            lines.append(f"- {name}: nothing published yet; run `rag ingest`")
+            lines.append(f"- {name}: nothing published yet")
         else:
             lines.append(
                 f"- {name}: {pluralise(row['documents'], 'document')},"

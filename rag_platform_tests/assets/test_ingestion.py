@@ -239,6 +239,11 @@ def test_a_file_that_cannot_be_read_warns_and_fails_no_run(
         assert metadata["code"].value == "empty_file" and metadata["failed_stage"].value == "facts"
         assert "holds no text" in metadata["reason"].value
         assert metadata["retry"].value.startswith("rag jobs retry job_")
+    # of facts and what follows nothing was made, and their pages say why too
+    for stage in INGESTION_STAGES[1:]:
+        found = dg.AssetRecordsFilter(dg.AssetKey(stage), asset_partitions=[keys[1]])
+        (record,) = instance.fetch_observations(found, limit=5).records
+        assert record.asset_observation.metadata["code"].value == "empty_file", stage
 
     *_, good = received(c="# C\n\nThree.\n")
     assert run(instance, good, good).success

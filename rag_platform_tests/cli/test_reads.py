@@ -155,6 +155,32 @@ def test_doctor_names_a_default_strategy_that_does_not_exist(
     monkeypatch.setenv("RAG_CONFIG", str(nowhere))
     ended = CliRunner().invoke(main, ["doctor"])
     assert ended.exit_code == 1 and "did you mean 'fast'?" in ended.output
+    assert f"{nowhere / 'settings.yaml'}:1: unknown strategy 'fats'" in ended.output
+    monkeypatch.setenv("RAG_STRATEGY", "fsat")
+    ended = CliRunner().invoke(main, ["doctor"])
+    assert "the environment variable RAG_STRATEGY: unknown strategy 'fsat'" in ended.output
+
+
+def test_the_shell_is_offered_what_there_is(
+    nowhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of libraries, strategies and documents; where there is no library yet, none."""
+    (nowhere / "home" / "releases" / "notes").mkdir(parents=True)
+    (nowhere / "home" / "releases" / "notes" / "CURRENT").write_text("x", encoding="utf-8")
+    monkeypatch.setenv("RAG_HOME", str(nowhere / "home"))
+
+    def offered(*words: str) -> list[str]:
+        monkeypatch.setenv("COMP_WORDS", " ".join(("rag", *words)))
+        monkeypatch.setenv("COMP_CWORD", str(len(words)))
+        monkeypatch.setenv("_RAG_COMPLETE", "bash_complete")
+        with pytest.raises(SystemExit):
+            main(prog_name="rag")
+        return capsys.readouterr().out.split()
+
+    assert offered("query", "--namespace", "n") == ["plain,notes"]
+    assert offered("ingest", "--strategy", "s") == ["plain,scans"]
+    assert offered("docs", "show", "--namespace", "notes", "k") == []
+    assert offered("ingest", "pap") == ["file,pap"]
 
 
 def test_windows_is_refused_at_the_start(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ def test_questions_are_listed_page_by_page(desk: Desk) -> None:
     second = desk.call("trace", "list", "--type", "query", "--cursor", first["next_cursor"]).data
     assert second["traces"][0]["question"] == "What is the largest upload?"
     assert first["traces"][0]["door"] == "cli"
+    assert second["next_cursor"] is None
 
 
 def test_filters_are_those_that_the_options_say(desk: Desk) -> None:
@@ -65,3 +66,17 @@ def test_an_export_is_parquet_of_what_was_meant(desk: Desk, tmp_path: Path) -> N
     assert names.count("stage.fusion") == 2
     again = desk.call("trace", "export", tmp_path / "out", "--type", "query")
     assert again.error["code"] == "file_exists"
+
+
+def test_what_the_program_asks_itself_is_listed_with_all(desk: Desk) -> None:
+    """A comparison asks both releases the recent questions again."""
+    desk.write(doors="# Doors\n\nThe east door is made of oak.\n")
+    desk.publish()
+    desk.call("releases", "diff")
+    mine = desk.call("trace", "list", "--type", "query").data["traces"]
+    every = desk.call("trace", "list", "--type", "query", "--all").data["traces"]
+    assert [row["question"] for row in mine] == [
+        "Who opens the gate?",
+        "What is the largest upload?",
+    ]
+    assert len(every) > 2 and {row["trace_id"] for row in mine} < {row["trace_id"] for row in every}

@@ -143,7 +143,7 @@ def test_what_is_wrong_is_told_with_file_and_key(
     path.write_text(text_of(old, new), encoding="utf-8")
     with pytest.raises(ConfigError) as caught:
         load_strategy(settings, "wrong", ingestion=True)
-    place = rf"{re.escape(str(path))}:\d+: {re.escape(key)}\.options: "
+    place = rf"{re.escape(str(path))}:\d+: {re.escape(key)}\.(options|provider): "
     assert re.match(place, caught.value.message) and said in caught.value.message, (
         caught.value.message
     )
@@ -241,7 +241,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
     "extra": (
         "strategies/tiny.yaml",
         TINY + "reranker:\n  provider: cross_encoder\n  options: {model: x}\n",
-        "21: reranker.options",
+        "20: reranker.provider",
         "pip install 'rag-platform[models]'",
     ),
     "key": (

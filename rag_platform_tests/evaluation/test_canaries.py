@@ -58,6 +58,16 @@ def test_each_document_has_its_own_and_they_are_found(shelf: Shelf, folder: Path
         provider.load(folder)
 
 
+def test_a_text_under_no_heading_is_asked_for_by_its_own_words(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    (tmp_path / "note.md").write_text(TEXTS["keys"] + "\n", encoding="utf-8")
+    release = shelf.ingest(tmp_path / "note.md")
+    provider = build("dataset", "canaries", {"per_document": 2})
+    (case,) = provider.load(shelf.store.release_dir("default", release)).cases
+    assert case.tags == ("phrase",) and "copper vault" in case.query
+
+
 def test_lost_ones_are_told_apart(shelf: Shelf, folder: Path) -> None:
     first = shelf.ingest(folder, sync=True)
     (folder / "keys.md").unlink()

@@ -182,5 +182,5 @@ def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:
     with pytest.raises(ConfigError, match=r"generation\.faithfulness needs `judge`"):
         read_gates()
     path.write_text("notes: golden\n", encoding="utf-8")
-    with pytest.raises(ConfigError, match="must name libraries"):
+    with pytest.raises(ConfigError, match="must be a library with a list of gates"):
         read_gates()

@@ -221,3 +221,13 @@ def test_an_empty_folder_is_said_to_be_empty_and_leaves_no_library(desk: Any) ->
     assert ended.data["markdown"].startswith("no file was found, in ") and ended.exit_code == 1
     with desk.ledger() as ledger:
         assert ledger.namespaces() == {}
+
+
+def test_a_library_of_a_broken_file_alone_says_so_and_goes_with_the_file(desk: Any) -> None:
+    (desk.docs / "empty.md").write_bytes(b"")
+    assert desk.call("ingest", desk.docs).exit_code == 1
+    listed = desk.call("namespaces", "list").data
+    assert listed["markdown"] == ("default  nothing published yet: 0 not yet published, 1 failed")
+    (desk.docs / "empty.md").unlink()
+    desk.call("ingest", "--sync")
+    assert desk.call("namespaces", "list").data["namespaces"] == []

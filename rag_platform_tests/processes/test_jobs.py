@@ -495,6 +495,9 @@ def test_the_same_job_twice_does_nothing_twice(desk: Any) -> None:
         again = ledger.job(job_id)
         assert again.state == "done" and again.result["documents"] == 2
         assert (again.result["embeddings_computed"], again.result["embeddings_reused"]) == (0, 2)
+    with dg.DagsterInstance.get() as instance:  # without a place the timeline shows no run
+        places = {run.tags.get("dagster/code_location") for run in instance.get_runs()}
+    assert places == {"rag_platform.definitions"}
     assert {path: path.stat().st_mtime_ns for path in files} == files
     assert {p for p in desk.store.home.rglob("*.parquet") if "versions" in p.parts} == {
         p for p in files if "versions" in p.parts

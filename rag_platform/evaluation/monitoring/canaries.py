@@ -30,6 +30,7 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Version
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.pipe_tables import format_table
@@ -109,7 +110,8 @@ def _questions(
     if not (words := _rarest(text, rarity)):
         return
     yield "phrase", " ".join(words)
-    if heading := section_path.rpartition("/")[2].strip():
+    heading = section_path.rpartition("/")[2].strip()
+    if heading and heading != PREAMBLE:
         yield "heading", " ".join([heading, *words[: _WORDS // 2]])
 
 

@@ -32,10 +32,13 @@ def show_queries(
     where: FilterOf,
     period: Period = "7d",
     everywhere: bool = False,
+    own: bool = False,
     cursor: Cursor = "",
 ) -> Response:
-    """What was asked, newest first."""
-    where = replace(where, kinds=where.kinds or ("query",))
+    """What users asked, newest first; with `own` also what evaluations, canaries and comparisons
+    asked.
+    """
+    where = replace(where, kinds=where.kinds or ("query",), published=not own)
     return _show(request, site, namespace, _within(where, namespace, period, everywhere), cursor)
 
 

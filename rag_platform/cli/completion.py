@@ -1,0 +1,46 @@
+"""What the shell offers for a value that only the data root or the config knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import click
+
+from rag_platform.errors import RagError
+
+
+def _offer(names: Callable[[Any, click.Context], Iterator[str]]) -> Callable[..., list[str]]:
+    """A completion by names, which are read when the shell asks; none where they cannot be."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+        from rag_platform.cli.output import Context
+
+        try:
+            return [name for name in names(Context(), ctx) if name.startswith(incomplete)]
+        except RagError:
+            return []
+
+    return complete
+
+
+def _libraries(context: Any, _: click.Context) -> Iterator[str]:
+    yield from context.library.namespaces()
+
+
+def _strategies(context: Any, _: click.Context) -> Iterator[str]:
+    from rag_platform.config.settings import strategy_names
+
+    yield from strategy_names(context.settings)
+
+
+def _documents(context: Any, ctx: click.Context) -> Iterator[str]:
+    if context.store.has_ledger():
+        name = context.namespace(ctx.params.get("namespace"))
+        for document in context.ledger.documents(name, status="active"):
+            yield document.doc_id
+
+
+complete_libraries = _offer(_libraries)
+complete_strategies = _offer(_strategies)
+complete_documents = _offer(_documents)
