@@ -114,25 +114,21 @@ def brief(data: DocumentsData) -> BriefDocumentsData:
         BriefGroup(
             key=group["key"],
             count=group["count"],
-            documents=[_brief(it, data["group_by"]) for it in group["documents"]],
+            documents=[_brief(it) for it in group["documents"]],
         )
         for group in data["groups"]
     ]
     return {**data, "groups": groups}
 
 
-def _brief(listed: ListedDocument, grouping: str | None) -> BriefDocument:
+def _brief(listed: ListedDocument) -> BriefDocument:
     row: BriefDocument = {
         "doc_id": listed["doc_id"],
-        "source_uri": listed["source_uri"],
+        "filename": listed["filename"],
         "updated_at": listed["updated_at"][:10],
+        "tags": listed["tags"],
+        "status": listed["status"],
     }
-    if listed["title"] not in ("", listed["filename"]):
-        row["title"] = listed["title"]
-    if listed["tags"] and grouping != "tags":
-        row["tags"] = listed["tags"]
-    if listed["status"] != "active":
-        row["status"] = listed["status"]
     if listed["problem"]:
         row["problem"] = listed["problem"]
     return row
@@ -191,7 +187,7 @@ def _within(
     """The first rows, at least one, that the tokens allow as text and as brief rows."""
     left = max_tokens - 200
     for n, (_, listed) in enumerate(rows):
-        left -= estimate_tokens(json.dumps(_brief(listed, grouping), ensure_ascii=False))
+        left -= estimate_tokens(json.dumps(_brief(listed), ensure_ascii=False))
         left -= estimate_tokens(document_line(listed, grouping))
         if left < 0 and n:
             return rows[:n]

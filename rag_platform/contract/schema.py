@@ -164,16 +164,15 @@ class ListedDocument(TypedDict):
 
 
 class BriefDocument(TypedDict):
-    """A row as an assistant gets it beside the text of the list: without what other fields say, and
-    without what is usual.
+    """A row as an assistant gets it beside the text of the list, without what only people read:
+    title and path stand in the text.
     """
 
     doc_id: str
-    source_uri: str
-    title: NotRequired[str]  # absent: the file name
+    filename: str
     updated_at: str  # the day
-    tags: NotRequired[list[str]]  # absent where documents are grouped by them
-    status: NotRequired[str]  # absent: active
+    tags: list[str]
+    status: str
     problem: NotRequired[str]
 
 

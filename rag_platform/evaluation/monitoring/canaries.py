@@ -28,9 +28,8 @@ from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
-from rag_platform.ir import Version
+from rag_platform.ir import PREAMBLE, Version
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.sectioners.sections import PREAMBLE
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.passages import units
 from rag_platform.text.pipe_tables import format_table
