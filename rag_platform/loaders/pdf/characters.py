@@ -150,6 +150,8 @@ _NUMBERED = re.compile(
 LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 # their hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
+# fonts with letters of one width; not every file says it of its fonts
+MONOSPACED = re.compile(r"mono(?!type)|courier|consol|typewriter|cmtt|menlo", re.IGNORECASE)
 # what only the next line ends: a name cut behind its underscore, the beginning of an address
 _UNFINISHED = re.compile(r"(?:\w_|\bwww\.|://\S*[=&?])$")
 MAX_HEADER_ROWS = 6  # of a table
@@ -342,7 +344,10 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                 text = "".join([char[0] for char in here])
                 if text and not text.isspace():
                     size = max(size, span["size"])
-                    mono = mono and bool(span["flags"] & pymupdf.TEXT_FONT_MONOSPACED)
+                    mono = mono and bool(
+                        span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
+                        or MONOSPACED.search(span["font"])
+                    )
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:

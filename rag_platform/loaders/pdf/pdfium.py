@@ -395,9 +395,7 @@ def _weight(textpage: Any, i: int) -> tuple[bool, bool]:
     raw_api.FPDFText_GetFontInfo(textpage, i, buffer, 128, flags)
     name = buffer.value.decode("utf-8", "replace")
     bold = bool(flags.value & _FORCE_BOLD) or raw_api.FPDFText_GetFontWeight(textpage, i) >= 600
-    mono = bool(flags.value & _FIXED_PITCH) or bool(
-        re.search(r"mono|courier|consol|typewriter", name, re.I)
-    )
+    mono = bool(flags.value & _FIXED_PITCH or characters.MONOSPACED.search(name))
     return mono, bold or bool(re.search(r"bold|black|heavy", name, re.I))
 
 

@@ -7,7 +7,13 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.ir import Block
-from rag_platform.loaders.pdf.characters import find_unproved, flow_lines, line_text, visual_lines
+from rag_platform.loaders.pdf.characters import (
+    MONOSPACED,
+    find_unproved,
+    flow_lines,
+    line_text,
+    visual_lines,
+)
 from rag_platform.loaders.pdf.runs import Char, Run
 
 
@@ -92,6 +98,20 @@ def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
         )
         == "set TEST_MC_CORES (see http://www.gnumeric.org or ?a= 1) to _ x"
     )
+
+
+@pytest.mark.parametrize(
+    ("font", "mono"),
+    [
+        ("LiberationMono", True),
+        ("ABCDEF+CMTT10", True),
+        ("CourierNewPSMT", True),
+        ("MonotypeCorsiva", False),
+        ("LiberationSerif", False),
+    ],
+)
+def test_fonts_of_code_are_known_by_name(font: str, mono: bool) -> None:
+    assert bool(MONOSPACED.search(font)) == mono
 
 
 @pytest.mark.parametrize(
