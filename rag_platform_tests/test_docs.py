@@ -64,7 +64,11 @@ def problem(line: str) -> str:
             if group or words[:1] in ([], ["--help"], ["--version"])
             else f"{line!r}: no such command"
         )
-    known = {option for parameter in COMMANDS[tuple(path)].params for option in parameter.opts}
+    known = {
+        option
+        for parameter in COMMANDS[tuple(path)].params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     unknown = [
         word.partition("=")[0]
         for word in words
@@ -131,7 +135,7 @@ def test_the_table_of_commands_is_complete_and_its_options_exist() -> None:
             option
             for item in named
             for parameter in COMMANDS[item].params
-            for option in parameter.opts
+            for option in (*parameter.opts, *parameter.secondary_opts)
         }
         assert set(re.findall(r"--[a-z][a-z-]+", description)) <= options, cell
     assert told == set(COMMANDS)

@@ -300,6 +300,54 @@ def test_hostile_arguments_come_to_results_or_clear_errors(
     assert not [verdict for verdict in found if verdict.startswith("FAILED")], found
 
 
+@pytest.mark.filterwarnings("ignore:resources.subscribe is removed")  # for clients of before
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_pictures_and_publications_reach_a_client(
+    held: Shelf, open_server: Running, tmp_path: Path, mode: str
+) -> None:
+    Image.new("RGB", (200, 200), (90, 30, 30)).save(tmp_path / "lamp.png")
+    page = tmp_path / f"{mode}.md"
+    heard: list[str] = []
+
+    def publish(hours: int) -> None:
+        text = f"# Lamp\n\nThe {mode} lamp burns for {hours} hours.\n\n![lamp](lamp.png)\n"
+        page.write_text(text, encoding="utf-8")
+        held.ingest(page, namespace="lamps")
+
+    async def hear(message: Any) -> None:
+        uri = getattr(getattr(message, "params", None), "uri", "")
+        heard.append(f"{message.method} {uri}".strip())
+
+    async def conversation(client: Client) -> None:
+        asked = {"query": f"{mode} lamp", "collections": "lamps", "detail": "full"}
+        found = await client.call_tool("library_query", asked)
+        row = found.structured_content["data"]["results"][0]
+        (picture,) = (await client.read_resource(row["asset_uris"][0])).contents
+        assert picture.mime_type == "image/png"
+        assert base64.b64decode(picture.blob).startswith(b"\x89PNG")
+        uri = f"doc://{row['doc_id']}"
+        with anyio.fail_after(60):
+            if mode == "legacy":
+                await client.subscribe_resource(uri)
+                await anyio.to_thread.run_sync(publish, 50)
+                while len(heard) < 2:
+                    await anyio.sleep(0.02)
+                assert heard == [
+                    "notifications/resources/list_changed",
+                    f"notifications/resources/updated {uri}",
+                ]
+                return
+            async with client.listen(
+                resources_list_changed=True, resource_subscriptions=[uri]
+            ) as events:
+                await anyio.to_thread.run_sync(publish, 50)
+                kinds = [type(await anext(events)).__name__ for _ in range(2)]
+            assert kinds == ["ResourcesListChanged", "ResourceUpdated"]
+
+    publish(40)
+    converse(open_server.url, conversation, mode=mode, message_handler=hear)
+
+
 # --- tokens ---------------------------------------------------------------------------------------
 
 
@@ -435,54 +483,6 @@ def test_others_are_let_in_by_tokens_alone(settings: Settings, changes: dict[str
         build_app(build_server(reached), reached)
     Tokens(Store(settings.home)).create("me")
     build_app(build_server(reached), reached)
-
-
-@pytest.mark.filterwarnings("ignore:resources.subscribe is removed")  # for clients of before
-@pytest.mark.parametrize("mode", ["auto", "legacy"])
-def test_pictures_and_publications_reach_a_client(
-    held: Shelf, open_server: Running, tmp_path: Path, mode: str
-) -> None:
-    Image.new("RGB", (200, 200), (90, 30, 30)).save(tmp_path / "lamp.png")
-    page = tmp_path / f"{mode}.md"
-    heard: list[str] = []
-
-    def publish(hours: int) -> None:
-        text = f"# Lamp\n\nThe {mode} lamp burns for {hours} hours.\n\n![lamp](lamp.png)\n"
-        page.write_text(text, encoding="utf-8")
-        held.ingest(page, namespace="lamps")
-
-    async def hear(message: Any) -> None:
-        uri = getattr(getattr(message, "params", None), "uri", "")
-        heard.append(f"{message.method} {uri}".strip())
-
-    async def conversation(client: Client) -> None:
-        asked = {"query": f"{mode} lamp", "collections": "lamps", "detail": "full"}
-        found = await client.call_tool("library_query", asked)
-        row = found.structured_content["data"]["results"][0]
-        (picture,) = (await client.read_resource(row["asset_uris"][0])).contents
-        assert picture.mime_type == "image/png"
-        assert base64.b64decode(picture.blob).startswith(b"\x89PNG")
-        uri = f"doc://{row['doc_id']}"
-        with anyio.fail_after(60):
-            if mode == "legacy":
-                await client.subscribe_resource(uri)
-                await anyio.to_thread.run_sync(publish, 50)
-                while len(heard) < 2:
-                    await anyio.sleep(0.02)
-                assert heard == [
-                    "notifications/resources/list_changed",
-                    f"notifications/resources/updated {uri}",
-                ]
-                return
-            async with client.listen(
-                resources_list_changed=True, resource_subscriptions=[uri]
-            ) as events:
-                await anyio.to_thread.run_sync(publish, 50)
-                kinds = [type(await anext(events)).__name__ for _ in range(2)]
-            assert kinds == ["ResourcesListChanged", "ResourceUpdated"]
-
-    publish(40)
-    converse(open_server.url, conversation, mode=mode, message_handler=hear)
 
 
 def test_a_server_that_is_told_to_stop_ends_what_runs(held: Shelf) -> None:
