@@ -34,7 +34,7 @@ from query import NAMESPACE, new_shelf
 from sizes import described, require_size
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.settings import Settings, load_settings, load_strategy
+from rag_platform.config.settings import Settings, load_settings, load_strategy, strategy_path
 from rag_platform.errors import InputError
 from rag_platform.ir import QueryRequest
 from rag_platform.retrieval.library import Library
@@ -358,7 +358,7 @@ def outcome(library: Library, tool: Any, asked: Asked, *, limited: bool = True) 
 def small_library(root: Path, arguments: argparse.Namespace) -> Settings:
     """A published library of CHUNKS chunks in namespace `bench`, its deadline as asked."""
     shelf = new_shelf(root)
-    path = shelf.settings.strategies_dir / "bench.yaml" if shelf.settings.strategies_dir else root
+    path = strategy_path(shelf.settings, "bench")
     base = load_strategy(shelf.settings, arguments.strategy).model_dump(
         mode="json", exclude={"name"}
     )
