@@ -152,8 +152,8 @@ LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 # fonts with letters of one width; not every file says it of its fonts
 MONOSPACED = re.compile(r"mono(?!type)|courier|consol|typewriter|cmtt|menlo", re.IGNORECASE)
-# what only the next line ends: a name cut behind its underscore, the beginning of an address
-_UNFINISHED = re.compile(r"(?:\w_|\bwww\.|://\S*[=&?])$")
+_CUT_NAME = re.compile(r"(?:\w_|\bwww\.)$")
+_LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
 MAX_HEADER_ROWS = 6  # of a table
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
@@ -601,7 +601,7 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
         elif text[-1] == "\u00ad" or (
             text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()
         ):
-            first, second = re.split(r"\s", text)[-1][:-1], re.split(r"\s", line)[0]
+            first, second = _last_word(text)[:-1], re.split(r"\s", line)[0]
             compound = text[-1] != "\u00ad" and (
                 first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words
             )
@@ -616,12 +616,27 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
             # the hyphen of a compound or a name: a dash would stand apart from the word
             text += line
         elif (is_cjk(text[-1]) and is_cjk(line[0])) or (
-            line[0].isalnum() and _UNFINISHED.search(text)
+            line[0].isalnum() and _ends_unfinished(text)
         ):
             text += line
         else:
             text += f" {line}"
     return text
+
+
+def _ends_unfinished(text: str) -> bool:
+    """True where only the next line ends the last word: a name cut behind its underscore, or an
+    address that has only begun.
+    """
+    if text[-1] not in "_.=&?":
+        return False
+    word = _last_word(text)
+    return _CUT_NAME.search(word) is not None or ("://" in word and word[-1] in "=&?")
+
+
+def _last_word(text: str) -> str:
+    # not of the whole text: it is asked of every line that a paragraph grows by
+    return text[-_LONGEST_WORD:].rsplit(maxsplit=1)[-1]
 
 
 def page_words(runs: Sequence[Run]) -> frozenset[str]:
