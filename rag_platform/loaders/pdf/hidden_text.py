@@ -104,11 +104,11 @@ def find_off_layers(page: Any) -> list[Hidden]:
     off = [layer for layer in layers if not mupdf.pdf_layer_is_enabled(document, layer)]
     if not off:
         return []
-    shown = Counter(_key(char) for line in _read_lines(page) for char in line)
+    shown = Counter(_key(char) for line in _lines(_read_text(page)) for char in line)
     try:
         for layer in off:
             mupdf.pdf_enable_layer(document, layer, 1)
-        lines = _read_lines(page)
+        lines = _lines(_read_text(page))
     finally:
         for layer in off:
             mupdf.pdf_enable_layer(document, layer, 0)
@@ -125,12 +125,16 @@ def find_off_layers(page: Any) -> list[Hidden]:
     return found
 
 
-def _read_lines(page: Any) -> list[list[dict[str, Any]]]:
-    """The characters of each line that MuPDF reads on a page."""
+def _read_text(page: Any, flags: int = 0) -> Any:
+    """What MuPDF reads on a page, also outside of its box."""
     import pymupdf
 
-    flags = pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
-    textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+    flags |= pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
+    return page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+
+
+def _lines(textpage: Any) -> list[list[dict[str, Any]]]:
+    """The characters of each line."""
     return [
         [char for span in line["spans"] for char in span["chars"]]
         for block in textpage.extractRAWDICT()["blocks"]
@@ -237,19 +241,12 @@ def _find_clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> d
     """Characters that lie wholly outside of the clip they are painted in."""
     import pymupdf
 
-    flags = pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT | pymupdf.TEXT_CLIP
-    textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+    textpage = _read_text(page, pymupdf.TEXT_CLIP)
     if _letters(textpage.extractText()) == _letters(
         "".join(char["c"] for span in spans for char in span.data["chars"])
     ):
         return {}
-    left = Counter(
-        _key(char)
-        for block in textpage.extractRAWDICT()["blocks"]
-        for line in block.get("lines", ())
-        for span in line["spans"]
-        for char in span["chars"]
-    )
+    left = Counter(_key(char) for line in _lines(textpage) for char in line)
     found: dict[int, str] = {}
     for span in spans:
         for char in span.data["chars"]:
