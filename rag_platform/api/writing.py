@@ -19,7 +19,9 @@ from rag_platform.contract.schema import DeletionData, JobData
 from rag_platform.errors import InputError
 from rag_platform.ir import Document
 from rag_platform.ledger.schema import Job, JobItem
+from rag_platform.observability import faults
 from rag_platform.processes import jobs
+from rag_platform.storage.store import Store
 from rag_platform.workspace import DataRoot
 
 # what a server does not need that only reads would make it start slower
@@ -268,14 +270,15 @@ def watch(
         return
 
     def follow() -> None:
-        try:
+        with faults.Attempt("job.watch", logs_dir=Store.of(settings).logs_dir) as attempt:
             with opened(settings) as root:
                 silent = settings.jobs.silent_seconds
                 ended = jobs.wait(job.job_id, process, root.ledger, root.store, silent=silent)
             if ended.state == "done" and on_done is not None:
                 on_done()
-        except Exception:
-            log.exception("nothing records the end of job %s", job.job_id)
+        if attempt.error is not None:
+            what = faults.describe(attempt.error)
+            log.error("nothing records the end of job %s: %s", job.job_id, what)
 
     threading.Thread(target=follow, name=f"watch {job.job_id}", daemon=True).start()
 
