@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import takewhile
 
 from rag_platform.answering.citations import LEFT_OUT, escape_marks
 from rag_platform.answering.constants import (
@@ -23,6 +24,7 @@ from rag_platform.text.markdown_blocks import FENCE, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
 from rag_platform.text.scripts import is_wide
+from rag_platform.text.sentences import CLOSERS
 
 INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
@@ -35,8 +37,8 @@ _REFERS = re.compile(
     r"也就是)",
     re.IGNORECASE,
 )
-# the end of a whole sentence, marks of emphasis, quotes and brackets behind it included
-_ENDED = re.compile(r"[.!?…;。！？；][\"'”’»)\]）】』」*_`]*\Z")
+# the end of a whole sentence, and what belongs to it behind its mark
+_ENDED = re.compile(rf"[.!?…;。！？；][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
@@ -126,28 +128,25 @@ def _end_of_introduced(text: str, read: Sequence[Unit], at: int) -> int:
         return at + 1
     if read[at].kind == "item":
         return _end_of_nested(text, read, at)
-    last = at
-    while (
-        last + 1 < len(read)
-        and read[last + 1].kind == "item"
-        and read[last + 1].context == follows.context
-    ):
-        last += 1
-    return last
+    items = takewhile(
+        lambda unit: unit.kind == "item" and unit.context == follows.context, read[at + 1 :]
+    )
+    return at + sum(1 for _ in items)
 
 
 def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
     """The last of the items that are nested in the item `at`; `at` where there are none."""
-    item, indent, last = read[at], _indent(text, read[at]), at
-    while (
-        last + 1 < len(read)
-        and read[last + 1].kind == "item"
-        and read[last + 1].context == item.context
-        and _adjoin(item, read[last + 1])
-        and _indent(text, read[last + 1]) > indent
-    ):
-        last += 1
-    return last
+    item, indent = read[at], _indent(text, read[at])
+    nested = takewhile(
+        lambda unit: (
+            unit.kind == "item"
+            and unit.context == item.context
+            and _adjoin(item, unit)
+            and _indent(text, unit) > indent
+        ),
+        read[at + 1 :],
+    )
+    return at + sum(1 for _ in nested)
 
 
 def _join(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:

@@ -203,8 +203,8 @@ def _choices(cuts: Boundaries, high_half: Span, low_half: Span) -> Iterator[tupl
     for rank in cuts.sentence_ranks:
         places = cuts.cuts(rank, *high_half)
         yield [place for place in places if not leaves_introduction(cuts.text, place)], False
-    for rank in range(len(cuts.separators)):
-        yield cuts.cuts(rank, *high_half), rank == 0
+    for rank in range(1, len(cuts.separators)):
+        yield cuts.cuts(rank, *high_half), False
     for rank, ends in enumerate(cuts.separators):
         if ends is not blank_ends:
             yield cuts.cuts(rank, *low_half), rank == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
+
+if TYPE_CHECKING:
+    from rag_platform.contract.schema import NamespaceStatus
 
 
 @click.group()
@@ -263,6 +266,18 @@ def namespaces() -> None:
     """The libraries, each with its own releases."""
 
 
+def _namespace_line(row: NamespaceStatus) -> str:
+    if row["release_id"]:
+        return (
+            f"{pluralise(row['documents'], 'document')}, {pluralise(row['chunks'], 'chunk')},"
+            f" release {row['release_id']}, strategy {row['strategy']}"
+        )
+    if row["problem"]:
+        return f"cannot be opened: {row['problem']}"
+    waiting, failed = row["pending"], row["failed"]
+    return f"nothing published yet: {waiting} not yet published, {failed} failed"
+
+
 @namespaces.command("list")
 @answers()
 def namespaces_list(context: Context) -> Json:
@@ -270,15 +285,5 @@ def namespaces_list(context: Context) -> Json:
     from rag_platform.api.status import status
 
     rows = status(context.library)["namespaces"]
-    lines = [
-        f"{row['namespace']}  {pluralise(row['documents'], 'document')},"
-        f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}, strategy"
-        f" {row['strategy']}"
-        if row["release_id"]
-        else f"{row['namespace']}  cannot be opened: {row['problem']}"
-        if row["problem"]
-        else f"{row['namespace']}  nothing published yet: {row['pending']} not yet published,"
-        f" {row['failed']} failed"
-        for row in rows
-    ]
+    lines = [f"{row['namespace']}  {_namespace_line(row)}" for row in rows]
     return envelopes.envelope({"markdown": "\n".join(lines) or "no libraries", "namespaces": rows})
