@@ -40,6 +40,7 @@ from rag_platform.storage.store import Store
 from rag_platform.web.guards import Rate
 from rag_platform.web.tokens import Tokens
 from rag_platform_tests.conftest import REPOSITORY, Shelf, write_config
+from rag_platform_tests.server.announcements import Listener
 
 pytestmark = pytest.mark.integration
 HELLO = {
@@ -307,16 +308,12 @@ def test_pictures_and_publications_reach_a_client(
 ) -> None:
     Image.new("RGB", (200, 200), (90, 30, 30)).save(tmp_path / "lamp.png")
     page = tmp_path / f"{mode}.md"
-    heard: list[str] = []
+    listener = Listener()
 
     def publish(hours: int) -> None:
         text = f"# Lamp\n\nThe {mode} lamp burns for {hours} hours.\n\n![lamp](lamp.png)\n"
         page.write_text(text, encoding="utf-8")
         held.ingest(page, namespace="lamps")
-
-    async def hear(message: Any) -> None:
-        uri = getattr(getattr(message, "params", None), "uri", "")
-        heard.append(f"{message.method} {uri}".strip())
 
     async def conversation(client: Client) -> None:
         asked = {"query": f"{mode} lamp", "collections": "lamps", "detail": "full"}
@@ -327,25 +324,10 @@ def test_pictures_and_publications_reach_a_client(
         assert base64.b64decode(picture.blob).startswith(b"\x89PNG")
         uri = f"doc://{row['doc_id']}"
         with anyio.fail_after(60):
-            if mode == "legacy":
-                await client.subscribe_resource(uri)
-                await anyio.to_thread.run_sync(publish, 50)
-                while len(heard) < 2:
-                    await anyio.sleep(0.02)
-                assert heard == [
-                    "notifications/resources/list_changed",
-                    f"notifications/resources/updated {uri}",
-                ]
-                return
-            async with client.listen(
-                resources_list_changed=True, resource_subscriptions=[uri]
-            ) as events:
-                await anyio.to_thread.run_sync(publish, 50)
-                kinds = [type(await anext(events)).__name__ for _ in range(2)]
-            assert kinds == ["ResourcesListChanged", "ResourceUpdated"]
+            await listener.hear(client, mode, uri, lambda: publish(50), seconds=60)
 
     publish(40)
-    converse(open_server.url, conversation, mode=mode, message_handler=hear)
+    converse(open_server.url, conversation, mode=mode, message_handler=listener)
 
 
 # --- tokens ---------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ from PIL import Image
 
 from rag_platform.server import publications, resources
 from rag_platform.server.app import build_server
+from rag_platform_tests.server.announcements import Listener
 
 
 def talk(shelf: Any, conversation: Callable[[Client], Awaitable[Any]], **options: Any) -> Any:
@@ -156,34 +157,13 @@ def test_a_publication_is_announced(
     path = tmp_path / "gate.md"
     path.write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
     shelf.ingest(path)
-    heard: list[str] = []
-
-    async def hear(message: Any) -> None:
-        params = getattr(message, "params", None)
-        heard.append(f"{message.method} {getattr(params, 'uri', '')}".strip())
+    listener = Listener()
 
     async def conversation(client: Client) -> None:
         listed = await client.list_resources()
         uri = str(listed.resources[0].uri)
         assert client.server_capabilities.resources.list_changed
         path.write_text("# Gate\n\nIt closes at 23:45.\n", encoding="utf-8")
-        if mode == "legacy":
-            await client.subscribe_resource(uri)
-            await anyio.to_thread.run_sync(lambda: shelf.ingest(path))
-            with anyio.fail_after(10):
-                while len(heard) < 2:
-                    await anyio.sleep(0.02)
-            assert heard == [
-                "notifications/resources/list_changed",
-                f"notifications/resources/updated {uri}",
-            ]
-            return
-        async with client.listen(
-            resources_list_changed=True, resource_subscriptions=[uri]
-        ) as events:
-            await anyio.to_thread.run_sync(lambda: shelf.ingest(path))
-            with anyio.fail_after(10):
-                kinds = [type(await anext(events)).__name__ for _ in range(2)]
-        assert kinds == ["ResourcesListChanged", "ResourceUpdated"]
+        await listener.hear(client, mode, uri, lambda: shelf.ingest(path), seconds=10)
 
-    talk(shelf, conversation, message_handler=hear, mode=mode)
+    talk(shelf, conversation, message_handler=listener, mode=mode)
