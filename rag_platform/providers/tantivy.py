@@ -71,7 +71,7 @@ _MORE_HITS = 1.3
 # what it saves
 _RARE = 200
 _KEPT_IDFS = 20_000  # counting a term asks every segment; the index never changes
-_KEPT_COUNTS = 20_000  # likewise, of words that are several terms
+_KEPT_COUNTS = 20_000  # likewise, of words, which have to be cut as well
 _KEPT_WEIGHTS = 64  # questions; those that are being answered
 
 _Clause = tuple[Any, Any]  # occurrence and query, as the engine wants them
@@ -264,14 +264,14 @@ class TantivyReader:
         """How many chunks hold all of these words in their text, headings apart; those of some
         documents alone where they are given.
         """
-        terms = tuple(dict.fromkeys(self._analysis.terms(words)))
-        if not terms:
-            return 0
-        return self._counts(terms) if doc_ids is None else self._count_holding(terms, doc_ids)
+        return self._counts(words) if doc_ids is None else self._count_holding(words, doc_ids)
 
-    def _count_holding(self, terms: Sequence[str], doc_ids: Collection[str] | None = None) -> int:
+    def _count_holding(self, words: str, doc_ids: Collection[str] | None = None) -> int:
         import tantivy
 
+        terms = list(dict.fromkeys(self._analysis.terms(words)))
+        if not terms:
+            return 0
         query, schema = tantivy.Query, self._index.schema
         if doc_ids is None and len(terms) == 1:
             with _reading():

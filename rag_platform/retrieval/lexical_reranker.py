@@ -18,8 +18,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
@@ -41,7 +40,6 @@ from rag_platform.text.sentences import sentence_ends
 from rag_platform.text.terms import beginning, is_weak_term, stem
 from rag_platform.traits import Traits
 
-_LINE_END = re.compile("\n")
 _PARTS = re.compile(r"[0-9]+|[a-z]+|[^0-9a-z]")
 _YEAR = re.compile(r"[a-z]+(?:19|20)\d\d(?:-\d+)?")
 
@@ -172,21 +170,24 @@ def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
 
 
 def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[float]) -> float:
-    known = [(found, weight) for found, weight in zip(places, rarity, strict=True) if found]
-    if len(known) < 2:
-        return sum([weight for _, weight in known])
-    first, last = min([found[0] for found, _ in known]), max([found[-1] for found, _ in known])
-    ends = sorted(
-        {
-            *sentence_ends(text, first, last + 1),
-            *(match.end() for match in _LINE_END.finditer(text, first, last + 1)),
-        }
-    )
-    held = [0.0] * (len(ends) + 1)
-    for found, weight in known:
-        for sentence in {bisect_right(ends, place) for place in found}:
-            held[sentence] += weight
-    return max(held)
+    met = sorted([(place, term) for term, found in enumerate(places) for place in found])
+    best, held, before = 0.0, set[int](), 0
+    for place, term in met:
+        if held and _ends_between(text, before, place):
+            best = max(best, _sum_of(held, rarity))
+            held.clear()
+        held.add(term)
+        before = place
+    return max(best, _sum_of(held, rarity))
+
+
+def _ends_between(text: str, left: int, right: int) -> bool:
+    """True where a line or a sentence ends between two words."""
+    return text.find("\n", left, right) >= 0 or any(sentence_ends(text, left, right + 1))
+
+
+def _sum_of(terms: Collection[int], rarity: Sequence[float]) -> float:
+    return sum([rarity[term] for term in sorted(terms)])  # in one order, for the last bit
 
 
 def _closeness(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean, pstdev
 
 from rag_platform.ir import Candidate, QueryIR
 from rag_platform.protocols import LexicalReader
 from rag_platform.providers.term_analysis import idf
 from rag_platform.query.analysis import subject_of
 from rag_platform.retrieval.constants import MARGIN_RANK, MIN_POOL, OTHER_TEXTS
+from rag_platform.retrieval.fusion import z_score
 from rag_platform.retrieval.retrievers import Retrieved
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.stop_words import CHINESE, ENGLISH
@@ -104,7 +104,6 @@ def _small_words() -> frozenset[str]:
 
 def _standing(dense: Sequence[Candidate]) -> float | None:
     scores = [candidate.score for candidate in dense]
-    if len(scores) < MIN_POOL:
+    if len(scores) < MIN_POOL or min(scores) == max(scores):
         return None
-    deviation = pstdev(scores)
-    return (scores[0] - fmean(scores)) / deviation if deviation > 0 else None
+    return z_score(scores)[0]
