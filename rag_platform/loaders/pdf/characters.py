@@ -28,6 +28,7 @@ from rag_platform.ir import Block, Box
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
+from rag_platform.loaders.pdf.textpages import read_blocks
 from rag_platform.text.scripts import letters
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
@@ -298,8 +299,7 @@ def all_runs(page: Any) -> list[Run]:
 
 def _raw_blocks(page: Any) -> list[dict[str, Any]]:
     pymupdf = load_pymupdf()
-    textpage = page.get_textpage(flags=text_flags(), clip=pymupdf.INFINITE_RECT())
-    blocks = textpage.extractRAWDICT()["blocks"]
+    textpage, blocks = read_blocks(page, text_flags())
     empty = [
         (block, at)
         for block in blocks
@@ -307,10 +307,7 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
         if not line["spans"]
     ]
     if empty and _undrawn(textpage.extractText(), blocks):
-        flags = text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES
-        again = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT()).extractRAWDICT()[
-            "blocks"
-        ]
+        _, again = read_blocks(page, text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES)
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]

@@ -18,15 +18,17 @@ from rag_platform.loaders.pdf.characters import (
     owner_of,
     owner_order,
     round_out,
+    text_flags,
     union,
 )
 from rag_platform.loaders.pdf.runs import Run, usual_size
+from rag_platform.loaders.pdf.textpages import read_blocks
 from rag_platform.text.scripts import letters
 
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
 
-def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region]:
+def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     """Classified regions in reading order; they own every visible character.
 
     The steps are those of `pymupdf4llm.helpers.document_layout.parse_document` without OCR; text
@@ -34,7 +36,7 @@ def layout_regions(page: Any, textpage: Any, runs: Sequence[Run]) -> list[Region
     """
     from pymupdf4llm.helpers import document_layout, utils
 
-    blocks = textpage.extractDICT()["blocks"]
+    _, blocks = read_blocks(page, text_flags(images=True), characters=False)
     document_layout.get_layout_locked(page, return_raw=True)
     found: list[Region] = []
     for item in page.layout_information:

@@ -175,13 +175,9 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     page = document[number]
     characters.unrotate(page)
     runs, unseen = characters.read_page_text(page)
-    if engine == "layout" and runs:  # a page without text has nothing to lay out
-        textpage = page.get_textpage(
-            flags=characters.text_flags(images=True), clip=pymupdf.INFINITE_RECT()
-        )
-        regions = layout_regions(page, textpage, runs)
-    else:
-        regions = plain_regions(runs)
+    # a page without text has nothing to lay out
+    laid_out = engine == "layout" and runs
+    regions = layout_regions(page, runs) if laid_out else plain_regions(runs)
     blocks, warnings = page_blocks(number + 1, runs, regions)
     images = find_images(page)
     if damage := [

@@ -1,0 +1,45 @@
+"""What MuPDF reads on a page, also outside of its box, as blocks of lines, spans and characters."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Any
+
+Blocks = list[dict[str, Any]]
+_LATIN_LIGATURES = frozenset("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06")
+
+
+def read_blocks(page: Any, flags: int, *, characters: bool = True) -> tuple[Any, Blocks]:
+    """(the page's text, its blocks): those of `extractRAWDICT`, or of `extractDICT` without
+    `characters`.
+
+    MuPDF 2.0 takes ligatures apart by a table that gives no character for 121 signs between U+FB07
+    and U+FE75, among them ﴾ ﴿ and ﷽, and then nothing of the page can be had. There they are left
+    whole, and those of Latin letters taken apart here.
+    """
+    import pymupdf
+
+    def read(flags: int) -> tuple[Any, Blocks]:
+        textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+        found = textpage.extractRAWDICT() if characters else textpage.extractDICT()
+        return textpage, found["blocks"]
+
+    try:
+        return read(flags)
+    except SystemError:  # what the extension raises for a number that is no character
+        textpage, blocks = read(flags | pymupdf.TEXT_PRESERVE_LIGATURES)
+    for block in blocks:
+        for line in block.get("lines", ()):
+            for span in line["spans"] if characters else ():
+                span["chars"] = [part for char in span["chars"] for part in _take_apart(char)]
+    return textpage, blocks
+
+
+def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:
+    """The letters of a Latin ligature as MuPDF writes them: all after the first without width."""
+    if char["c"] not in _LATIN_LIGATURES:
+        return [char]
+    letters = unicodedata.normalize("NFKC", char["c"])
+    _, y0, x1, y1 = char["bbox"]
+    others = [{**char, "c": letter, "bbox": (x1, y0, x1, y1)} for letter in letters[1:]]
+    return [{**char, "c": letters[0]}, *others]
