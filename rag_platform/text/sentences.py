@@ -12,10 +12,10 @@ CLOSERS = "”’」』）】》)\"'\\]*_"
 _END = re.compile(
     rf"[。！？.!?](?:(?<=[。！？])[。！？]*+[{CLOSERS}]*+|(?<=[.!?])[.!?]*+[{CLOSERS}]*+(?=\s))"
 )
-# An abbreviation, an initial, or the number of a list item.
+# An abbreviation, an initial, or the number of a list item or heading.
 _NO_END = re.compile(
     r"(?:\b(?:e\.g|i\.e|etc|cf|vs|ca|approx|Dr|Mr|Mrs|Ms|Prof|St|Inc|Ltd|Co|Corp|Nos?|Figs?|Eqs?|Secs?|Vols?|pp?|[A-Z])|^["
-    r" \t]*\d{1,3})\.$",
+    r" \t]*\d{1,3}(?:\.\d{1,3})*)\.$",
     re.MULTILINE,
 )
 _LONGEST = 12  # characters of what _NO_END finds

@@ -25,6 +25,7 @@ def cut(text: str) -> list[str]:
         ["He said “No.”", " (Nobody knew.)", " *It ended.*", " Done."],
         ["Wait... what?", " Yes!?", " Right..."],
         ["\n1. First item.", "\n12. Second."],
+        ["20.4.1. Memory is shared.", "\n26.1. Dumps are files."],
         ["In 1912.", " Then more."],
         ["第一句。", "第二句！", "“第三句？”", "他说：“好。”", "然后走了……就这样；完了。"],
         ["版本是 1.2。", "Use 3.5.", " 完成。"],

@@ -43,7 +43,9 @@ _UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where
     re.I,
 )
 _LEADING = re.compile(
-    r"^(?:chapter|part|section|appendix)?\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)\s]*",
+    r"^(?:第\s*[一二三四五六七八九十百零〇\d]+\s*[章节節编篇部回]|[一二三四五六七八九十]{1,3}(?=[、．.\s])"
+    r"|附录|(?:chapter|part|section|appendix)?)"
+    r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
 )
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
@@ -119,11 +121,11 @@ def _find_outlined(pages: Sequence[PageFacts], outline: Outline) -> dict[Place, 
             page = by_page.get(near)
             for position, block in enumerate(page.blocks if page else ()):
                 if (
-                    block.kind in ("heading", "paragraph", "list", "caption")
+                    block.kind in ("heading", "paragraph", "list", "caption", "header")
                     and len(block.text) < 300
                     and (near, position) not in known
                 ):
-                    rank = _match(wanted, _keys(block.text.removeprefix("- ")))
+                    rank = _match(wanted, _keys(block.text.removeprefix("- ")), block.kind)
                     if rank:
                         rank = 4 * rank + 2 * (block.kind == "heading") + (near == number)
                         if best is None or rank > best[0]:
@@ -137,11 +139,18 @@ def _keys(title: str) -> tuple[str, str]:
     return letters(title).lower(), letters(_LEADING.sub("", title)).lower()
 
 
-def _match(wanted: tuple[str, str], found: tuple[str, str]) -> int:
-    """2 for equal letters, 1 for equal letters but for the number, 0 for another title."""
-    if wanted[0] and wanted[0] == found[0]:
-        return 2
-    return int(len(wanted[1]) > 2 and wanted[1] == found[1])
+def _match(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
+    """0 for another title; above it, the lower the less sure: for a line taken for a page header,
+    for a heading that goes on behind the title (`Options (GLOBAL OPTIONS)`), for equal letters but
+    for the number, for equal letters.
+    """
+    least = 3 if wanted[1].isascii() else 2
+    whole = bool(wanted[0]) and wanted[0] == found[0]
+    rest = len(wanted[1]) >= least and wanted[1] == found[1]
+    if kind == "header":
+        return int(whole or rest)
+    longer = kind == "heading" and len(wanted[1]) >= least and found[1].startswith(wanted[1])
+    return 4 if whole else 3 if rest else 2 * int(longer)
 
 
 # --- what is none -------------------------------------------------------------------------------

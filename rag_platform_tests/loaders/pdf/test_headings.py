@@ -66,6 +66,27 @@ def test_the_outline_names_headings_with_its_levels_though_number_and_page_diffe
     assert found == {(1, 0): 1, (1, 2): 2, (2, 0): 1}
 
 
+@pytest.mark.parametrize(
+    ("entry", "printed", "kind"),
+    [
+        ("1 简介", "第一章 简介", "paragraph"),
+        ("例子", "2 例子", "paragraph"),
+        ("附录 B 集合", "B 集合", "header"),
+        ("全局选项", "3 全局选项(GLOBAL OPTIONS)", "heading"),
+    ],
+)
+def test_the_outline_names_a_heading_whatever_its_number_and_what_it_goes_on_with(
+    entry: str, printed: str, kind: str
+):
+    pages = [page(heading(printed, kind=kind), BODY)]
+    assert heading_levels(pages, ((3, entry, 1),)) == {(1, 0): 3}
+
+
+def test_a_page_header_is_no_heading_where_the_heading_stands_below_it():
+    above, below = heading("4 操作", kind="header"), heading("4 操作(ACTIONS)")
+    assert heading_levels([page(above, below, BODY)], ((1, "操作", 1),)) == {(1, 1): 1}
+
+
 def test_what_a_whole_outline_leaves_out_stands_below_the_part_that_it_is_in():
     names = ["1 Rivers", "2 Lakes", "3 Wells", "4 Pumps", "5 Pipes"]
     pages = [page(heading(name), BODY, number=n) for n, name in enumerate(names, 1)]
