@@ -42,8 +42,12 @@ def say_lines(text: str) -> str:
 def _say_line(line: str, following: str) -> str:
     if following.startswith(("|---", "| ---")):
         return _CELL.sub(lambda cell: say_filled(cell[0]), line)
-    marks = _HEADING.match(line)
-    return line[: marks.end()] + say_filled(line[marks.end() :]) if marks else say_filled(line)
+    if marks := _HEADING.match(line):
+        return line[: marks.end()] + say_filled(line[marks.end() :])
+    if (shown := say_filled(line)) == line:  # a row of columns: names, and words in the last one
+        head, gap, last = line.rpartition("  ")
+        return f"{head}{gap}{say_filled(last)}"
+    return shown
 
 
 def localise(command: CommandT) -> CommandT:
