@@ -23,6 +23,7 @@ from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.messages import terminal_language
+from rag_platform.text.plurals import pluralise
 
 _document_argument = click.argument("doc", metavar="DOC", shell_complete=complete_documents)
 _version_option = click.option(
@@ -294,7 +295,7 @@ def docs_delete(
         dropped = drop_for_document(context.store, document.namespace, document.source_uri)
         if dropped:
             data["expectations_dropped"] = [case.case_id for case in dropped]
-            data["markdown"] += f"\n{len(dropped)} expectations of it are dropped."
+            data["markdown"] += f"\n{pluralise(len(dropped), 'expectation')} of it dropped."
     return job_envelope(job, data, "delete_failed")
 
 

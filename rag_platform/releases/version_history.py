@@ -133,7 +133,8 @@ def _history_markdown(data: Json) -> str:
         rows.append((short, row["received_at"], state, row["size"], row["chunks"], releases))
         if row["code"]:
             notes.append(
-                f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']} times)"
+                f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']}"
+                f" {'time' if row['attempts'] == 1 else 'times'})"
             )
         if row["drift"]:
             notes.append(
@@ -333,7 +334,7 @@ class Revision:
         for before, after in differing[:shown]:
             lines += ["", *_diff(before, after)]
         if len(differing) > shown:
-            lines += ["", f"{len(differing) - shown} more chunks differ; --json has them all"]
+            lines += ["", f"and {len(differing) - shown} more that differ; --json has them all"]
         return "\n".join(lines)
 
     def _differing(self) -> Iterator[tuple[Chunk | None, Chunk | None]]:

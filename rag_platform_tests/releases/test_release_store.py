@@ -301,7 +301,7 @@ def test_what_was_not_asked_for_but_left_is_noticed(
             processes=1,
         )
     assert {check.name: check.details for check in manifest.failures} == {
-        "versions_complete": "2 versions of 1 documents, expected 2"
+        "versions_complete": "2 versions of 1 document, expected 2"
     }
 
 
@@ -515,7 +515,7 @@ def test_checks_find_damage(
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
     write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
     failed = failed_checks(store, "r1")
-    assert "1 chunks missing" in failed["counts_agree"]
+    assert "1 chunk missing" in failed["counts_agree"]
 
 
 @pytest.mark.integration

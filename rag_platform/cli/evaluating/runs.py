@@ -477,7 +477,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
     missed = sum(not item.met for item in verdicts)
     if missed:
         error = RagError(
-            f"{missed} of {len(verdicts)} expectations are not met\n" + "\n".join(lines),
+            f"{missed} of {pluralise(len(verdicts), 'expectation')} not met\n" + "\n".join(lines),
             code="expectations_missed",
         )
         return envelopes.failure(error, data=data)
