@@ -195,7 +195,7 @@ class Candidate:
         if self.strategy.builds_dense:
             indexed = len(dense_files.read_parts(self.directory / "dense").ids)
             if not dense.has_ann(self.directory / "dense"):
-                held += "; no approximate index, for no question would ask it"
+                held += "; no approximate index, for every question scans exactly"
             elif f"dense/{dense_files.BASE}" in self.carried:
                 held += (
                     f"; the approximate index over {indexed} of them as in release {self.parent}"

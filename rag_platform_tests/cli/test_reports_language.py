@@ -64,3 +64,10 @@ def test_words_of_documents_stay_as_they_are(published: Shelf, tmp_path: Path) -
     run_id = next(iter(re.findall(r"eval_\w+", show("eval", "run", "--dataset", str(path)))))
     cases_shown = show("eval", "cases", run_id)
     assert "- metric: metric (" in cases_shown and "- no traces: no traces (" in cases_shown
+
+
+def test_a_release_is_shown_in_a_few_lines(published: Shelf) -> None:
+    lines = show("releases", "show").splitlines()
+    assert len(lines) < 15 and "个文档，" in lines[0] and lines[1].startswith("策略 ")
+    assert any(line.startswith("- ok: provenance_proved: ") for line in lines)
+    assert lines[-1] == "`rag releases show --json` 输出完整的清单。"
