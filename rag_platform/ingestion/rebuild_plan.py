@@ -306,7 +306,7 @@ def _markdown(found: RebuildPlan) -> str:
     lines += [
         "",
         f"Through the stages: {pluralise(len(found.version_ids), 'document')}.",
-        f"Embeddings to compute: {'at least ' if found.uncut else ''}{found.embeddings}{more}.",
+        f"Embeddings to compute: {found.embeddings}{more}.",
         (
             f"Release: {found.release} ({found.reason}). The published one serves until the new one"
             " passed its checks."

@@ -773,7 +773,7 @@ def test_another_embedder_is_refused_naming_both_and_the_remedy(
     )
     with pytest.raises(
         ReleaseError,
-        match=r"hashing-256 1 \(dim 256\).*hashing-64 1 \(dim 64\).*rag rebuild --strategy other",
+        match=r"vectors of hashing-256, .* with hashing-64; .*rag rebuild --strategy other",
     ) as caught:
         release_store.open_release(store, "default", other)
     assert caught.value.code == "embedder_mismatch"
