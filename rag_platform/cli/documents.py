@@ -151,7 +151,7 @@ def docs_summary(
 @docs.command("history")
 @_document_argument
 @namespace_option
-@answers(reports=False)
+@answers()
 def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
     """Every version of a document: when it came, its state, how its chunks drifted, and the
     releases that contain it.
