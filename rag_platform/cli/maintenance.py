@@ -65,8 +65,9 @@ def jobs_list(
     ]
     lines = [
         f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']} "
-        f" {row['namespace']}  {_format_progress(row) or row['reason']}"
+        f" {row['namespace']}" + (f"\n  {detail}" if detail else "")
         for row in rows
+        for detail in [_format_progress(row) or row["reason"]]
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
