@@ -118,6 +118,36 @@ def test_every_translation_has_the_places_of_its_original() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        (
+            "gate-docs  open, 1 operation, 2 conflicts, made over an older version",
+            "gate-docs  编辑中，1 个操作，2 处冲突，基于旧版本",
+        ),
+        (
+            "gate-docs: open, 2 operations over default.gate@1, 1 conflict; live is default.gate@2:"
+            " `rag drafts rebase gate-docs`",
+            "gate-docs：编辑中，2 个操作，基于 default.gate@1，1 处冲突；"
+            "当前版本为 default.gate@2：`rag drafts rebase gate-docs`",
+        ),
+        (
+            "publishing adds 1 chunk, removes 0, keeps 3; 1 embedding to compute",
+            "发布将新增 1 个文本块，移除 0 个，保留 3 个；需计算 1 个向量",
+        ),
+        ("1 of 3 expectations not met", "3 条期望中有 1 条未满足"),
+        (
+            "text may be missing: 80.0% of 50 words that a second reader finds stand in the chunks;"
+            " 2 of them were set aside on purpose (`rag docs show DOC --dropped`); page 1: 2% of 9",
+            "可能缺失文字：另一个解析器读出 50 个词，文本块里有其中的 80.0%；其中 2 个是有意略去的"
+            "（`rag docs show DOC --dropped`）；第 1 页：2% of 9",
+        ),
+    ],
+)
+def test_counts_are_translated_with_their_nouns(english: str, chinese: str) -> None:
+    assert translate_filled(english, "zh") == chinese
+
+
 def test_no_message_has_two_translations() -> None:
     found: dict[str, set[str]] = {}
     for file in (PACKAGE / "defaults" / "messages" / "zh").glob("*.json"):

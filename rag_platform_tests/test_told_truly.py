@@ -7,7 +7,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 
 from rag_platform.answering.engine import answer
 from rag_platform.ir import QueryRequest
@@ -195,3 +197,20 @@ def test_a_warning_that_the_text_holds_is_not_printed_again(
     )
     said = capsys.readouterr()
     assert said.out.count("one leg failed") == 1 and said.err == "warning: another thing\n"
+
+
+def test_warnings_come_first_in_the_readers_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to do next is the last line; the name of a document hides no warning behind it."""
+    from rag_platform.cli.output import print_envelope
+
+    monkeypatch.setenv("RAG_LANG", "zh")
+
+    @click.command()
+    def ingest() -> None:
+        warning = "docs/a.pdf: page 1: neither text nor pictures"
+        data = {"markdown": "1 new.\n\nNext: rag query YOUR QUESTION --namespace default"}
+        print_envelope({"ok": True, "data": data, "warnings": [warning]}, False, reports=True)
+
+    lines = CliRunner().invoke(ingest).output.splitlines()
+    assert lines[0] == "警告: docs/a.pdf: 第 1 页：既无文字也无图片"
+    assert lines[-1] == "下一步：rag query 你的问题 --namespace default"

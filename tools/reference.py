@@ -133,7 +133,7 @@ def _errors() -> Iterator[str]:
             if isinstance(node, ast.Call) and (code := _code(node)):
                 found[code].add(_message(node))
     for code in sorted(found):
-        texts = sorted(text for text in found[code] if text)
+        texts = sorted(text for text in found[code] if text and f"{text}…" not in found[code])
         yield f"| `{code}` | {'; or '.join(texts[:2]) or 'the message says it'} |\n"
 
 

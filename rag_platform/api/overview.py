@@ -57,7 +57,9 @@ def get_overview(
     rows = {row["namespace"]: row for row in installation["namespaces"]}
     row = rows.get(namespace)
     since = datetime.now(UTC) - timedelta(days=DAYS)
-    stats = trace_stats(library.store, TraceFilter(namespace=namespace, since=since))
+    stats = trace_stats(
+        library.store, TraceFilter(namespace=namespace, since=since, published=True)
+    )
     strategy, problem = _strategy(library, namespace)
     # one that has a problem says so already
     known = [] if row is not None and row["problem"] else [problem] * bool(problem)

@@ -36,6 +36,7 @@ from rag_platform.ir import Candidate, Chunk, Hit, QueryRequest, Version
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
+from rag_platform.text.plurals import pluralise
 
 MAX_SOURCES = 30
 MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
@@ -320,7 +321,7 @@ def _markdown(data: ProofData, found: Sequence[_Source]) -> str:
         }
         named = {"changed": "changed since"}
         counted = ", ".join(f"{n} {named.get(state, state)}" for state, n in counts.items())
-        lines = [f"{len(data['sentences'])} sentences checked: {counted}.", ""]
+        lines = [f"{pluralise(len(data['sentences']), 'sentence')} checked: {counted}.", ""]
         lines += [
             f"- **{named.get(row['state'], row['state'])}**{_how(row)}: {row['sentence']}"
             + (f" — {row['reason']}" if "reason" in row else "")

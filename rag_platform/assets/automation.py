@@ -31,6 +31,7 @@ from rag_platform.ledger.schema import Job, Source
 from rag_platform.processes import jobs
 from rag_platform.releases.publishing import is_behind_ledger
 from rag_platform.releases.release_store import current
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
 
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
@@ -73,7 +74,7 @@ def inbox(
     before = json.loads(context.cursor or "{}")
     changed = [name for name, mark in folders.items() if before.get(name) != mark]
     if not changed:
-        return dg.SkipReason(f"nothing changed in {len(folders)} inbox folders")
+        return dg.SkipReason(f"nothing changed in {pluralise(len(folders), 'inbox folder')}")
     requests: list[dg.RunRequest] = []
     keys: list[str] = []
     problems: list[str] = []
@@ -94,7 +95,8 @@ def inbox(
         received.append(name)
         if arriving := [item.source_uri for item in reception.items if item.code == "arriving"]:
             problems.append(
-                f"{name}: {len(arriving)} files may still be written, e.g. {arriving[0]}"
+                f"{name}: {pluralise(len(arriving), 'file')} may still be written, e.g."
+                f" {arriving[0]}"
             )
             folders.pop(name)
         problems += [
@@ -162,7 +164,7 @@ def release_when_quiet(
     if requests or waiting:
         return dg.SensorResult(
             run_requests=requests,
-            skip_reason=None if requests else dg.SkipReason(f"{len(waiting)} libraries are busy"),
+            skip_reason=None if requests else dg.SkipReason(f"busy: {', '.join(waiting)}"),
         )
     return dg.SensorResult(
         cursor=mark, skip_reason=dg.SkipReason("every release holds what is live")
@@ -275,8 +277,8 @@ def _is_due(context: dg.SensorEvaluationContext, root: DataRoot, namespace: str)
     stale = sum(1 for _ in stale_versions(root.ledger, namespace, profile))
     if stale:
         context.log.info(
-            f"{namespace}: {stale} live versions were built under another config; a release waits"
-            " for them (`rag rebuild`)"
+            f"{namespace}: a release waits for {pluralise(stale, 'live version')} built under"
+            " another config (`rag rebuild`)"
         )
     return not stale
 

@@ -32,6 +32,7 @@ from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.observability import tracing
 from rag_platform.processes.jobs import Progress, describe_failures
 from rag_platform.releases.checks import DOCUMENT_CHECKS, document_checks
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import Workspace
 
 _EVENTS_AT_ONCE = 128
@@ -105,7 +106,8 @@ def ingestion(
     if failures:
         listed = "\n".join(failures[:200])
         raise dg.Failure(
-            f"{len(failures)} of {len(context.partition_keys)} documents failed:\n{listed}",
+            f"{len(failures)} of {pluralise(len(context.partition_keys), 'document')} failed:\n"
+            f"{listed}",
             allow_retries=False,
         )
 

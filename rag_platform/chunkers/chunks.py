@@ -23,6 +23,7 @@ from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
 from rag_platform.protocols import Chunker
 from rag_platform.text.language import language
+from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
 
 TOO_SHORT = 20
@@ -76,8 +77,8 @@ def beyond_window(chunks: Sequence[Chunk], strategy: Strategy) -> BeyondWindow:
     if not cut_short:
         return BeyondWindow(count)
     said = (
-        f"{cut_short} chunks are longer than the embedder's {seen} tokens: of code and table rows"
-        " kept whole, vectors see only a part"
+        f"{pluralise(cut_short, 'chunk')} longer than the embedder's {seen} tokens: of code and"
+        " table rows kept whole, vectors see only a part"
     )
     return BeyondWindow(count, (said,))
 

@@ -23,6 +23,7 @@ from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, NotFoundError, RagError
 from rag_platform.ir import Document, Json
 from rag_platform.messages import terminal_language
+from rag_platform.text.plurals import pluralise
 
 _document_argument = click.argument("doc", metavar="DOC", shell_complete=complete_documents)
 _version_option = click.option(
@@ -150,7 +151,7 @@ def docs_summary(
 @docs.command("history")
 @_document_argument
 @namespace_option
-@answers(reports=False)
+@answers()
 def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
     """Every version of a document: when it came, its state, how its chunks drifted, and the
     releases that contain it.
@@ -294,7 +295,7 @@ def docs_delete(
         dropped = drop_for_document(context.store, document.namespace, document.source_uri)
         if dropped:
             data["expectations_dropped"] = [case.case_id for case in dropped]
-            data["markdown"] += f"\n{len(dropped)} expectations of it are dropped."
+            data["markdown"] += f"\n{pluralise(len(dropped), 'expectation')} of it dropped."
     return job_envelope(job, data, "delete_failed")
 
 

@@ -14,6 +14,7 @@ from rag_platform.cli.completion import complete_documents
 from rag_platform.cli.output import Context, answers, namespace_option, wait_for_job
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
+from rag_platform.text.plurals import pluralise
 
 
 @click.group()
@@ -56,7 +57,7 @@ def _show(opened: Any, *, with_chunks: bool = False) -> Json:
 
     data = show_data(opened, with_chunks=with_chunks)
     warnings = (
-        [f"{len(data['conflicts'])} edits conflict with {data['live_version']}"]
+        [f"{pluralise(len(data['conflicts']), 'conflict')} with {data['live_version']}"]
         if data["conflicts"] and not with_chunks
         else []
     )

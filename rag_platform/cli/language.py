@@ -19,7 +19,7 @@ CommandT = TypeVar("CommandT", bound=click.Command)
 # what stays on one line: a Latin word or a Chinese character, with the punctuation around it
 _PIECE = re.compile(r"\s+|[（“]*(?:[^\s\u2e80-\uffef]+|\S)[，。；：、）！？”]*")
 HELP_LINE = 200  # letters that the line of a command has in a list; click cuts it to the window
-_HEADING = re.compile("#+ ")
+_MARK = re.compile("#+ |  +")  # of a heading, or of a line below another one
 _CELL = re.compile(r"[^|\s](?:[^|]*[^|\s])?")
 
 
@@ -42,8 +42,9 @@ def say_lines(text: str) -> str:
 def _say_line(line: str, following: str) -> str:
     if following.startswith(("|---", "| ---")):
         return _CELL.sub(lambda cell: say_filled(cell[0]), line)
-    marks = _HEADING.match(line)
-    return line[: marks.end()] + say_filled(line[marks.end() :]) if marks else say_filled(line)
+    if marks := _MARK.match(line):
+        return line[: marks.end()] + say_filled(line[marks.end() :])
+    return say_filled(line)
 
 
 def localise(command: CommandT) -> CommandT:

@@ -65,8 +65,9 @@ def jobs_list(
     ]
     lines = [
         f"{row['job_id']}  {row['kind']:<8} {row['state']:<10} {row['created_at']} "
-        f" {row['namespace']}  {_format_progress(row)}{row['reason']}"
+        f" {row['namespace']}" + (f"\n  {detail}" if detail else "")
         for row in rows
+        for detail in [_format_progress(row) or row["reason"]]
     ]
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
@@ -86,7 +87,7 @@ def _format_progress(row: Json) -> str:
     growing = work.is_growing(progress["stage"], progress.get("stages", {}))
     total = f"{progress['total']}{' known so far' if growing else ''}"
     left = "" if row["seconds_left"] is None else f", about {row['seconds_left']:.0f} s left"
-    return f"{progress['stage']} {progress['done']} of {total}{left} "
+    return f"{progress['stage']} {progress['done']} of {total}{left}"
 
 
 @jobs.command("show")

@@ -182,21 +182,29 @@ def print_envelope(
         print_error(envelope["error"]["code"], message)
         return
     markdown = envelope["data"]["markdown"]
-    if render is not None and sys.stdout.isatty():
-        render(envelope["data"])
-    else:
-        click.echo(say_lines(markdown) if reports else markdown)
     # as notes, in the question's language, an answer has them already
     warnings = [
         text
         for text in envelope.get("warnings") or []
         if not any(translate_filled(text, language) in markdown for language in LANGUAGES)
     ]
-    shown = [say_filled(warning) for warning in warnings[:_SHOWN_WARNINGS]]
+    shown = [_say_warning(warning) for warning in warnings[:_SHOWN_WARNINGS]]
     if more := len(warnings) - len(shown):
         shown.append(say("and {more} more; --json lists them all", more=more))
     for warning in shown:
         click.echo(f"{say('warning')}: {warning}", err=True)
+    if render is not None and sys.stdout.isatty():
+        render(envelope["data"])
+    else:  # last, for its end is what to do next
+        click.echo(say_lines(markdown) if reports else markdown)
+
+
+def _say_warning(warning: str) -> str:
+    """A warning in the reader's language, also one of a document, whose name stands before it."""
+    if (shown := say_filled(warning)) == warning:
+        name, colon, rest = warning.partition(": ")
+        return f"{name}{colon}{say_filled(rest)}"
+    return shown
 
 
 def print_error(code: str, message: str) -> None:

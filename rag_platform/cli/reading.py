@@ -143,7 +143,7 @@ def query(
     result = answer(context.library, request, on_text=on_text)
     if live:
         click.echo("\n")
-    detail = "full" if full or context.json_output else "brief"
+    detail = "full" if full or context.json_output or not request.answer else "brief"
     data, warnings = fit_query(
         result, detail=detail, max_tokens=context.settings.server.result_tokens
     )

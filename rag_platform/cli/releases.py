@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,18 +58,33 @@ def _line(row: Json) -> str:
 @releases.command("show")
 @click.argument("release_id", required=False)
 @namespace_option
-@answers(reports=False)
+@answers()
 def releases_show(context: Context, release_id: str | None, namespace: str | None) -> Json:
-    """The manifest of a release, by default of the published one."""
+    """What a release holds and what its checks say, by default of the published one; its whole
+    manifest with --json.
+    """
     from rag_platform.releases.release_store import manifest_of, require_current
 
     name = context.namespace(namespace)
-    manifest = to_json(
-        manifest_of(context.store, name, release_id or require_current(context.store, name))
-    )
-    return envelopes.envelope(
-        {"markdown": json.dumps(manifest, ensure_ascii=False, indent=1), "manifest": manifest}
-    )
+    manifest = manifest_of(context.store, name, release_id or require_current(context.store, name))
+    counts = manifest.counts
+    lines = [
+        f"{manifest.release_id} of library {name!r}, after {manifest.parent or 'none'}:"
+        f" {pluralise(counts['documents'], 'document')}, {pluralise(counts['chunks'], 'chunk')}",
+        f"strategy {manifest.strategy} ({manifest.strategy_config_id}), embedder"
+        f" {manifest.embedder.embedder_id if manifest.embedder else 'none'}",
+        *(
+            f"Chunks: {delta['chunks_added']} added, {delta['chunks_removed']} removed,"
+            f" {delta['chunks_kept']} kept."
+            for delta in filter(None, [manifest.delta])
+        ),
+        *(
+            f"- {'ok' if check.passed else 'failed'}: {check.name}: {check.details}"
+            for check in manifest.checks
+        ),
+        "`rag releases show --json` prints the whole manifest.",
+    ]
+    return envelopes.envelope({"markdown": "\n".join(lines), "manifest": to_json(manifest)})
 
 
 @releases.command("diff")

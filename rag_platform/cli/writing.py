@@ -178,7 +178,8 @@ def rebuild(
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
         click.echo(
             f"{pluralise(len(planned.version_ids), 'document')},"
-            f" {'at least ' if planned.uncut else ''}{planned.embeddings} embeddings, release:"
+            f" {'at least ' if planned.uncut else ''}"
+            f"{pluralise(planned.embeddings, 'embedding')}, release:"
             f" {planned.release}; about {_duration(planned.seconds)}",
             err=True,
         )

@@ -260,7 +260,7 @@ def status_markdown(data: StatusData) -> str:
                 f"- {name}: {pluralise(row['documents'], 'document')},"
                 f" {pluralise(row['chunks'], 'chunk')}, release {row['release_id']}"
                 f" of {_moment(row['published_at'])}, strategy {row['strategy']}, embedder"
-                f" {row['embedder']}"
+                f" {row['embedder'].split(' ')[0]}"  # its version has dozens of signs
             )
         lines += _behind(row)
         if row["pending"] or row["failed"]:

@@ -225,7 +225,7 @@ def verdict(rows: Sequence[PageKept], policy: TextKept) -> Json:
         state = "warned"
     details = f"{share:.1%} of {words} words that a second reader finds stand in the chunks"
     if aside:
-        details += f", {aside} of them were set aside on purpose (`rag docs show DOC --dropped`)"
+        details += f"; {aside} of them were set aside on purpose (`rag docs show DOC --dropped`)"
     if short and rows[0].page:
         named = ", ".join(
             f"page {row.page}: {row.share:.0%} of {row.words}" for row in short[:_SHOWN]

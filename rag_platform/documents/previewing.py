@@ -132,7 +132,7 @@ def preview_data(found: Preview, chunks: int | None = None) -> Json:
 def readable(found: Preview, chunks: int | None = None) -> str:
     """The preview for a terminal: measures, sections, the two ends of each chunk, images."""
     quality = found.quality
-    pages = f"{found.summary.pages} pages, " if found.summary.pages else ""
+    pages = f"{pluralise(found.summary.pages, 'page')}, " if found.summary.pages else ""
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
         (
@@ -172,8 +172,8 @@ def readable(found: Preview, chunks: int | None = None) -> str:
 def _headline(chunk: Chunk) -> str:
     where = [
         f"{chunk.norm_start}-{chunk.norm_end}",
-        f"{chunk.text_len} characters",
-        f"about {chunk.token_count} tokens",
+        pluralise(chunk.text_len, "character"),
+        f"about {pluralise(chunk.token_count, 'token')}",
     ]
     for name, first, last in (
         ("page", chunk.page_start, chunk.page_end),

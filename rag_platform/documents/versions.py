@@ -404,7 +404,7 @@ def build_chunks(work: VersionBuild) -> Done:
     tracing.count(chunks_total=len(rows))
     warnings = [] if rows else ["the document has no chunk: nothing of it can be found"]
     if kept and kept["text_kept_state"] != "kept":
-        warnings.append(f"text_kept: {kept['text_kept_details']}")
+        warnings.append(f"text may be missing: {kept['text_kept_details']}")
     return path, sha256, counts, (*warnings, *beyond.warnings)
 
 

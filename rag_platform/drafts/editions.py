@@ -20,6 +20,7 @@ from rag_platform.ir import Chunk, Document, Json, Version, View
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Draft
 from rag_platform.storage.store import read_records
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
 
 CODE_VERSION = "1"  # of what operations do; another one makes other editions
@@ -91,9 +92,9 @@ def build_edition(
             [] if chunks else ["every chunk is disabled: nothing of the document can be found"]
         )
     if edited.problems:
-        count = f"{len(edited.problems)} of {len(given)} edits by hand"
+        count = f"{len(edited.problems)} of {pluralise(len(given), 'edit')} by hand"
         warnings.append(
-            f"{count} name chunks that this version no longer has; `rag drafts show"
+            f"this version no longer has the chunks of {count}; `rag drafts show"
             f" {work.version.doc_id}` lists them"
         )
     return Edition(work.version, name, tuple(given), edited, tuple(before), tuple(warnings))

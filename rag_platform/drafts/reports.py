@@ -20,6 +20,7 @@ from rag_platform.normalisation.edits import canonical
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info, read_manifest
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
 
 _SNIPPET = 70
@@ -45,8 +46,8 @@ def list_data(drafts: Drafts) -> Json:
         for draft in found
     ]
     lines = [
-        f"{row['doc_id']}  {row['state']}, {row['operations']} operations"
-        + (f", {row['conflicts']} conflicts" if row["conflicts"] else "")
+        f"{row['doc_id']}  {row['state']}, {pluralise(row['operations'], 'operation')}"
+        + (f", {pluralise(row['conflicts'], 'conflict')}" if row["conflicts"] else "")
         + (", made over an older version" if row["outdated"] else "")
         for row in rows
     ]
@@ -98,8 +99,8 @@ def preview_data(opened: Opened) -> Json:
     warnings = [*beyond_window(chunks, opened.work.strategy).warnings]
     lines = [f"{opened.document.doc_id}: {_state(opened)}", "", *_diff(base.chunks, edited), ""]
     lines.append(
-        f"publishing adds {len(added)} chunks, removes {len(removed)}, keeps"
-        f" {len(chunks) - len(added)}; {embeddings} embeddings to compute"
+        f"publishing adds {pluralise(len(added), 'chunk')}, removes {len(removed)}, keeps"
+        f" {len(chunks) - len(added)}; {pluralise(embeddings, 'embedding')} to compute"
     )
     lines += [f"conflict: {operation_line(p.operation)}: {p.reason}" for p in edited.problems]
     return {
@@ -146,8 +147,10 @@ def published_data(job: Job, root: DataRoot, seconds: float) -> Json:
     edition = f"edition {version.edition} of " if version.edition else ""
     markdown = (
         f"{edition}{version.doc_id}{'' if edition else ' as it was cut'} is published in release"
-        f" {release_id}: {data['chunks_added']} chunks added, {data['chunks_removed']} removed,"
-        f" {data['embeddings_computed']} embeddings computed, in {data['seconds']:.1f} s."
+        f" {release_id}: {pluralise(data['chunks_added'], 'chunk')} added,"
+        f" {data['chunks_removed']} removed,"
+        f" {pluralise(data['embeddings_computed'], 'embedding')} computed, in"
+        f" {data['seconds']:.1f} s."
     )
     return {**data, "markdown": markdown}
 
@@ -191,9 +194,9 @@ def _state(opened: Opened) -> str:
     if not opened.stored:
         return "no draft"
     state = "published" if opened.draft.state == "published" else "open"
-    state += f", {len(edited.operations)} operations over {opened.draft.version_id}"
+    state += f", {pluralise(len(edited.operations), 'operation')} over {opened.draft.version_id}"
     if edited.problems:
-        state += f", {len(edited.problems)} conflicts"
+        state += f", {pluralise(len(edited.problems), 'conflict')}"
     if opened.outdated:
         live, doc_id = opened.version.version_id, opened.document.doc_id
         state += f"; live is {live}: `rag drafts rebase {doc_id}`"

@@ -23,6 +23,7 @@ from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate
 from rag_platform.ir import Json
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.text.plurals import pluralise
 
 _COMPARED = ("retrieval.hit_rate@10", "retrieval.mrr@10", "retrieval.ndcg@10", "refusal.right")
 # smaller mean differences are nobody's reason to hold a release back; chosen by hand
@@ -136,14 +137,19 @@ class _Judging:
         values = _values(after, gone)
         means = _means(values)
         errors = [item.error for item in after.values() if item.error]
-        reasons = [f"{len(errors)} questions failed, the first with {errors[0]}"] if errors else []
+        reasons = (
+            [f"{pluralise(len(errors), 'question')} failed, the first with {errors[0]}"]
+            if errors
+            else []
+        )
         for metric, least in gate.floors.items():
             found = means.get(metric, 0.0)
             if found < least:
                 reasons.append(f"{metric} is {found:.3f}, the floor is {least:g}")
         if gate.not_worse and gone:
             reasons.append(
-                f"{len(gone)} questions lost their document: {', '.join(sorted(gone)[:_SHOWN])}"
+                f"the document is gone of {pluralise(len(gone), 'question')}:"
+                f" {', '.join(sorted(gone)[:_SHOWN])}"
             )
         if gate.not_worse:
             reasons += _significant_losses(_values(before, set()), values)
@@ -161,7 +167,9 @@ class _Judging:
         run, after = self._run(self._candidate, dataset)
         missed = [verdict for item in after.values() if not (verdict := judge(item)).met]
         lost = [Lost(v.case_id, v.query, v.reason, "", "not met", "", v.trace_id) for v in missed]
-        reasons = (f"{len(missed)} of {len(after)} expectations are not met",) if missed else ()
+        reasons = (
+            (f"{len(missed)} of {pluralise(len(after), 'expectation')} not met",) if missed else ()
+        )
         return Verdict(
             dataset.dataset_id,
             run.run_id,
@@ -322,7 +330,7 @@ def describe_changes(before: Lease, after: Lease) -> tuple[str, ...]:
     } - came
     for what, names in (("gone", gone), ("new", came), ("changed", changed)):
         if names:
-            found.append(f"{len(names)} documents {what}, first {sorted(names)[0]}")
+            found.append(f"{pluralise(len(names), 'document')} {what}, first {sorted(names)[0]}")
     return tuple(found)
 
 

@@ -23,6 +23,7 @@ from rag_platform.releases.publishing import find_equal
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import read_records
 from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot, Workspace
 
 # Rough costs on two slow cores beside the embedding, as measured with bench/ingest.py; a plan says
@@ -225,7 +226,7 @@ def _choose_release(
     if bound != strategy.name:
         return "delta", f"the library moves from strategy {bound!r} to {strategy.name!r}"
     if due:
-        return "delta", f"{len(due)} documents were built under another config"
+        return "delta", f"built under another config: {pluralise(len(due), 'document')}"
     if find_equal(namespace, strategy, store, ledger):
         return "nothing", f"release {published} holds what the config asks for"
     if releases.manifest_of(store, namespace, published).contents != wanted:
@@ -288,8 +289,8 @@ def _total_seconds(
 
 def _markdown(found: RebuildPlan) -> str:
     lines = [
-        f"Library {found.namespace!r}, strategy {found.strategy!r}, {found.documents} live"
-        " documents."
+        f"Library {found.namespace!r}, strategy {found.strategy!r},"
+        f" {pluralise(found.documents, 'live document')}."
     ]
     if found.moves_from:
         lines[0] += f" It moves from strategy {found.moves_from!r}."
@@ -297,11 +298,15 @@ def _markdown(found: RebuildPlan) -> str:
         return f"{lines[0]}\nNothing to do: {found.reason}."
     rows = [(stage.stage, stage.reused, stage.built) for stage in found.stages]
     lines += ["", *format_table(("stage", "there already", "to build"), rows)]
-    more = f", and those of {found.uncut} documents that must be cut first" if found.uncut else ""
+    more = (
+        f", and those of {pluralise(found.uncut, 'document')} to be cut first"
+        if found.uncut
+        else ""
+    )
     lines += [
         "",
-        f"Through the stages: {len(found.version_ids)} documents.",
-        f"Embeddings to compute: {'at least ' if found.uncut else ''}{found.embeddings}{more}.",
+        f"Through the stages: {pluralise(len(found.version_ids), 'document')}.",
+        f"Embeddings to compute: {found.embeddings}{more}.",
         (
             f"Release: {found.release} ({found.reason}). The published one serves until the new one"
             " passed its checks."

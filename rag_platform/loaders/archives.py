@@ -5,6 +5,7 @@ what is wrong with a damaged file in plain words.
 from __future__ import annotations
 
 import logging
+import re
 import struct
 import zipfile
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ MAX_UNPACKED_BYTES = 1024 * 1024 * 1024
 RATIO_FROM_BYTES = 16 * 1024 * 1024  # small files pack well without being bombs
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _END = struct.Struct("<4s4H2LH")  # the record that ends an archive, without its comment
+_NUMBER = re.compile(r"^code=\d+: ")
 _MAIN_PARTS = (("word/", ".docx"), ("xl/", ".xlsx"), ("ppt/", ".pptx"))
 _MIMETYPES = {
     b"application/vnd.oasis.opendocument.text": ".odt",
@@ -201,6 +203,10 @@ class Reading(faults.Attempt):
     @property
     def reason(self) -> str:
         """What the engine said, in one line; empty where nothing failed."""
-        if self.error is None:
-            return ""
-        return (str(self.error).splitlines() or [""])[0][:200] or type(self.error).__name__
+        return "" if self.error is None else say_fault(self.error)
+
+
+def say_fault(error: BaseException) -> str:
+    """What an engine said, in one line, without the number that MuPDF puts before its words."""
+    line = (str(error).splitlines() or [""])[0]
+    return _NUMBER.sub("", line)[:200] or type(error).__name__

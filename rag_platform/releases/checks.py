@@ -23,6 +23,7 @@ from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.manifest import CheckResult
 from rag_platform.storage.store import Store, files_below, sha256_file
+from rag_platform.text.plurals import pluralise
 
 CHECKS: dict[str, str] = {
     "counts_agree": "The catalog and each index hold the same chunks, and every chunk id once.",
@@ -99,8 +100,8 @@ def document_checks(outcome: StageOutcome) -> list[CheckResult]:
         return []
     pages, out, failed = int(counts["pages"]), int(counts["pages_out"]), int(counts["pages_failed"])
     details = (
-        f"{out} of {pages} pages; {counts['pages_without_text']} without text, {failed} of these"
-        " could not be read"
+        f"{out} of {pluralise(pages, 'page')}; {counts['pages_without_text']} without text,"
+        f" {failed} of these could not be read"
     )
     named = [
         warning
@@ -189,11 +190,12 @@ class Candidate:
 
     def _counts_agree(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
         wrong = index_differences(self.directory, self.strategy, catalog, self.changes)
-        held = f"{counts['chunks']} chunks of {counts['documents']} documents"
+        of_all = pluralise(counts["documents"], "document")
+        held = f"{pluralise(counts['chunks'], 'chunk')} of {of_all}"
         if self.strategy.builds_dense:
             indexed = len(dense_files.read_parts(self.directory / "dense").ids)
             if not dense.has_ann(self.directory / "dense"):
-                held += "; no approximate index, for no question would ask it"
+                held += "; no approximate index, for every question scans exactly"
             elif f"dense/{dense_files.BASE}" in self.carried:
                 held += (
                     f"; the approximate index over {indexed} of them as in release {self.parent}"
@@ -265,9 +267,10 @@ class Candidate:
         wrong += [f"document without version {item}" for item in sorted(documents - held)]
         if self.asked is not None and {there, counts["documents"]} != {self.versions}:
             wrong.append(
-                f"{there} versions of {counts['documents']} documents, expected {self.versions}"
+                f"{pluralise(there, 'version')} of {pluralise(counts['documents'], 'document')},"
+                f" expected {self.versions}"
             )
-        details = "; ".join(wrong[:_SHOWN]) if wrong else f"{there} live versions"
+        details = "; ".join(wrong[:_SHOWN]) if wrong else pluralise(there, "live version")
         figures = {
             "versions": there,
             "missing": len(live - held),
@@ -290,9 +293,9 @@ class Candidate:
             f"{item.source_uri} {item.chunk_id}: {item.reason}" for item in failures[:_SHOWN]
         )
         details = (
-            f"{len(failures)} chunks not proved: {shown}"
+            f"{pluralise(len(failures), 'chunk')} not proved: {shown}"
             if failures
-            else f"{chunks} chunks of {len(self.to_prove)} new versions"
+            else f"{pluralise(chunks, 'chunk')} of {pluralise(len(self.to_prove), 'new version')}"
         )
         details += (
             f"; {edited} of them edited by hand, proved are the texts they were edited from"
@@ -312,7 +315,7 @@ class Candidate:
         return CheckResult(
             "files_intact",
             not wrong,
-            f"missing {wrong[:_SHOWN]}" if wrong else f"{len(self.files)} files",
+            f"missing {wrong[:_SHOWN]}" if wrong else pluralise(len(self.files), "file"),
             {"files": len(self.files), "missing": len(wrong)},
         )
 
@@ -428,9 +431,9 @@ def _difference(
 ) -> list[str]:
     wrong = []
     if lost := expected - found:
-        wrong.append(f"{what}: {len(lost)} chunks missing, e.g. {min(lost)}")
+        wrong.append(f"{what}: {pluralise(len(lost), 'chunk')} missing, e.g. {min(lost)}")
     if extra := found - expected:
-        wrong.append(f"{what}: {len(extra)} chunks too many, e.g. {min(extra)}")
+        wrong.append(f"{what}: {pluralise(len(extra), 'chunk')} too many, e.g. {min(extra)}")
     if count != named:
         wrong.append(f"{what}: {count} rows for {named} chunk ids")
     return wrong

@@ -186,7 +186,7 @@ def plan_delete(
     pinned = tuple(manifest.release_id for manifest in holding if manifest.release_id in kept)
     if mode == "hard" and pinned and not force:
         raise ReleaseError(
-            f"{len(pinned)} pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or"
+            f"pinned releases hold it: {', '.join(sorted(pinned))}; unpin them, or"
             " delete with --force, which drops them",
             code="pinned_releases",
             releases=sorted(pinned),
@@ -644,7 +644,8 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
     ]
     if unfinished:
         packed.append(
-            f"{unfinished} unfinished files in spool/: `rag gc` removes those that nobody writes"
+            f"{pluralise(unfinished, 'unfinished file')} in spool/: `rag gc` removes those that"
+            " nobody writes"
         )
     packed += [
         f"{path.relative_to(store.home)} is packed"

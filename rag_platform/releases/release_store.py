@@ -104,8 +104,8 @@ def usable_parent(
     if manifest.failures:
         return None, f"checks of release {parent} failed"
     if manifest.embedder != (embedder := embedder_info(strategy)):
-        reason = f"the embedder is {_describe(embedder)}"
-        return None, f"{reason}, release {parent} holds vectors of {_describe(manifest.embedder)}"
+        now, before = _tell_apart(embedder, manifest.embedder)
+        return None, f"the embedder is {now}, release {parent} holds vectors of {before}"
     if manifest.index_profile == index_profile(strategy):
         return manifest, ""
     profiles = stage_profiles(strategy).items()
@@ -116,8 +116,12 @@ def usable_parent(
     return None, f"{reason} than in release {parent}"
 
 
-def _describe(embedder: EmbedderInfo | None) -> str:
-    return f"{embedder.embedder_id} {embedder.version} (dim {embedder.dim})" if embedder else "none"
+def _tell_apart(*embedders: EmbedderInfo | None) -> list[str]:
+    """The names of embedders, with version and dimension where the names are the same."""
+    names = [it.embedder_id if it else "none" for it in embedders]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{it.embedder_id} {it.version} (dim {it.dim})" if it else "none" for it in embedders]
 
 
 # --- publishing ---------------------------------------------------------------------------------
@@ -438,11 +442,10 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
     asked = embedder_info(strategy)
     if manifest.embedder is None or asked is None or asked == manifest.embedder:
         return
-    held = manifest.embedder
+    held, asking = _tell_apart(manifest.embedder, asked)
     raise ReleaseError(
-        f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of"
-        f" {held.embedder_id} {held.version} (dim {held.dim}), strategy {strategy.name!r} asks with"
-        f" {asked.embedder_id} {asked.version} (dim {asked.dim}); "
+        f"release {manifest.release_id} of {manifest.namespace!r} holds vectors of {held}, strategy"
+        f" {strategy.name!r} asks with {asking}; "
         + (
             f"use strategy {manifest.strategy!r}, or rebuild with `rag rebuild --strategy"
             f" {strategy.name}`"

@@ -30,6 +30,7 @@ from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.release_store import list_heads
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.plurals import pluralise
 
 _PARTS = ("facts", "sections", "chunks")  # stages whose outputs a difference is read from
 _SHOWN_CHUNKS = 20
@@ -133,7 +134,8 @@ def _history_markdown(data: Json) -> str:
         rows.append((short, row["received_at"], state, row["size"], row["chunks"], releases))
         if row["code"]:
             notes.append(
-                f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']} times)"
+                f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']}"
+                f" {'time' if row['attempts'] == 1 else 'times'})"
             )
         if row["drift"]:
             notes.append(
@@ -333,7 +335,7 @@ class Revision:
         for before, after in differing[:shown]:
             lines += ["", *_diff(before, after)]
         if len(differing) > shown:
-            lines += ["", f"{len(differing) - shown} more chunks differ; --json has them all"]
+            lines += ["", f"{pluralise(len(differing) - shown, 'more chunk')}; --json has them all"]
         return "\n".join(lines)
 
     def _differing(self) -> Iterator[tuple[Chunk | None, Chunk | None]]:

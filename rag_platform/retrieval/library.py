@@ -13,7 +13,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +33,7 @@ from rag_platform.config.settings import (
 from rag_platform.errors import ConfigError, InputError, NotFoundError, RagError, unknown_namespace
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.observability import tracing
 from rag_platform.processes.limits import Load
 from rag_platform.protocols import Vectors
@@ -50,6 +51,7 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.retrieval.provider_cache import Models
 from rag_platform.storage.store import Store, keep_config, read_json
+from rag_platform.text.plurals import pluralise
 
 if TYPE_CHECKING:
     from rag_platform.retrieval.document_mentions import DocumentNames
@@ -149,6 +151,13 @@ class Library:
             known = ", ".join(self.namespaces()) or "none"
             if path.parent.is_dir() or namespace == self.settings.default_namespace:
                 others = "" if known == "none" else f", or name another library: {known}"
+                if failed := _count_failed(self.store, namespace):
+                    raise NotFoundError(
+                        f"nothing of library {namespace!r} is published:"
+                        f" {pluralise(failed, 'document')} failed; `rag status` says why{others}",
+                        code="no_release",
+                        namespace=namespace,
+                    ) from error
                 raise NotFoundError(
                     f"library {namespace!r} has no published release; run `rag ingest`{others}",
                     code="no_release",
@@ -474,6 +483,13 @@ class Library:
             found = frozenset(lease.release.catalog.chunk_ids(where, (names, names)))
             lease.hidden_chunks = {hidden: found}
         return found
+
+
+def _count_failed(store: Store, namespace: str) -> int:
+    """How many documents of a library failed; 0 where no ledger tells."""
+    with suppress(RagError), closing(open_ledger(store)) as ledger:
+        return ledger.document_problems(namespace, (), 1)[0]
+    return 0
 
 
 def _same_space(left: EmbeddingConfig, right: EmbeddingConfig) -> bool:

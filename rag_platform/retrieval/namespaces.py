@@ -38,14 +38,14 @@ def choose_namespace(library: Library, names: Sequence[str] = ()) -> str:
     listed = ", ".join(chosen)
     if names:
         raise InputError(
-            f"{len(chosen)} collections were named ({listed}); a call reads one: ask one after the"
+            f"{len(chosen)} libraries were named ({listed}); a call reads one: ask one after the"
             " other",
             code="too_many_collections",
         )
     if library.settings.default_namespace in chosen:
         return library.settings.default_namespace
     raise InputError(
-        f"{len(chosen)} collections are published ({listed}) and none was named: name one",
+        f"{len(chosen)} libraries are published ({listed}) and none was named: name one",
         code="which_collection",
         collections=list(chosen),
     )

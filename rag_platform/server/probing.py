@@ -15,6 +15,7 @@ import anyio
 
 from rag_platform.errors import innermost
 from rag_platform.server.client_files import Launch
+from rag_platform.text.plurals import pluralise
 
 TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")  # what Claude Desktop and others accept
 _SECONDS = 120.0
@@ -38,10 +39,10 @@ class Probe:
         if self.server:
             lines += [
                 f"ok       {self.server} answered after {self.seconds:.1f} s",
-                f"ok       {len(self.tools)} tools: {', '.join(self.tools)}",
+                f"ok       {pluralise(len(self.tools), 'tool')}: {', '.join(self.tools)}",
             ]
         lines += [
-            f"ok       library {row['namespace']}: {row['documents']} documents"
+            f"ok       library {row['namespace']}: {pluralise(row['documents'], 'document')}"
             for row in self.collections
         ]
         return "\n".join([*lines, *(f"error    {problem}" for problem in self.problems)])

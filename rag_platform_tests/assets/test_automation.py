@@ -582,7 +582,7 @@ def test_a_file_that_is_still_written_waits_for_a_later_tick(
     folder.mkdir(parents=True)
     (folder / "gate.md").write_text(GATE, encoding="utf-8")
     tick = Ticks("inbox", instance)
-    assert tick().skip_message == "yard: 1 files may still be written, e.g. yard/gate.md"
+    assert tick().skip_message == "yard: 1 file may still be written, e.g. yard/gate.md"
     settings.write_text(settled, encoding="utf-8")
     assert len(covered(instance, tick().run_requests)) == 1
     assert "nothing changed" in tick().skip_message

@@ -154,7 +154,7 @@ def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
     )
     rejected = shelf.ledger.releases("default")[0]
     assert (
-        rejected.state == "rejected" and "provenance_proved: 1 chunks not proved" in rejected.reason
+        rejected.state == "rejected" and "provenance_proved: 1 chunk not proved" in rejected.reason
     )
     with pytest.raises(ReleaseError, match="provenance_proved") as refused:
         publish_candidate(
@@ -287,7 +287,7 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     assert "05:30" in said(shelf, "When does the gate open?")
     newest = shelf.ledger.releases("default")[0]
     assert newest.state == "rejected"
-    assert "1 of 1 expectations are not met" in newest.reason
+    assert "1 of 1 expectation not met" in newest.reason
     assert "the text is gone" in newest.reason
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     with pytest.raises(ReleaseError, match="quality_gate"):

@@ -8,6 +8,7 @@ import unicodedata
 import pytest
 from click.testing import CliRunner
 
+from rag_platform.cli.language import say_lines
 from rag_platform.cli.main import main
 from rag_platform.cli.progress import progress_bar
 
@@ -48,6 +49,17 @@ def test_errors_are_chinese_for_people_and_english_for_programs() -> None:
     envelope = json.loads(run("query", "x", "--top-k", "0", "--json"))
     assert envelope["error"]["code"] == "usage"
     assert envelope["error"]["message"].startswith("Invalid value for '--top-k'")
+
+
+def test_a_line_below_a_row_is_chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_LANG", "zh")
+    row = "job_1  ingest   partly     2026-11-25T22:32:37Z  default\n  "
+    assert say_lines(f"{row}2 documents failed; `rag jobs retry job_1` tries them again") == (
+        f"{row}2 个文档失败；`rag jobs retry job_1` 可重试"
+    )
+    assert say_lines("  documents 3 of 8 known so far") == "  documents：3 / 目前已知 8"
+    # the last column may be what a user asked
+    assert say_lines("trc_1  query     ok  demo  no traces").endswith("  no traces")
 
 
 def test_a_group_without_a_command_shows_its_help_once() -> None:

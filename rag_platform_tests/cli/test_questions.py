@@ -54,6 +54,12 @@ def test_a_sample_of_real_questions_waits_for_labels(published: Shelf, tmp_path:
     assert found["error"]["code"] == "no_questions"
 
 
+def test_a_search_without_an_answer_shows_what_it_found(published: Shelf) -> None:
+    shown = CliRunner().invoke(main, ["query", ASKED[0], "--no-answer"]).stdout
+    assert "**Sources**" in shown and "> The gateway listens on port" in shown
+    assert "No passage" not in shown
+
+
 def test_expectations_are_a_dataset(published: Shelf) -> None:
     code, found = rag("eval", "run", "--dataset", "expectations:default")
     assert found["error"]["code"] == "no_expectations"

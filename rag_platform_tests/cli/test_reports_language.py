@@ -64,3 +64,18 @@ def test_words_of_documents_stay_as_they_are(published: Shelf, tmp_path: Path) -
     run_id = next(iter(re.findall(r"eval_\w+", show("eval", "run", "--dataset", str(path)))))
     cases_shown = show("eval", "cases", run_id)
     assert "- metric: metric (" in cases_shown and "- no traces: no traces (" in cases_shown
+
+
+def test_a_release_is_shown_in_a_few_lines(published: Shelf) -> None:
+    lines = show("releases", "show").splitlines()
+    assert len(lines) < 15 and "个文档，" in lines[0] and lines[1].startswith("策略 ")
+    assert any(line.startswith("- ok: provenance_proved: ") for line in lines)
+    assert lines[-1] == "`rag releases show --json` 输出完整的清单。"
+    assert "| 版本 | 已接收 | 状态 | 字节 | 文本块 |" in show("docs", "history", "ports")
+
+
+def test_the_status_names_the_embedder_shortly(published: Shelf) -> None:
+    lines = show("status").splitlines()
+    assert lines[1].endswith("向量模型 hashing-256") and "- 台账：" in lines[-2]
+    rows = json.loads(show("status", "--json"))["data"]["namespaces"]
+    assert rows[0]["embedder"] == "hashing-256 1"

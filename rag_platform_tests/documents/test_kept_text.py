@@ -198,8 +198,8 @@ def test_a_warning_of_the_ingest_names_the_loss(work: VersionBuild) -> None:
     )
     assert outcome.counts["text_kept_state"] == "failed"
     assert outcome.warnings[-1].startswith(
-        "text_kept: 20.0% of 10 words that a second reader finds stand in the chunks; page 1: 20%"
-        " of 10"
+        "text may be missing: 20.0% of 10 words that a second reader finds stand in the chunks;"
+        " page 1: 20% of 10"
     )
 
 

@@ -356,7 +356,7 @@ def test_edits_follow_a_change_of_config(case: Case) -> None:
         "unknown_chunk",
         "unknown_chunk",
     ]
-    assert len(totals.warnings) == 1 and "2 of 2 edits by hand name chunks" in totals.warnings[0]
+    assert len(totals.warnings) == 1 and "the chunks of 2 of 2 edits by hand" in totals.warnings[0]
     path.write_text(kept, encoding="utf-8")
     totals, third = rebuilt()
     assert third == first and totals.embeddings_computed == 0 and case.row().state == "published"

@@ -129,7 +129,7 @@ def test_a_document_that_was_replaced_is_named(
     assert found.reasons == (
         "retrieval.hit_rate@10 is 0.875, the floor is 0.95",
         "retrieval.hit_rate@3 is 0.875, the floor is 0.95",
-        "1 questions lost their document: keys",
+        "the document is gone of 1 question: keys",
     )
     assert found.means["retrieval.hit_rate@10"] == found.means["retrieval.recall@5"] == 0.875
 
@@ -163,7 +163,7 @@ def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: R
     (folder / "keys.md").write_text("# keys\n\nKeys rotate every sixty days.\n", encoding="utf-8")
     second = shelf.ingest(folder, sync=True)
     found = judged(shelf, first, second, results, expectations=pinned)
-    assert found.reasons == ("1 of 2 expectations are not met",)
+    assert found.reasons == ("1 of 2 expectations not met",)
     assert found.lost[0].cause == "the text is gone"
 
 

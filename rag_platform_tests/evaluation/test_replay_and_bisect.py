@@ -51,7 +51,7 @@ def test_a_question_is_asked_again_on_its_release(
     now = replay(library, trace, release_id=second)
     assert not now.same
     assert now.reasons[0] == f"1 hit is not in release {second}"
-    assert now.reasons[1].startswith("since then: 1 documents changed, first default.keys-docs")
+    assert now.reasons[1].startswith("since then: 1 document changed, first default.keys-docs")
     with pytest.raises(NotFoundError):
         replay(library, trace, release_id="20200101T000000-abcdef")
 

@@ -228,6 +228,9 @@ def test_a_library_of_a_broken_file_alone_says_so_and_goes_with_the_file(desk: A
     assert desk.call("ingest", desk.docs).exit_code == 1
     listed = desk.call("namespaces", "list").data
     assert listed["markdown"] == ("default  nothing published yet: 0 not yet published, 1 failed")
+    assert desk.call("query", "anything").error["message"] == (
+        "nothing of library 'default' is published: 1 document failed; `rag status` says why"
+    )
     (desk.docs / "empty.md").unlink()
     desk.call("ingest", "--sync")
     assert desk.call("namespaces", "list").data["namespaces"] == []

@@ -116,7 +116,8 @@ def test_a_change_and_back_again(library: Any) -> None:
         2,
     )
     assert (
-        "chunks, views, embeddings changed" in found["reason"] and "at least 0" in found["markdown"]
+        "chunks, views, embeddings changed" in found["reason"]
+        and "compute: 0, and those of 2 documents to be cut first." in found["markdown"]
     )
     assert (
         outputs(library) == written

@@ -84,7 +84,9 @@ def test_the_verdict_and_the_model_are_kept(tmp_path: Path) -> None:
     assert embedder.choose_precision()["reason"] == "planted"
     for other in (json.dumps(verdict | {"tested_on": "another machine"}), "{torn"):
         stored.write_text(other)
-        assert embedder.choose_precision()["reason"] == "not tested before long work"
+        assert embedder.choose_precision()["reason"] == (
+            "whether int8 is faster here is tested before long work"
+        )
 
 
 def test_a_damaged_model_is_named(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_one_namespace_is_asked(read_only_shelf: Any) -> None:
     library: Any = read_only_shelf.library()
     assert choose_namespace(library) == "default"
     assert choose_namespace(library, ("hr", "hr")) == "hr"
-    with pytest.raises(InputError, match="2 collections were named") as raised:
+    with pytest.raises(InputError, match="2 libraries were named") as raised:
         choose_namespace(library, ("hr", "ops"))
     assert raised.value.code == "too_many_collections"
 

@@ -301,7 +301,7 @@ def test_what_was_not_asked_for_but_left_is_noticed(
             processes=1,
         )
     assert {check.name: check.details for check in manifest.failures} == {
-        "versions_complete": "2 versions of 1 documents, expected 2"
+        "versions_complete": "2 versions of 1 document, expected 2"
     }
 
 
@@ -515,7 +515,7 @@ def test_checks_find_damage(
     assert ids[0] in failed["vectors_valid"] and "dense/vectors.npy" in failed["files_intact"]
     write_matrix(directory, dim=damaged.shape[1], removed=ids[:1], ids=[], vectors=damaged[:0])
     failed = failed_checks(store, "r1")
-    assert "1 chunks missing" in failed["counts_agree"]
+    assert "1 chunk missing" in failed["counts_agree"]
 
 
 @pytest.mark.integration
@@ -773,7 +773,7 @@ def test_another_embedder_is_refused_naming_both_and_the_remedy(
     )
     with pytest.raises(
         ReleaseError,
-        match=r"hashing-256 1 \(dim 256\).*hashing-64 1 \(dim 64\).*rag rebuild --strategy other",
+        match=r"vectors of hashing-256, .* with hashing-64; .*rag rebuild --strategy other",
     ) as caught:
         release_store.open_release(store, "default", other)
     assert caught.value.code == "embedder_mismatch"

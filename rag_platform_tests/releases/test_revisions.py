@@ -86,7 +86,7 @@ def test_the_markdown_counts_and_shows_the_words() -> None:
     assert "- chunks: 2 added, 1 removed, 1 changed, 2 unchanged" in text
     assert "**Intro**, chunk 1, changed:\n\n```diff\n-two\n+2\n```" in text
     assert "**Old**, chunk 3, removed:\n\n```diff\n-gone\n```" in text
-    assert "3 more chunks differ; --json has them all" in revise(BEFORE, AFTER).markdown(shown=1)
+    assert "3 more chunks; --json has them all" in revise(BEFORE, AFTER).markdown(shown=1)
 
 
 def test_a_fence_in_the_text_does_not_end_the_diff() -> None:

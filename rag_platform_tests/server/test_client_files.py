@@ -140,7 +140,7 @@ def test_the_server_is_started_as_the_client_would(desk: Any) -> None:
     desk.publish()
     found = probe(launch, desk.folder)
     assert found.problems == [] and found.collections[0]["documents"] == 1
-    assert "1 documents" in found.markdown("rag serve")
+    assert "1 document" in found.markdown("rag serve")
     wrong = probe(Launch(sys.executable, ("-c", "raise SystemExit('no config')"), {}), desk.folder)
     assert "no config" in wrong.problems[0]
     assert "is not there" in probe(Launch("/no/rag", (), {}), desk.folder).problems[0]

@@ -12,6 +12,7 @@ from rag_platform.cli.output import Context, answers, namespace_option
 from rag_platform.contract.markdown_views import format_section
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
+from rag_platform.text.plurals import pluralise
 
 
 @click.command("sample")
@@ -29,8 +30,8 @@ def sample(context: Context, namespace: str | None, size: int, seed: int) -> Jso
         case_data(case) for case in SampledTraces(space, size, seed).load(context.store.home).cases
     ]
     hint = (
-        f"{len(cases)} questions; give each expected_text, expected_files, expected_answer or"
-        " should_refuse before `rag eval run` can ask them"
+        f"{pluralise(len(cases), 'question')}; give each expected_text, expected_files,"
+        " expected_answer or should_refuse before `rag eval run` can ask them"
     )
     lines = [json.dumps(case, ensure_ascii=False) for case in cases]
     return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
@@ -53,7 +54,10 @@ def synthesize(context: Context, namespace: str | None, size: int, seed: int) ->
     )
     cases = [case_data(case) for case in made.cases]
     lines = [json.dumps(case, ensure_ascii=False) for case in cases]
-    hint = f"{len(cases)} questions, {made.dataset_id}; read them before a gate relies on them"
+    hint = (
+        f"{pluralise(len(cases), 'question')}, {made.dataset_id}; read them before a gate relies on"
+        " them"
+    )
     return envelopes.envelope({"markdown": "\n".join(lines), "cases": cases}, "", [hint])
 
 

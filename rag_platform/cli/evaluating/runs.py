@@ -344,7 +344,7 @@ def bisect_releases(
         found = bisect(library, space, kept, case, store)
     state = "as expected" if found.met else f"not as expected: {found.reason}"
     if found.before is None:
-        line = f"all {len(kept)} releases that are kept answer alike, {state}"
+        line = f"all kept releases answer alike, {state}"
     else:
         line = f"since release {found.release_id} the answer is {state}; {found.before} differs"
     lines = [line]
@@ -352,7 +352,7 @@ def bisect_releases(
         lines += ["what touches this question:", *(f"- {item}" for item in found.suspects)]
     if found.changes:
         lines += ["all that changed:", *(f"- {change}" for change in found.changes)]
-    lines.append(f"{len(found.asked)} of {len(kept)} releases were asked")
+    lines.append(f"releases asked: {len(found.asked)} of {len(kept)}")
     return envelopes.envelope({"markdown": "\n".join(lines), "bisection": to_json(found)}, "")
 
 
@@ -477,7 +477,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
     missed = sum(not item.met for item in verdicts)
     if missed:
         error = RagError(
-            f"{missed} of {len(verdicts)} expectations are not met\n" + "\n".join(lines),
+            f"{missed} of {pluralise(len(verdicts), 'expectation')} not met\n" + "\n".join(lines),
             code="expectations_missed",
         )
         return envelopes.failure(error, data=data)

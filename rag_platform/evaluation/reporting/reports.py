@@ -8,6 +8,7 @@ from itertools import islice
 from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
 from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
+from rag_platform.text.plurals import pluralise
 
 _MOST_CASES = 20
 LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
@@ -46,7 +47,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
     ]
     notes = [
         f"{run.reused} of {run.cases} results taken over from earlier runs" if run.reused else "",
-        f"{run.failed} questions failed and count 0" if run.failed else "",
+        f"{pluralise(run.failed, 'question')} failed, counted as 0" if run.failed else "",
         f"{run.figures.get('stale_labels')} labels are stale and count for nothing"
         if run.figures.get("stale_labels")
         else "",
@@ -63,7 +64,8 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
             f"# {run.dataset_id}, strategy {run.strategy}",
             "",
             f"run {run.run_id}, {run.started_at[:19]}, library {run.namespace}, release"
-            f" {run.release_id}, {run.mode}, {run.cases} cases, profile {run.eval_profile_id}",
+            f" {run.release_id}, {run.mode}, {pluralise(run.cases, 'case')}, profile"
+            f" {run.eval_profile_id}",
             "",
             *format_table(("metric", "mean", "95 %", "cases"), rows),
             *_group_lines(run),

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf.characters import LIST_MARKER, find_unproved
+from rag_platform.loaders.pdf.characters import LIST_MARKER, broken_pdf, find_unproved
 from rag_platform.loaders.pdf.headings import heading_levels
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
@@ -79,10 +79,7 @@ def assemble(
         )
     failed = [page for page in pages if page.engine == "failed"]
     if len(failed) == len(pages):
-        raise DocumentError(
-            f"none of the {len(pages)} pages can be read; {failed[0].warnings[-1]}",
-            code="broken_file",
-        )
+        raise broken_pdf(failed[0].warnings[-1])
     text, blocks = _write(pages, heading_levels(pages, info.outline), find_running_edges(pages))
     media = _media(pages, text, blocks)
     title = info.metadata.get("title", "")

@@ -25,6 +25,7 @@ from typing import Any
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
+from rag_platform.loaders.archives import say_fault
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
@@ -205,16 +206,16 @@ def open_pdf(path: Path) -> Iterator[Any]:
         try:
             document = pymupdf.open(path, filetype="pdf")
         except (RuntimeError, ValueError, TypeError) as error:
-            raise broken_pdf(path, error) from error
+            raise broken_pdf(error, path) from error
         with document:
             if document.needs_pass and not document.authenticate(""):
                 raise encrypted_pdf()
             try:
                 pages = int(document.page_count)
             except (RuntimeError, ValueError) as error:
-                raise broken_pdf(path, error) from error
+                raise broken_pdf(error, path) from error
             if pages < 1:
-                raise broken_pdf(path, "it has no pages")
+                raise broken_pdf("it has no pages")
             yield document
 
 
@@ -236,14 +237,11 @@ def encrypted_pdf() -> DocumentError:
     )
 
 
-def broken_pdf(path: Path, reason: object) -> DocumentError:
-    """The refusal of a PDF that cannot be read."""
-    text = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
-    text = (
-        "no PDF structure in it"
-        if "Failed to open" in text
-        else text.replace(str(path), "the file")
-    )
+def broken_pdf(reason: str | Exception, path: Path | None = None) -> DocumentError:
+    """The refusal of a PDF that cannot be read, with what an engine said of it at `path`."""
+    text = reason if isinstance(reason, str) else say_fault(reason).replace(str(path), "the file")
+    if re.search("Failed to (open|load)", text):
+        text = "no PDF structure in it"
     return DocumentError(
         f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export"
         " it again",

@@ -107,7 +107,7 @@ def open_pdf(path: Path) -> Iterator[Any]:
         except pypdfium2.PdfiumError as error:
             if getattr(error, "err_code", None) in _ENCRYPTED:
                 raise characters.encrypted_pdf() from error
-            raise characters.broken_pdf(path, error) from error
+            raise characters.broken_pdf(error, path) from error
         try:
             yield document
         finally:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import assembly, bidi, characters
@@ -74,7 +75,7 @@ def _by_pdfium(
         with Reading("stage.second_reading") as reading:
             yield from list(read_words(path, [number]))
         if reading.error is not None:
-            yield number, f"it cannot be read ({reading.reason})"
+            yield number, _say_unreadable(reading)
 
 
 def _by_mupdf(
@@ -98,7 +99,13 @@ def _by_mupdf(
                     ]
                 yield number, words
             if reading.error is not None:
-                yield number, f"it cannot be read ({reading.reason})"
+                yield number, _say_unreadable(reading)
+
+
+def _say_unreadable(reading: Reading) -> str:
+    # a refusal of the whole file is a sentence of its own, with a remedy for whoever ingests it
+    why = "" if isinstance(reading.error, DocumentError) else f" ({reading.reason})"
+    return f"it cannot be read{why}"
 
 
 def compare_blocks(

@@ -214,6 +214,30 @@ def test_a_failed_page_is_a_warning_and_missing_pages_are_an_error():
     with pytest.raises(DocumentError) as caught:
         PdfLoader().assemble([replace(bad, page=1)], PdfInfo(1))
     assert caught.value.code == "broken_file"
+    assert caught.value.message.startswith(
+        "the PDF cannot be read (page 2: raw reading failed (why)); repair it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kids", "count", "reason"),
+    [
+        ("4 0 R 5 0 R 6 0 R", 3, "Invalid number of pages"),
+        ("2 0 R", 1, "page 1: raw reading failed (cycle in page tree)"),
+        ("", 0, "it has no pages"),
+    ],
+)
+def test_a_broken_page_tree_is_told_in_words_alone(
+    tmp_path: Path, kids: str, count: int, reason: str
+) -> None:
+    path = tmp_path / "x.pdf"
+    path.write_text(
+        "%PDF-1.4\n1 0 obj<</Type/Catalog/Pages 2 0 R>>endobj\n"
+        f"2 0 obj<</Type/Pages/Kids[{kids}]/Count {count}>>endobj\ntrailer<</Root 1 0 R>>\n"
+    )
+    with pytest.raises(DocumentError) as caught:
+        PdfLoader(profile="fast").load(path, "x.pdf")
+    assert caught.value.message.startswith(f"the PDF cannot be read ({reason}); repair it")
 
 
 def test_it_claims_by_content_not_by_name():
