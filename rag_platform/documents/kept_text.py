@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rag_platform.config.settings import Limits, TextKept
 from rag_platform.intake.isolation import page_texts_in_child
 from rag_platform.ir import Block, Chunk, Facts, Json, PageKept
+from rag_platform.loaders.pdf import bidi
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
 from rag_platform.text.scripts import HAN, KANA
@@ -130,8 +131,8 @@ def measure(
 ) -> list[PageKept]:
     """Words of each page by the second reader, and how many are in chunks or set aside.
 
-    A format without pages has one row, for page 0; one without a second reader has none. Raises
-    DocumentError when the reader fails.
+    A format without pages has one row, for page 0; one without a second reader has none, nor has a
+    page whose fonts that reader does not know. Raises DocumentError when the reader fails.
     """
     engine = _OTHER_ENGINE.get(traits("loader", loader).engine)
     if engine is not None:
@@ -161,6 +162,8 @@ def measure(
     rows = []
     for page, text in sorted(read.items()):
         words = list(tokens(text))
+        if bidi.is_garbled(words):
+            continue
         set_aside = Counter(tokens("\n".join(aside.get(page, ()))))
         found = found_words(words, "\n".join([*kept.get(page, ()), *aside.get(page, ())]))
         rows.append(PageKept(page, len(words), found, sum((set_aside & Counter(words)).values())))

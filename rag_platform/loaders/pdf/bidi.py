@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,9 +29,12 @@ _FORMS = re.compile("[\ufb1d-\ufd3d\ufd50-\ufdff\ufe70-\ufefc]")
 _MIRRORED = dict(zip("()[]{}«»‹›<>", ")(][}{»«›‹><", strict=True))
 _OPENING = frozenset("([{«‹<")
 _CLOSING = frozenset(")]}»›>.,;:!?،؛؟")
+_LATIN = re.compile("[A-Za-z]")
 _LAM = "\u0644"
 _ALONE = 0.1  # points; glyphs less wide are marks or further letters of a ligature
 _GAP = 0.25  # of the size; pieces further apart are words of their own
+# words that a reader garbled; authors join two scripts here and there: الـAPI
+_SEVERAL, _MIXED_SHARE = 3, 0.2
 # on a page written leftwards, a region with that many times more words of the other direction is
 # not
 _FEW = 4
@@ -61,6 +64,15 @@ class _Sign:
 def has_leftwards(text: str) -> bool:
     """True for a text with a letter written from right to left, such as Hebrew or Arabic."""
     return not text.isascii() and _LEFTWARDS.search(text) is not None
+
+
+def is_garbled(words: Iterable[str]) -> bool:
+    """True for words of a page as a reader makes them that takes glyphs without a meaning for the
+    codes of Latin letters: several words from right to left, a fifth of them or more, hold one.
+    """
+    leftward = [word for word in words if has_leftwards(word)]
+    mixed = sum(_LATIN.search(word) is not None for word in leftward)
+    return mixed >= _SEVERAL and mixed >= _MIXED_SHARE * len(leftward)
 
 
 def is_leftwards(runs: Sequence[Run]) -> bool:

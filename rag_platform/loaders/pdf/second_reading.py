@@ -42,12 +42,13 @@ def reread(
         if isinstance(found, str):
             unread.update({block.ordinal: f"page {number}: {found}" for block in pages[number]})
             continue
-        printed = "".join(word.text for word in found)
+        unmapped = is_unmapped("".join(word.text for word in found))
+        unmapped = unmapped or bidi.is_garbled(word.text for word in found)
         for block, inside, alike in compare_blocks(text, pages[number], found):
             said = text[block.start : block.end]
             if not (reason := problem(block.kind, alike)):
                 continue
-            if is_unmapped(said) or is_unmapped(printed):
+            if unmapped or is_unmapped(said):
                 unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
             elif _says_less(inside, Line.of(said.split())):
                 unread[block.ordinal] = (

@@ -8,7 +8,7 @@ import pymupdf
 import pytest
 
 from rag_platform.documents.kept_text import tokens
-from rag_platform.loaders.pdf import characters, mupdf, pdfium, tables
+from rag_platform.loaders.pdf import bidi, characters, mupdf, pdfium, tables
 from rag_platform.loaders.pdf.characters import Region, line_text, visual_lines
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_words
@@ -252,3 +252,16 @@ def test_columns_are_read_from_the_rightmost_on(tmp_path):
         document.save(path)
     text = PdfLoader().load(path, "x.pdf").text
     assert text.rindex("הימני") < text.index("השמאלי")
+
+
+@pytest.mark.parametrize(
+    ("words", "garbled"),
+    [
+        ("كAتب أول مrsحTy عrبTy نRAجT", True),  # an engine that knows no names of glyphs
+        ("واجهة الـAPI للنماذج", False),
+        ("العالم العربي بالذكرى", False),
+        ("one mixedا word among Latin ones", False),
+    ],
+)
+def test_words_that_a_reader_garbled_are_told_from_joined_ones(words: str, garbled: bool) -> None:
+    assert bidi.is_garbled(words.split()) == garbled
