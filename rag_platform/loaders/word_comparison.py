@@ -23,6 +23,8 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 _FRAGMENT = 3.2  # letters that the parts of torn words have on the mean, at most
+_TATWEEL = "\u0640"  # stretches an Arabic word
+_BETWEEN = 2  # letters that a font of signs adds in a row: hindexihlabeli
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
 
@@ -41,7 +43,7 @@ class Line:
             part
             for word in words
             for item in _UNSPACED.split(word)
-            if (part := letters(item).casefold())
+            if (part := letters(item).casefold().replace(_TATWEEL, ""))
         ]
         starts, at = [], 0
         for part in parts:
@@ -165,6 +167,17 @@ def _align(said: Line, reading: Line) -> Likeness:
         for _, _, size in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks()
     )
     return Likeness(len(own), 0, lost.total(), there - matched, tuple(lost)[:3])
+
+
+def has_all_letters(said: Line, reading: Line) -> bool:
+    """True where the other reader finds the same letters in order, with at most two of its own
+    behind each: of a font of signs it makes letters, `hindexi` of ⟨index⟩.
+    """
+    reached = {at for at, letter in enumerate(reading.letters) if said.letters[:1] == letter}
+    for letter in said.letters[1:]:
+        near = {at + step for at in reached for step in range(1, _BETWEEN + 2)}
+        reached = {at for at in near if reading.letters[at : at + 1] == letter}
+    return bool(reached)
 
 
 def is_unmapped(text: str) -> bool:

@@ -22,7 +22,13 @@ from rag_platform.loaders.office.docx import DocxLoader
 from rag_platform.loaders.office.sheets import CsvLoader, XlsxLoader
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
-from rag_platform.loaders.word_comparison import Line, compare_words, pieces, problem
+from rag_platform.loaders.word_comparison import (
+    Line,
+    compare_words,
+    has_all_letters,
+    pieces,
+    problem,
+)
 
 TEXT = (
     "The pump moves forty litres of water per minute and must not run dry for longer than ten"
@@ -147,6 +153,26 @@ def test_every_format_is_read_alike_twice_and_forged_words_are_not(
         others = [replace(other, start=0, end=0) for other in facts.blocks if other is not block]
         otherwise, unread = reread(path, name, text, [moved, *others])
         assert (list(otherwise), unread) == ([block.ordinal], {}), forged
+
+
+@pytest.mark.parametrize(
+    ("said", "reading", "alike"),
+    [
+        ("⟨index⟩/⟨label⟩", "hindexi/hlabeli", True),  # a font of signs read as letters
+        ("pump PX-40", "pump PX-40", True),
+        ("pump PX-40", "pump of type PX-40", False),  # a word is left out
+        ("PX-40 pump", "pump PX-40", False),
+        ("pump PX-41", "pump PX-40", False),
+    ],
+)
+def test_letters_that_another_reader_adds_are_no_contradiction(
+    said: str, reading: str, alike: bool
+) -> None:
+    assert has_all_letters(Line.of(said.split()), Line.of(reading.split())) == alike
+
+
+def test_stretched_words_are_the_words() -> None:
+    assert judged("محــــمد كتــــاب", "محمد كتاب") == ""
 
 
 def test_what_another_engine_cannot_read_is_said_and_no_failure(tmp_path: Path) -> None:

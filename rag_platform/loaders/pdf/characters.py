@@ -451,14 +451,27 @@ def owner_order(boxes: Sequence[Box]) -> list[int]:
     return sorted(range(len(boxes)), key=lambda i: (area(boxes[i]), i))
 
 
-def owner_of(char: Char, boxes: Sequence[Box], order: Sequence[int]) -> int:
-    """The position of the rectangle that owns a character, -1 when none holds its centre."""
-    x, y = (char.x0 + char.x1) / 2, (char.y0 + char.y1) / 2
-    for i in order:
-        x0, y0, x1, y1 = boxes[i]
-        if x0 <= x <= x1 and y0 <= y <= y1:
-            return i
+def owner_of(
+    char: Char, boxes: Sequence[Box], order: Sequence[int], level: float | None = None
+) -> int:
+    """The position of the rectangle that owns a character, -1 when none holds its centre.
+
+    Where one does at the `level` of its line, that one owns it: where rectangles overlap, the tall
+    letters of a word would else belong to the upper and the low ones to the lower of them.
+    """
+    x, middle = (char.x0 + char.x1) / 2, (char.y0 + char.y1) / 2
+    for y in (middle,) if level is None else (level, middle):
+        for i in order:
+            x0, y0, x1, y1 = boxes[i]
+            if x0 <= x <= x1 and y0 <= y <= y1:
+                return i
     return -1
+
+
+def _level_of(run: Run) -> float | None:
+    """The height at which most letters of a level line stand, None for turned text."""
+    middles = sorted((char.y0 + char.y1) / 2 for char in run.chars if not char.text.isspace())
+    return middles[len(middles) // 2] if run.horizontal else None
 
 
 def near_boxes(box: Box, boxes: Sequence[Box], order: Iterable[int]) -> list[int]:
@@ -493,11 +506,12 @@ def assign_runs(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Ru
             continue
         current: int | None = None
         piece: list[Char] = []
+        level = _level_of(run)
         for char in run.chars:
             owner = (
                 current
                 if char.text.isspace() and current is not None
-                else owner_of(char, boxes, near)
+                else owner_of(char, boxes, near, level)
             )
             if owner != current:
                 if current is not None and piece:

@@ -17,6 +17,7 @@ from rag_platform.loaders.word_comparison import (
     Likeness,
     Line,
     compare_words,
+    has_all_letters,
     is_unmapped,
     pieces,
     problem,
@@ -48,9 +49,13 @@ def reread(
             said = text[block.start : block.end]
             if not (reason := problem(block.kind, alike)):
                 continue
+            line = Line.of(said.split())
+            only_missing = not alike.torn and not alike.misplaced
+            if only_missing and has_all_letters(line, inside):
+                continue
             if unmapped or is_unmapped(said):
                 unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
-            elif _says_less(inside, Line.of(said.split())):
+            elif _says_less(inside, line):
                 unread[block.ordinal] = (
                     f"page {number}: some of its text is not read, such as form fields or what is"
                     " printed twice"
@@ -143,12 +148,17 @@ def _assign_words(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[li
 
 
 def _by_lines(words: Sequence[Word]) -> list[Word]:
-    """The words line by line; a word belongs to a line it overlaps by half its height."""
+    """The words line by line; a word is of a line where the middle of one lies beside the other's
+    letters: small print in the margin, or a large word behind it.
+    """
     lines: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
-        middle = (word.box[1] + word.box[3]) / 2
-        if lines and lines[-1][0].box[1] <= middle <= lines[-1][0].box[3]:
+        if lines and (_stands_beside(word, lines[-1][0]) or _stands_beside(lines[-1][0], word)):
             lines[-1].append(word)
         else:
             lines.append([word])
     return [word for line in lines for word in sorted(line, key=lambda word: word.box[0])]
+
+
+def _stands_beside(word: Word, other: Word) -> bool:
+    return other.box[1] <= (word.box[1] + word.box[3]) / 2 <= other.box[3]

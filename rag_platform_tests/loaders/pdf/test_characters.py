@@ -9,6 +9,7 @@ import pytest
 from rag_platform.ir import Block
 from rag_platform.loaders.pdf.characters import (
     MONOSPACED,
+    assign_runs,
     find_unproved,
     flow_lines,
     line_text,
@@ -136,3 +137,13 @@ def test_a_rectangle_that_reaches_far_beyond_its_text_is_noticed(
         if proved
         else {0: "page 1: the rectangle reaches far beyond the text that is printed in it"}
     )
+
+
+def test_a_line_where_two_rectangles_overlap_stays_whole():
+    # tall letters have their centre above the edge of the lower rectangle, low ones below it
+    tall = [Char(char, 10 + i, 0, 11 + i, 10) for i, char in enumerate("til")]
+    low = [Char(char, 13 + i, 4, 14 + i, 10) for i, char in enumerate("vo")]
+    line = Run((*tall, *low), 0, 10.0, False, False, True)
+    pieces, orphans = assign_runs([line], [(0, -20, 100, 8), (0, 6, 100, 30)])
+    assert [[run.text for run in piece] for piece in pieces] == [["tilvo"], []]
+    assert not orphans
