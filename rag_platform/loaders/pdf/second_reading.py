@@ -122,7 +122,8 @@ def compare_blocks(
     for block, inside in zip(
         blocks, _assign_words(words, [block.bbox for block in blocks]), strict=True
     ):
-        readings = [Line.of(word.text for word in order) for order in (inside, _by_lines(inside))]
+        orders = inside, _by_lines(inside), _by_lines(inside, margins=True)
+        readings = [Line.of(word.text for word in order) for order in orders]
         alike = Likeness()
         for piece in pieces(block.kind, text[block.start : block.end]):
             alike += compare_words(piece, readings, whole)
@@ -147,13 +148,14 @@ def _assign_words(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[li
     return owned
 
 
-def _by_lines(words: Sequence[Word]) -> list[Word]:
-    """The words line by line; a word is of a line where the middle of one lies beside the other's
-    letters: small print in the margin, or a large word behind it.
+def _by_lines(words: Sequence[Word], *, margins: bool = False) -> list[Word]:
+    """The words line by line; a word is of a line whose first word it stands beside, with `margins`
+    also where that one stands beside it, as small print in a margin does.
     """
     lines: list[list[Word]] = []
     for word in sorted(words, key=lambda word: word.box[1] + word.box[3]):
-        if lines and (_stands_beside(word, lines[-1][0]) or _stands_beside(lines[-1][0], word)):
+        first = lines[-1][0] if lines else word
+        if lines and (_stands_beside(word, first) or (margins and _stands_beside(first, word))):
             lines[-1].append(word)
         else:
             lines.append([word])
