@@ -141,7 +141,7 @@ def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[N
     until = time.monotonic() + wait
     while True:
         with root.store.writer(namespace, owner, wait=max(0.0, until - time.monotonic())):
-            jobs.end_orphans(root.ledger, root.settings.jobs.silent_seconds)
+            jobs.end_orphans(root.ledger, root.settings.jobs)
             ahead = [
                 job
                 for state in jobs.OPEN_STATES
@@ -236,7 +236,7 @@ def start_retry(
     job is not over, or another one writes the namespace after `wait` seconds.
     """
     ledger = root.ledger
-    jobs.end_orphans(ledger, root.settings.jobs.silent_seconds)
+    jobs.end_orphans(ledger, root.settings.jobs)
     job_id = range_of(job_id) or job_id  # a range is a part of what is retried
     job = ledger.job(job_id)
     if job.state not in jobs.FINAL_STATES:

@@ -646,6 +646,15 @@ class Ledger(DocumentList, Servers):
             OPEN_STATES,
         )
 
+    def heard_since(self, since: str) -> dict[str, str]:
+        """When the oldest job of each namespace was created of which a sign of life was recorded
+        `since`.
+        """
+        sql = (
+            "SELECT namespace, min(created_at) FROM jobs WHERE heartbeat_at > ? GROUP BY namespace"
+        )
+        return dict(self._db().execute(sql, (since,)).fetchall())
+
     def cut_job(self, job: Job, size: int) -> None:
         """Cut a queued job into ranges of at most `size` versions, which are jobs themselves, and
         record it as running. A job with no more versions than `size` stays whole.
