@@ -646,14 +646,9 @@ class Ledger(DocumentList, Servers):
             OPEN_STATES,
         )
 
-    def heard_since(self, since: str) -> dict[str, str]:
-        """When the oldest job of each namespace was created of which a sign of life was recorded
-        `since`.
-        """
-        sql = (
-            "SELECT namespace, min(created_at) FROM jobs WHERE heartbeat_at > ? GROUP BY namespace"
-        )
-        return dict(self._db().execute(sql, (since,)).fetchall())
+    def last_heartbeat(self) -> str:
+        """When a job said last that it lives; empty before the first."""
+        return str(self._db().execute("SELECT max(heartbeat_at) FROM jobs").fetchone()[0] or "")
 
     def cut_job(self, job: Job, size: int) -> None:
         """Cut a queued job into ranges of at most `size` versions, which are jobs themselves, and

@@ -187,8 +187,7 @@ def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
     """End the jobs whose process is gone or was never started, and return their ids.
 
     A job of another machine, container or boot is over after `policy.silent_seconds` without a
-    heartbeat; one that waits in a queue, after `policy.start_seconds` in which nothing that it may
-    wait for showed any.
+    heartbeat; one that waits in a queue, after `policy.start_seconds` without a heartbeat of any.
     """
     if ledger.read_only:  # left to whoever can write
         return []
@@ -201,8 +200,8 @@ def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
             continue
         if job.job_id in forgotten:
             reason = (
-                f"nothing began this job within {policy.start_seconds:.0f} s, or went on that it"
-                " may have waited for: its queue lost it, or no worker runs; `rag jobs retry"
+                f"nothing began this job, and no other one went on, for {policy.start_seconds:.0f}"
+                " s: its queue lost it, or no worker runs; `rag jobs retry"
                 f" {job.job_id}` does the rest"
             )
         elif at_work(job, policy.silent_seconds) or _is_being_submitted(job, ledger):
@@ -221,26 +220,20 @@ def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
 
 
 def _find_forgotten(found: Sequence[Job], ledger: Ledger, seconds: float) -> set[str]:
-    """Ids of the jobs that were handed to Dagster and have waited in vain: for so many seconds no
-    job of their namespace, and none that was created before them, showed a sign of life.
+    """Ids of the jobs that have waited in Dagster's hands in vain: for so many seconds no job at
+    all showed a sign of life.
     """
-    waiting = [
-        job
-        for job in found
-        if job.state == "queued"
-        and not job.pid
-        and "run_id" in job.process
-        and seconds_between(job.created_at) > seconds
-    ]
-    if not waiting:
-        return set()
-    heard = ledger.heard_since(now(seconds))
-    return {
+    waiting = {
         job.job_id
-        for job in waiting
-        if job.namespace not in heard
-        and not any(first <= job.created_at for first in heard.values())
+        for job in found
+        if _waits_in_queue(job) and seconds_between(job.created_at) > seconds
     }
+    return waiting if waiting and ledger.last_heartbeat() < now(seconds) else set()
+
+
+def _waits_in_queue(job: Job) -> bool:
+    """True for a job that was handed to Dagster and has not begun; its queue may have lost it."""
+    return job.state == "queued" and not job.pid and "run_id" in job.process
 
 
 def left_runs_open(namespace: str, ledger: Ledger) -> bool:
@@ -302,6 +295,16 @@ def fan_in(job: Job, ledger: Ledger) -> bool:
         return ledger.merge_ranges(job, ranges, state="failed", reason=reason, ended_at=now())
     ledger.merge_ranges(job, ranges, state="queued", process=SUBMITTED, heartbeat_at=now())
     return False
+
+
+def has_not_begun(job: Job, ledger: Ledger) -> bool:
+    """True for an open job of which nothing is carried out: what is left of it waits in a queue,
+    which may have lost it.
+    """
+    left = [job]
+    if waits_for_ranges(job):
+        left = [one for one in ledger.ranges(job.job_id) if one.state in OPEN_STATES]
+    return bool(left) and all(_waits_in_queue(one) for one in left)
 
 
 # --- cancelling ---------------------------------------------------------------------------------

@@ -95,25 +95,36 @@ def test_what_was_never_submitted_is_over_after_a_minute(ledger: Any) -> None:
     assert jobs.end_orphans(ledger) == [job.job_id]
 
 
-def test_what_a_queue_lost_is_over_once_nothing_goes_on_that_it_may_wait_for(ledger: Any) -> None:
-    lost, other = add_job(ledger, 1).job_id, add_job(ledger, 1, "yard").job_id
-    handed_over = {"process": {**SUBMITTED, "run_id": "r1"}, "created_at": "2026-01-02T00:00:00Z"}
-    ledger.update_job(lost, **handed_over)
-    run_by(ledger, other, os.getpid(), created_at="2026-01-01T00:00:00Z")
-    assert jobs.end_orphans(ledger) == []  # the other one is ahead of it
-    ledger.update_job(other, created_at="2026-01-03T00:00:00Z")
-    beside = add_job(ledger, 1).job_id
-    run_by(ledger, beside, os.getpid())
-    assert jobs.end_orphans(ledger) == []  # its library is being worked on
-    ledger.update_job(beside, state="done", ended_at=now(), heartbeat_at=now(ago=890))
+def test_what_waits_in_a_queue_is_over_once_nothing_goes_on(ledger: Any) -> None:
+    waits, other = add_job(ledger, 1).job_id, add_job(ledger, 1, "yard").job_id
+    ledger.update_job(waits, process={**SUBMITTED, "run_id": "r1"}, created_at=LONG_AGO)
+    run_by(ledger, other, os.getpid())
     assert jobs.end_orphans(ledger) == []
-    ledger.update_job(beside, heartbeat_at=now(ago=910))
-    assert jobs.end_orphans(ledger) == [lost] and ledger.job(other).state == "running"
-    assert "within 900 s, or went on that it may have waited for" in ledger.job(lost).reason
-    ledger.update_job(other, state="done", heartbeat_at=LONG_AGO)
-    ledger.update_job(lost, state="queued", created_at=now(ago=890))
+    ledger.update_job(other, state="done", heartbeat_at=now(ago=890))
     assert jobs.end_orphans(ledger) == []
-    assert jobs.end_orphans(ledger, JobPolicy(start_seconds=880)) == [lost]
+    ledger.update_job(other, heartbeat_at=now(ago=910))
+    assert jobs.end_orphans(ledger) == [waits]
+    assert "no other one went on, for 900 s" in ledger.job(waits).reason
+    ledger.update_job(waits, state="queued", created_at=now(ago=890))
+    assert jobs.end_orphans(ledger) == []
+    assert jobs.end_orphans(ledger, JobPolicy(start_seconds=880)) == [waits]
+
+
+def test_only_a_job_of_which_nothing_is_carried_out_has_not_begun(ledger: Any) -> None:
+    job, ranges = cut(ledger)
+    assert not jobs.has_not_begun(job, ledger)  # it is being submitted
+    for one in ranges:
+        ledger.update_job(one.job_id, process={**SUBMITTED, "run_id": "r1"})
+    assert jobs.has_not_begun(job, ledger) and jobs.has_not_begun(
+        ledger.job(ranges[0].job_id), ledger
+    )
+    end(ledger, ranges[0])
+    assert jobs.has_not_begun(job, ledger)
+    run_by(ledger, ranges[1].job_id, os.getpid())
+    assert not jobs.has_not_begun(job, ledger)
+    end(ledger, ranges[1])
+    end(ledger, ranges[2])
+    assert not jobs.has_not_begun(job, ledger)  # its release comes
 
 
 def test_a_worker_is_told_and_never_killed(ledger: Any) -> None:
@@ -296,34 +307,47 @@ def test_a_job_in_ranges_comes_to_one_release(
 
 
 @pytest.mark.integration
-def test_a_job_that_its_queue_lost_ends_and_is_retried(
-    submitting: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_job_that_its_queue_lost_is_retried(
+    submitting: Any, monkeypatch: pytest.MonkeyPatch, waited: bool
 ) -> None:
-    """What its queue finds again after all is left alone."""
+    """After its end, or at once by who does not wait for that; what the queue finds again after all
+    is left alone.
+    """
     launch_by(submitting.store, NOWHERE)
     monkeypatch.setattr(jobs, "_SWEEP_SECONDS", 0.0)
 
-    def submit_long_ago(module: str, job: Job, *_: Any) -> Any:
-        ended = submit_here(module, job)
+    def submit_and_lose(module: str, job: Job, *_: Any) -> Any:
+        submission = submit_here(module, job)
         with submitting.ledger() as ledger:
-            for one in (job, *ledger.ranges(job.job_id)):
+            for one in (job, *ledger.ranges(job.job_id)) if waited else ():
                 ledger.update_job(one.job_id, created_at=LONG_AGO, heartbeat_at="")
-        return ended
+        return submission if waited else Interrupted()
 
-    monkeypatch.setattr(launchers, "_start", submit_long_ago)
+    monkeypatch.setattr(launchers, "_start", submit_and_lose)
     submitting.write(**{name: f"# Gate {name}\n\nGate {name} opens.\n" for name in NAMES})
     lost = CliRunner().invoke(main, ["ingest", str(submitting.docs), "--json"])
-    assert lost.exit_code == 1 and "3 of 3 ranges did not end well" in lost.output
-    job_id = json.loads(lost.output)["error"]["details"]["job_id"]
+    assert lost.exit_code == 1
+    assert ("3 of 3 ranges did not end well" if waited else "goes on") in lost.output
 
     launch_by(submitting.store, HERE)
     monkeypatch.setattr(launchers, "_start", submit_here)
-    assert CliRunner().invoke(main, ["jobs", "retry", job_id]).exit_code == 0
+    job_id = json.loads(lost.output)["error"]["details"]["job_id"]
+    retried = CliRunner().invoke(main, ["jobs", "retry", job_id])
+    assert retried.exit_code == 0, retried.output
     assert [run_job(f"{job_id}.{number}") for number in (1, 2, 3)] == [1, 1, 1]
     with submitting.ledger() as ledger, dg.DagsterInstance.get() as opened:
-        assert [one.state for one in ledger.ranges(job_id)] == ["failed"] * 3
+        state = "failed" if waited else "cancelled"
+        assert [one.state for one in ledger.ranges(job_id)] == [state] * 3
         assert [one.parent for one in ledger.releases("default")] == [None]
         assert not opened.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
+
+
+class Interrupted:
+    """A submission, and who waits for it presses Ctrl-C."""
+
+    def poll(self) -> int:
+        raise KeyboardInterrupt
 
 
 def launch_by(store: Any, launcher: tuple[str, str]) -> None:
