@@ -2,7 +2,7 @@
 pulls of it, and workers and Redis killed at random moments.
 
     python bench/cluster.py [--documents 200] [--range-size 25] [--trials 10] [--kills 1]
-        [--seed 1] [--keep]
+        [--killed worker redis] [--seed 1] [--keep]
 
 Starts PostgreSQL (ledger and Dagster's storage), an S3 server, Redis, Dagster's daemon and two
 Celery workers, really, and says what it started; ends with code 2 and the reason where one of them
@@ -65,6 +65,7 @@ from rag_platform_tests.s3_server import why_none as s3_server_missing
 PATIENCE = 900.0  # for one job
 START_SECONDS = 40  # a job that Redis lost is over when nothing went on for so long
 RETRIES = 10
+KILLED = ("worker", "redis")
 CELERY = """\
 broker_url = "{broker}"
 result_backend = "{broker}"
@@ -542,7 +543,9 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         failed += (not same) + bool(there)
         working = working_seconds(services, job)
         for number in range(1, options.trials + 1):
-            names = ["redis"] * options.kills + rng.choices(("w1", "w2"), k=options.kills)
+            names = ["redis"] * options.kills if "redis" in options.killed else []
+            if "worker" in options.killed:
+                names += rng.choices(("w1", "w2"), k=options.kills)
             try:
                 wrong = machines.trial(
                     number, options.documents, [(rng.uniform(0, working), name) for name in names]
@@ -561,7 +564,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--range-size", type=int, default=25)
     parser.add_argument("--trials", type=int, default=10)
-    parser.add_argument("--kills", type=int, default=1, help="of a worker and of Redis, in a trial")
+    parser.add_argument("--kills", type=int, default=1, help="of each of --killed, in a trial")
+    parser.add_argument("--killed", nargs="+", default=KILLED, choices=KILLED)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="leave the folder with its logs")
     options = parser.parse_args(arguments)

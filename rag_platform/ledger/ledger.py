@@ -887,8 +887,9 @@ def require(store: Store) -> None:
     if not store.has_ledger() and store.has_releases():
         raise IntegrityError(
             f"{store.ledger_path} is gone, and nobody else knows which documents were deleted:"
-            " nothing is shown of the releases beside it. Put the ledger back from a backup, or"
-            " move the folder releases/ away and ingest the documents anew",
+            " nothing is shown of the releases beside it. Name the database that it was copied to"
+            " in settings.yaml (RAG_LEDGER), put it back from a backup, or move the folder"
+            " releases/ away and ingest the documents anew",
             code="no_ledger",
         )
 
