@@ -2,7 +2,7 @@
 pulls of it, and workers and Redis killed at random moments.
 
     python bench/cluster.py [--documents 200] [--range-size 25] [--trials 10] [--kills 1]
-        [--seed 1] [--keep]
+        [--killed worker redis] [--seed 1] [--keep]
 
 Starts PostgreSQL (ledger and Dagster's storage), an S3 server, Redis, Dagster's daemon and two
 Celery workers, really, and says what it started; ends with code 2 and the reason where one of them
@@ -14,14 +14,16 @@ of A file for file, `rag verify --all` must prove it there, and nothing of B may
 
 After that, each trial changes every document, kills workers and Redis with SIGKILL at random
 moments of the ingest and its retries, starts others, retries what failed, and compares again at A
-and at B. Redis keeps nothing: a job that no process works on any more is cancelled and retried.
-Before a retry readers must see the release of before or the new one, whole; no release may have two
-successors, and no job may be called dead whose process lives. Exit code 1 when anything differs.
+and at B. Redis keeps nothing: a job that waited in it ends by itself some time later, and is
+retried. Before a retry readers must see the release of before or the new one, whole; no release may
+have two successors, and no job may be called dead whose process lives. Exit code 1 when anything
+differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
@@ -49,7 +51,7 @@ from bench.small_library import NAMESPACE, Place, State, state_of, write_config
 from bench.two_machines import published
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import RagError
-from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.ledger import open_ledger, open_url
 from rag_platform.ledger.schema import Job
 from rag_platform.processes import jobs
 from rag_platform.processes.launchers import seconds_between
@@ -61,8 +63,9 @@ from rag_platform_tests.s3_server import S3Server
 from rag_platform_tests.s3_server import why_none as s3_server_missing
 
 PATIENCE = 900.0  # for one job
-LOST = 60.0  # no process has worked on an open job for so long: Redis lost it
+START_SECONDS = 40  # a job that Redis lost is over when nothing went on for so long
 RETRIES = 10
+KILLED = ("worker", "redis")
 CELERY = """\
 broker_url = "{broker}"
 result_backend = "{broker}"
@@ -85,7 +88,6 @@ class Services:
     folder: Path
     environment: dict[str, str]
     redis: tuple[str, ...] = ()
-    forgetful: bool = False  # Redis was killed, so runs may be lost
     others: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     workers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     killed: set[int] = field(default_factory=set)  # process ids
@@ -152,7 +154,13 @@ class Services:
         process.kill()
         process.wait()
         self.start_redis()
-        self.forgetful = True
+
+    def runs_in_redis(self) -> int:
+        """How many runs wait in Redis, or are carried out and still lie there."""
+        redis = importlib.import_module("redis")
+        with closing(redis.Redis(port=int(self.redis[self.redis.index("--port") + 1]))) as client:
+            waiting = [key for key in client.scan_iter("dagster*") if client.type(key) == b"list"]
+            return int(client.hlen("unacked") + sum(client.llen(key) for key in waiting))
 
     def kill(self, name: str) -> None:
         """Kill a service at once, and start it again."""
@@ -212,6 +220,7 @@ def started(folder: Path, range_size: int) -> Iterator[Services]:
             "RAG_JOBS__LAUNCHER": "dagster",
             "RAG_JOBS__RANGE_SIZE": str(range_size),
             "RAG_JOBS__LOCK_SECONDS": "60",
+            "RAG_JOBS__START_SECONDS": str(START_SECONDS),
             "DAGSTER_HOME": str(home / "dagster"),
             "DAGSTER_DISABLE_TELEMETRY": "1",
         }
@@ -356,9 +365,8 @@ def rag(services: Services, *arguments: str) -> subprocess.Popen[str]:
 
 
 def answer_of(services: Services, process: subprocess.Popen[str]) -> dict[str, Any]:
-    """What a command printed: its data, or its error. A job that Redis lost is cancelled."""
+    """What a command printed: its data, or its error."""
     until = time.monotonic() + PATIENCE
-    worked = time.monotonic()
     while True:
         try:
             out, err = process.communicate(timeout=5)
@@ -368,17 +376,6 @@ def answer_of(services: Services, process: subprocess.Popen[str]) -> dict[str, A
             if time.monotonic() > until:
                 process.kill()
                 raise RuntimeError(f"no end after {PATIENCE:.0f} s") from None
-        waiting = open_jobs(services)
-        if not waiting or any(
-            job.pid for job in waiting if job.kind == "range" or job.state == "running"
-        ):
-            worked = time.monotonic()
-        elif services.forgetful and time.monotonic() - worked > LOST:
-            cancelled = {job.job_id.partition(".")[0] for job in waiting}
-            print(f"    lost, cancelled: {', '.join(sorted(cancelled))}", flush=True)
-            for job_id in cancelled:
-                rag(services, "jobs", "cancel", job_id).communicate()
-            worked = time.monotonic()
     try:
         envelope = json.loads(out)
     except ValueError:
@@ -401,12 +398,6 @@ def share(services: Services, job: Job) -> Counter[str]:
     for one in ranges:
         found[by_child.get(one.pid, f"process {one.pid}")] += int(one.result["documents"])
     return found
-
-
-def open_jobs(services: Services) -> list[Job]:
-    """The jobs, and ranges of jobs, that have not ended."""
-    with environ(services.environment), closing(open_ledger(Store.of(load_settings()))) as ledger:
-        return ledger.open_jobs()
 
 
 def check_ledger(services: Services) -> list[str]:
@@ -465,7 +456,9 @@ class Machines:
     folder: Path
     shared: SharedPlace
     other: Other
-    hits: Counter[str] = field(default_factory=Counter)  # kills while a job was under way
+    # kills while a job was under way; of a worker while it carried out a run, of Redis while a run
+    # was in it
+    hits: Counter[str] = field(default_factory=Counter)
 
     def trial(self, number: int, documents: int, kills: list[tuple[float, str]]) -> list[str]:
         """Kill services some seconds after the first range of an ingest began, and retry until it
@@ -511,9 +504,19 @@ class Machines:
         for after, name in sorted(kills):
             if over.wait(max(0.0, begun + after - time.monotonic())):
                 return
+            kind = "redis" if name == "redis" else "worker"
+            busy = self.services.runs_in_redis() if kind == "redis" else self.is_at_work(name)
             self.services.kill(name)
-            self.hits["redis" if name == "redis" else "worker"] += 1
-            print(f"    killed {name} after {time.monotonic() - begun:.1f} s", flush=True)
+            self.hits[kind] += 1
+            self.hits[f"{kind} at work"] += bool(busy)
+            after = time.monotonic() - begun
+            print(f"    killed {name} after {after:.1f} s, at work: {int(busy)}", flush=True)
+
+    def is_at_work(self, name: str) -> bool:
+        """True while a worker carries out a job."""
+        pids = children(self.services.workers[name].pid)
+        with closing(open_url(self.services.environment["RAG_LEDGER"])) as ledger:
+            return any(job.pid in pids for job in ledger.open_jobs())
 
 
 def run(options: argparse.Namespace, folder: Path) -> int:
@@ -540,7 +543,9 @@ def run(options: argparse.Namespace, folder: Path) -> int:
         failed += (not same) + bool(there)
         working = working_seconds(services, job)
         for number in range(1, options.trials + 1):
-            names = ["redis"] * options.kills + rng.choices(("w1", "w2"), k=options.kills)
+            names = ["redis"] * options.kills if "redis" in options.killed else []
+            if "worker" in options.killed:
+                names += rng.choices(("w1", "w2"), k=options.kills)
             try:
                 wrong = machines.trial(
                     number, options.documents, [(rng.uniform(0, working), name) for name in names]
@@ -559,7 +564,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--documents", type=int, default=200)
     parser.add_argument("--range-size", type=int, default=25)
     parser.add_argument("--trials", type=int, default=10)
-    parser.add_argument("--kills", type=int, default=1, help="of a worker and of Redis, in a trial")
+    parser.add_argument("--kills", type=int, default=1, help="of each of --killed, in a trial")
+    parser.add_argument("--killed", nargs="+", default=KILLED, choices=KILLED)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", action="store_true", help="leave the folder with its logs")
     options = parser.parse_args(arguments)

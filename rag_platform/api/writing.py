@@ -227,7 +227,7 @@ def get_job(
     """
     until = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
     with opened(settings) as root:
-        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        jobs.end_orphans(root.ledger, settings.jobs)
         while True:
             job = root.ledger.job(job_id)
             if on_progress is not None:
@@ -243,7 +243,7 @@ def list_jobs(
 ) -> list[JobData]:
     """The newest jobs of the namespaces, by default of all."""
     with opened(settings) as root:
-        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        jobs.end_orphans(root.ledger, settings.jobs)
         names = (None,) if namespaces is None else namespaces
         found = [job for name in names for job in root.ledger.jobs(name, limit)]
         newest = sorted(found, key=lambda job: job.created_at, reverse=True)[:limit]
@@ -253,7 +253,7 @@ def list_jobs(
 def cancel_job(settings: Settings, job_id: str) -> JobData:
     """The job, stopped: what it has done stays done. Raises NotFoundError `nothing_to_cancel`."""
     with opened(settings) as root:
-        jobs.cancel(job_id, root.ledger, silent=settings.jobs.silent_seconds)
+        jobs.cancel(job_id, root.ledger, settings.jobs)
         return job_data(job_id, root)
 
 
@@ -272,8 +272,9 @@ def watch(
     def follow() -> None:
         with faults.Attempt("job.watch", logs_dir=Store.of(settings).logs_dir) as attempt:
             with opened(settings) as root:
-                silent = settings.jobs.silent_seconds
-                ended = jobs.wait(job.job_id, process, root.ledger, root.store, silent=silent)
+                ended = jobs.wait(
+                    job.job_id, process, root.ledger, root.store, policy=settings.jobs
+                )
             if ended.state == "done" and on_done is not None:
                 on_done()
         if attempt.error is not None:

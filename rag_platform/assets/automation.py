@@ -238,8 +238,8 @@ def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job
     )
     if started.process is None:
         return started.job
-    silent = root.settings.jobs.silent_seconds
-    return jobs.wait(started.job.job_id, started.process, root.ledger, root.store, silent=silent)
+    policy = root.settings.jobs
+    return jobs.wait(started.job.job_id, started.process, root.ledger, root.store, policy=policy)
 
 
 def _has_urls(root: DataRoot, namespace: str, source: Source) -> bool:

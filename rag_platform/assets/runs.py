@@ -151,7 +151,7 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
     """End jobs whose process is gone, and close the Dagster runs of what has ended: one left open
     would hold the daemon's only slot.
     """
-    jobs.end_orphans(ledger, policy.silent_seconds)
+    jobs.end_orphans(ledger, policy)
     _settle_queue(instance, ledger)
     for found in instance.get_run_records(dg.RunsFilter(statuses=_UNDER_WAY)):
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(jobs.JOB_TAG, ""))
@@ -209,7 +209,8 @@ def _goes_on(job: Job, run: dg.DagsterRun, policy: JobPolicy) -> bool:
     jobs of two namespaces, or about to release after the last range.
     """
     if run.job_name == WORK_JOB and jobs.GONE not in job.reason:
-        return launchers.seconds_between(job.ended_at) < launchers.LAUNCH_SECONDS
+        begun = bool(job.pid)
+        return begun and launchers.seconds_between(job.ended_at) < launchers.LAUNCH_SECONDS
     return job.args.get("run_id") == run.run_id and jobs.at_work(job, policy.silent_seconds)
 
 

@@ -49,7 +49,7 @@ def jobs_list(
 ) -> Json:
     """Jobs, newest first."""
     name = context.known_namespace(namespace)
-    work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
+    work.end_orphans(context.ledger, context.settings.jobs)
     # jobs over the whole data root have no namespace
     names = [None] if everywhere else [name, ""]
     found = [
@@ -95,7 +95,7 @@ def _format_progress(row: Json) -> str:
 @answers()
 def jobs_show(context: Context, job_id: str) -> Json:
     """One job: its progress, its documents and why some failed, its figures, trace and log."""
-    work.end_orphans(context.ledger, context.settings.jobs.silent_seconds)
+    work.end_orphans(context.ledger, context.settings.jobs)
     return envelopes.envelope(
         work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store)
     )
@@ -106,7 +106,7 @@ def jobs_show(context: Context, job_id: str) -> Json:
 @answers()
 def jobs_cancel(context: Context, job_id: str) -> Json:
     """Cancel a job; what it has done and the published release stay."""
-    job = work.cancel(job_id, context.ledger, silent=context.settings.jobs.silent_seconds)
+    job = work.cancel(job_id, context.ledger, context.settings.jobs)
     data = work.report(job, context.ledger.job_items(job_id), context.store)
     if job.state == "cancelling":  # of another machine or container
         data["markdown"] += (

@@ -269,7 +269,7 @@ def wait_for_job(context: Context, job: Job, process: Any) -> Job:
                 context.ledger,
                 context.store,
                 lambda now: show_job(now, advance),
-                context.settings.jobs.silent_seconds,
+                context.settings.jobs,
             )
     except KeyboardInterrupt:
         raise RagError(

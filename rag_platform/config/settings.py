@@ -94,6 +94,8 @@ class JobPolicy(Section):
     lock_seconds: float = Field(default=30.0, ge=0)
     # a job of another machine or container without a sign of life is over
     silent_seconds: float = Field(default=120.0, ge=30)
+    # one that Dagster is to start is over when no job at all showed one for so long
+    start_seconds: float = Field(default=900.0, ge=30)
     # who starts the process of a job: this one, or the run launcher of the Dagster instance
     launcher: Literal["child", "dagster"] = "child"
     # versions of a range, the part of a job that one of Dagster's runs does

@@ -146,7 +146,7 @@ def get_run_job(settings: Settings, job_id: str) -> EvalJobData:
     """A job of `start_run`. Raises NotFoundError `unknown_job`."""
     store = Store.of(settings)
     with closing(open_ledger(store)) as ledger:
-        jobs.end_orphans(ledger, settings.jobs.silent_seconds)
+        jobs.end_orphans(ledger, settings.jobs)
         job = ledger.job(job_id)
     if not _is_visible(job):
         raise NotFoundError(f"{job_id[:80]!r} is no job of an evaluation", code="unknown_job")

@@ -141,7 +141,7 @@ def _hold(namespace: str, owner: str, root: DataRoot, wait: float) -> Iterator[N
     until = time.monotonic() + wait
     while True:
         with root.store.writer(namespace, owner, wait=max(0.0, until - time.monotonic())):
-            jobs.end_orphans(root.ledger, root.settings.jobs.silent_seconds)
+            jobs.end_orphans(root.ledger, root.settings.jobs)
             ahead = [
                 job
                 for state in jobs.OPEN_STATES
@@ -232,13 +232,16 @@ def start_retry(
     unprocessed documents, or the one that is named, then its release.
 
     A file that could not be received is received again from where it was. Jobs that process no
-    documents are run again as a whole. Raises NotFoundError `nothing_to_retry`; BusyError while the
+    documents are run again as a whole. A job that waits in a queue, which may have lost it, is
+    cancelled first. Raises NotFoundError `nothing_to_retry`; BusyError while the
     job is not over, or another one writes the namespace after `wait` seconds.
     """
     ledger = root.ledger
-    jobs.end_orphans(ledger, root.settings.jobs.silent_seconds)
+    jobs.end_orphans(ledger, root.settings.jobs)
     job_id = range_of(job_id) or job_id  # a range is a part of what is retried
     job = ledger.job(job_id)
+    if job.state not in jobs.FINAL_STATES and jobs.has_not_begun(job, ledger):
+        job = jobs.cancel(job_id, ledger, root.settings.jobs)
     if job.state not in jobs.FINAL_STATES:
         raise BusyError(
             f"job {job_id} is {job.state}; wait for its end, or end it with `rag jobs cancel"

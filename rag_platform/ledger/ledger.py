@@ -646,6 +646,10 @@ class Ledger(DocumentList, Servers):
             OPEN_STATES,
         )
 
+    def last_heartbeat(self) -> str:
+        """When a job said last that it lives; empty before the first."""
+        return str(self._db().execute("SELECT max(heartbeat_at) FROM jobs").fetchone()[0] or "")
+
     def cut_job(self, job: Job, size: int) -> None:
         """Cut a queued job into ranges of at most `size` versions, which are jobs themselves, and
         record it as running. A job with no more versions than `size` stays whole.
@@ -883,8 +887,9 @@ def require(store: Store) -> None:
     if not store.has_ledger() and store.has_releases():
         raise IntegrityError(
             f"{store.ledger_path} is gone, and nobody else knows which documents were deleted:"
-            " nothing is shown of the releases beside it. Put the ledger back from a backup, or"
-            " move the folder releases/ away and ingest the documents anew",
+            " nothing is shown of the releases beside it. Name the database that it was copied to"
+            " in settings.yaml (RAG_LEDGER), put it back from a backup, or move the folder"
+            " releases/ away and ingest the documents anew",
             code="no_ledger",
         )
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from rag_platform.config.settings import Settings
+from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.errors import (
     NEEDS_ANOTHER_FILE,
     NotFoundError,
@@ -51,9 +51,6 @@ FINAL_STATES = ("done", "partly", "failed", "cancelled")
 JOB_TAG = "rag/job_id"  # of Dagster runs: the job that started the run, or tells of it
 DISK_FULL_EXIT = os.EX_IOERR  # of a job's process that could not even write why it ended
 HEARTBEAT_SECONDS = 15.0  # how often a job's process says that it lives
-# a job of another machine or container that said nothing for so long is over, unless settings.jobs
-# say otherwise
-SILENT_SECONDS = 120.0
 GONE = "is gone (killed, or the machine went down)"
 _CUT_OFF = "ended with code"  # a process that its own launcher waited for
 STOP_SECONDS = 10.0  # a job that is told to stop has so long to end its run properly
@@ -61,6 +58,7 @@ _POLL_SECONDS = 0.1
 _SWEEP_SECONDS = 5.0  # how often who waits for a job looks whether it lives
 _PROGRESS_SECONDS = 0.2
 _SUM_SECONDS = 2.0  # between two sums over the ranges of a job
+_POLICY = JobPolicy()  # where the caller has no settings
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
@@ -76,7 +74,7 @@ def wait(
     ledger: Ledger,
     store: Store,
     on_progress: Callable[[Job], None] | None = None,
-    silent: float = SILENT_SECONDS,
+    policy: JobPolicy = _POLICY,
 ) -> Job:
     """The job in its final state. A process that died without one is recorded as failed with the
     end of its log; one that has handed the job over is not waited for.
@@ -94,7 +92,7 @@ def wait(
         if code is not None and (not elsewhere or (code and unsubmitted)):
             return _record_lost(job, code, ledger, store)
         if elsewhere and time.monotonic() - swept > _SWEEP_SECONDS:
-            end_orphans(ledger, silent)
+            end_orphans(ledger, policy)
             swept = time.monotonic()
         time.sleep(_POLL_SECONDS)
 
@@ -185,31 +183,57 @@ def keep_heartbeat(job_id: str, ledger: Ledger, every: float = HEARTBEAT_SECONDS
         thread.join()
 
 
-def end_orphans(ledger: Ledger, silent: float = SILENT_SECONDS) -> list[str]:
+def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
     """End the jobs whose process is gone or was never started, and return their ids.
 
-    A job of another machine, container or boot is over after `silent` seconds without a heartbeat.
+    A job of another machine, container or boot is over after `policy.silent_seconds` without a
+    heartbeat; one that waits in a queue, after `policy.start_seconds` without a heartbeat of any.
     """
     if ledger.read_only:  # left to whoever can write
         return []
     lost = []
-    for job in ledger.open_jobs():
+    found = ledger.open_jobs()
+    forgotten = _find_forgotten(found, ledger, policy.start_seconds)
+    for job in found:
         if waits_for_ranges(job):
             lost += [job.job_id] * fan_in(job, ledger)
             continue
-        if at_work(job, silent) or _is_being_submitted(job, ledger):
+        if job.job_id in forgotten:
+            reason = (
+                f"nothing began this job, and no other one went on, for {policy.start_seconds:.0f}"
+                " s: its queue lost it, or no worker runs; `rag jobs retry"
+                f" {job.job_id}` does the rest"
+            )
+        elif at_work(job, policy.silent_seconds) or _is_being_submitted(job, ledger):
             continue
-        if job.state == "cancelling":
-            record_cancelled(job.job_id, ledger)
         else:
             what = "was never started" if job.state == "queued" and not job.pid else GONE
             reason = f"the job's process {what}; `rag jobs retry {job.job_id}` does the rest"
-            if not ledger.update_job(
-                job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()
-            ):
-                continue  # it has just ended by itself
+        if job.state == "cancelling":
+            record_cancelled(job.job_id, ledger)
+        elif not ledger.update_job(
+            job.job_id, only_from=(job.state,), state="failed", reason=reason, ended_at=now()
+        ):
+            continue  # it has just ended by itself, or begun
         lost.append(job.job_id)
     return lost
+
+
+def _find_forgotten(found: Sequence[Job], ledger: Ledger, seconds: float) -> set[str]:
+    """Ids of the jobs that have waited in Dagster's hands in vain: for so many seconds no job at
+    all showed a sign of life.
+    """
+    waiting = {
+        job.job_id
+        for job in found
+        if _waits_in_queue(job) and seconds_between(job.created_at) > seconds
+    }
+    return waiting if waiting and ledger.last_heartbeat() < now(seconds) else set()
+
+
+def _waits_in_queue(job: Job) -> bool:
+    """True for a job that was handed to Dagster and has not begun; its queue may have lost it."""
+    return job.state == "queued" and not job.pid and "run_id" in job.process
 
 
 def left_runs_open(namespace: str, ledger: Ledger) -> bool:
@@ -222,7 +246,7 @@ def left_runs_open(namespace: str, ledger: Ledger) -> bool:
     return False
 
 
-def at_work(job: Job, silent: float = SILENT_SECONDS) -> bool:
+def at_work(job: Job, silent: float = _POLICY.silent_seconds) -> bool:
     """True while the process of a job is alive, or about to be started, as far as this machine can
     tell.
     """
@@ -273,11 +297,21 @@ def fan_in(job: Job, ledger: Ledger) -> bool:
     return False
 
 
+def has_not_begun(job: Job, ledger: Ledger) -> bool:
+    """True for an open job of which nothing is carried out: what is left of it waits in a queue,
+    which may have lost it.
+    """
+    left = [job]
+    if waits_for_ranges(job):
+        left = [one for one in ledger.ranges(job.job_id) if one.state in OPEN_STATES]
+    return bool(left) and all(_waits_in_queue(one) for one in left)
+
+
 # --- cancelling ---------------------------------------------------------------------------------
 
 
 def cancel(
-    job_id: str, ledger: Ledger, *, seconds: float = STOP_SECONDS, silent: float = SILENT_SECONDS
+    job_id: str, ledger: Ledger, policy: JobPolicy = _POLICY, *, seconds: float = STOP_SECONDS
 ) -> Job:
     """Stop a job: documents that are done stay done, queued ones are cancelled, the published
     release stays.
@@ -286,7 +320,7 @@ def cancel(
     job clears away what was half built. A job of another machine or container ends at one of its
     next heartbeats. Raises NotFoundError `nothing_to_cancel` for a job that has ended.
     """
-    end_orphans(ledger, silent)
+    end_orphans(ledger, policy)
     if run_id := _run_id(ledger.job(job_id)):
         raise RagError(
             f"job {job_id} is Dagster run {run_id}: terminate that in the Dagster UI",

@@ -4,9 +4,7 @@ asked.
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +125,7 @@ def test_releases_of_two_embedders_are_asked_in_their_own_space(
         text.replace("provider: hashing", "provider: hashing\n  options: {dim: 64}"),
         encoding="utf-8",
     )
-    with closing(sqlite3.connect(shelf.store.ledger_path)) as db, db:
+    with shelf.ledger.backend.write() as db:
         db.execute("UPDATE versions SET status = 'received'")
     release(shelf, folder)
     found = compare(library, "default")

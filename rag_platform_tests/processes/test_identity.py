@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rag_platform.config.settings import JobPolicy
 from rag_platform.processes import jobs, launchers
 from rag_platform_tests.at_work import SLEEP, working
 
@@ -37,7 +38,7 @@ def test_a_job_of_another_machine_is_judged_by_its_last_sign_of_life(ledger: Any
     lives, silent = elsewhere_job(ledger, silent_for=100), elsewhere_job(ledger, silent_for=130)
     assert jobs.end_orphans(ledger) == [silent]
     assert ledger.job(lives).state == "running" and "is gone" in ledger.job(silent).reason
-    assert jobs.end_orphans(ledger, silent=90.0) == [lives]
+    assert jobs.end_orphans(ledger, JobPolicy(silent_seconds=90)) == [lives]
 
 
 def test_a_job_of_another_machine_is_told_to_stop_and_not_ended_from_here(ledger: Any) -> None:

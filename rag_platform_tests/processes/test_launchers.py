@@ -4,6 +4,7 @@ when the last one has ended.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Iterator
@@ -20,17 +21,21 @@ from dagster._daemon.run_coordinator.queued_run_coordinator_daemon import (
 
 from rag_platform.assets import dagster_private
 from rag_platform.assets.instance import prepare
+from rag_platform.assets.launch import run_job
 from rag_platform.assets.runs import WORK_JOB, end_orphans
 from rag_platform.assets.submission import submit_job
 from rag_platform.cli.main import main
 from rag_platform.config.settings import JobPolicy
 from rag_platform.errors import BusyError, ConfigError
-from rag_platform.ledger.schema import Job, JobItem
+from rag_platform.ledger.schema import Job, JobItem, now
 from rag_platform.processes import jobs, launchers
 from rag_platform.processes.launchers import SUBMITTED
 
 NAMES = ("a", "b", "c", "d", "e")
 LONG_AGO = "2026-01-01T00:00:00Z"
+# Dagster's launchers that carry a run out in this process, and that never begin it
+HERE = ("dagster._core.launcher.sync_in_memory_run_launcher", "SyncInMemoryRunLauncher")
+NOWHERE = ("dagster._core.test_utils", "MockedRunLauncher")
 
 
 def add_job(ledger: Any, count: int = 5, namespace: str = "default") -> Job:
@@ -88,6 +93,38 @@ def test_what_was_never_submitted_is_over_after_a_minute(ledger: Any) -> None:
     assert jobs.end_orphans(ledger) == []
     ledger.update_job(job.job_id, created_at=LONG_AGO)
     assert jobs.end_orphans(ledger) == [job.job_id]
+
+
+def test_what_waits_in_a_queue_is_over_once_nothing_goes_on(ledger: Any) -> None:
+    waits, other = add_job(ledger, 1).job_id, add_job(ledger, 1, "yard").job_id
+    ledger.update_job(waits, process={**SUBMITTED, "run_id": "r1"}, created_at=LONG_AGO)
+    run_by(ledger, other, os.getpid())
+    assert jobs.end_orphans(ledger) == []
+    ledger.update_job(other, state="done", heartbeat_at=now(ago=890))
+    assert jobs.end_orphans(ledger) == []
+    ledger.update_job(other, heartbeat_at=now(ago=910))
+    assert jobs.end_orphans(ledger) == [waits]
+    assert "no other one went on, for 900 s" in ledger.job(waits).reason
+    ledger.update_job(waits, state="queued", created_at=now(ago=890))
+    assert jobs.end_orphans(ledger) == []
+    assert jobs.end_orphans(ledger, JobPolicy(start_seconds=880)) == [waits]
+
+
+def test_only_a_job_of_which_nothing_is_carried_out_has_not_begun(ledger: Any) -> None:
+    job, ranges = cut(ledger)
+    assert not jobs.has_not_begun(job, ledger)  # it is being submitted
+    for one in ranges:
+        ledger.update_job(one.job_id, process={**SUBMITTED, "run_id": "r1"})
+    assert jobs.has_not_begun(job, ledger) and jobs.has_not_begun(
+        ledger.job(ranges[0].job_id), ledger
+    )
+    end(ledger, ranges[0])
+    assert jobs.has_not_begun(job, ledger)
+    run_by(ledger, ranges[1].job_id, os.getpid())
+    assert not jobs.has_not_begun(job, ledger)
+    end(ledger, ranges[1])
+    end(ledger, ranges[2])
+    assert not jobs.has_not_begun(job, ledger)  # its release comes
 
 
 def test_a_worker_is_told_and_never_killed(ledger: Any) -> None:
@@ -167,7 +204,7 @@ def test_ranges_wait_while_their_submission_lives(ledger: Any) -> None:
         ledger.update_job(one.job_id, created_at=LONG_AGO)
     assert jobs.end_orphans(ledger) == []  # the submission's last sign of life is a moment old
     ledger.update_job(ranges[0].job_id, process={**SUBMITTED, "run_id": "r1"})
-    ledger.update_job(job.job_id, heartbeat_at=LONG_AGO)
+    ledger.update_job(job.job_id, heartbeat_at=now(ago=61))
     assert sorted(jobs.end_orphans(ledger)) == [ranges[1].job_id, ranges[2].job_id]
     assert ledger.job(ranges[0].job_id).state == "queued"  # Dagster has it
 
@@ -236,18 +273,7 @@ def test_a_job_in_ranges_comes_to_one_release(
     submitting: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By Dagster's own launcher that runs what is submitted in this process."""
-    home = prepare(submitting.store)
-    config = yaml.safe_load((home / "dagster.yaml").read_text(encoding="utf-8"))
-    config.pop("concurrency")
-    config["run_coordinator"] = {
-        "module": "dagster._core.run_coordinator",
-        "class": "DefaultRunCoordinator",
-    }
-    config["run_launcher"] = {
-        "module": "dagster._core.launcher.sync_in_memory_run_launcher",
-        "class": "SyncInMemoryRunLauncher",
-    }
-    (home / "dagster.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    launch_by(submitting.store, HERE)
     monkeypatch.setattr(launchers, "_start", submit_here)
     submitting.write(**{name: f"# Gate {name}\n\nGate {name} opens.\n" for name in NAMES})
     ended = CliRunner().invoke(main, ["ingest", str(submitting.docs), "--json"])
@@ -278,6 +304,63 @@ def test_a_job_in_ranges_comes_to_one_release(
     shown = submitting.call("jobs", "show", job.job_id).data["markdown"]
     assert f"Started by Dagster run {job.process['run_id']}." in shown
     assert f"In 3 ranges, from {job.job_id}.1 on." in shown
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("waited", [True, False])
+def test_a_job_that_its_queue_lost_is_retried(
+    submitting: Any, monkeypatch: pytest.MonkeyPatch, waited: bool
+) -> None:
+    """After its end, or at once by who does not wait for that; what the queue finds again after all
+    is left alone.
+    """
+    launch_by(submitting.store, NOWHERE)
+    monkeypatch.setattr(jobs, "_SWEEP_SECONDS", 0.0)
+
+    def submit_and_lose(module: str, job: Job, *_: Any) -> Any:
+        submission = submit_here(module, job)
+        with submitting.ledger() as ledger:
+            for one in (job, *ledger.ranges(job.job_id)) if waited else ():
+                ledger.update_job(one.job_id, created_at=LONG_AGO, heartbeat_at="")
+        return submission if waited else Interrupted()
+
+    monkeypatch.setattr(launchers, "_start", submit_and_lose)
+    submitting.write(**{name: f"# Gate {name}\n\nGate {name} opens.\n" for name in NAMES})
+    lost = CliRunner().invoke(main, ["ingest", str(submitting.docs), "--json"])
+    assert lost.exit_code == 1
+    assert ("3 of 3 ranges did not end well" if waited else "goes on") in lost.output
+
+    launch_by(submitting.store, HERE)
+    monkeypatch.setattr(launchers, "_start", submit_here)
+    job_id = json.loads(lost.output)["error"]["details"]["job_id"]
+    retried = CliRunner().invoke(main, ["jobs", "retry", job_id])
+    assert retried.exit_code == 0, retried.output
+    assert [run_job(f"{job_id}.{number}") for number in (1, 2, 3)] == [1, 1, 1]
+    with submitting.ledger() as ledger, dg.DagsterInstance.get() as opened:
+        state = "failed" if waited else "cancelled"
+        assert [one.state for one in ledger.ranges(job_id)] == [state] * 3
+        assert [one.parent for one in ledger.releases("default")] == [None]
+        assert not opened.get_runs(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
+
+
+class Interrupted:
+    """A submission, and who waits for it presses Ctrl-C."""
+
+    def poll(self) -> int:
+        raise KeyboardInterrupt
+
+
+def launch_by(store: Any, launcher: tuple[str, str]) -> None:
+    """Have Dagster hand each run to a launcher (module, class) at once, without its queue."""
+    path = prepare(store) / "dagster.yaml"
+    config = yaml.safe_load(path.read_text(encoding="utf-8"))
+    config.pop("concurrency", None)
+    for section, (module, name) in (
+        ("run_coordinator", ("dagster._core.run_coordinator", "DefaultRunCoordinator")),
+        ("run_launcher", launcher),
+    ):
+        config[section] = {"module": module, "class": name}
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
 
 
 def submit_here(module: str, job: Job, *_: Any) -> Any:

@@ -131,6 +131,7 @@ def test_the_server_is_started_as_the_client_would(desk: Any) -> None:
     env = {
         "RAG_HOME": str(desk.store.home),
         "RAG_CONFIG": str(desk.folder / "config"),
+        "RAG_LEDGER": desk.store.database,
         "PYTHONPATH": str(REPOSITORY),
     }
     launch = Launch(sys.executable, ("-m", "rag_platform.cli.main", "serve"), env)

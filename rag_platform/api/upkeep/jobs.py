@@ -32,7 +32,7 @@ def list_jobs(
         raise InputError(f"limit {limit} is not within 1-{MAX_JOBS}", code="bad_limit")
     before = "" if cursor is None else str(read_cursor(cursor, (str,))[0])
     with opened(settings) as root:
-        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        jobs.end_orphans(root.ledger, settings.jobs)
         found = root.ledger.jobs(namespace, limit + 1, before=before)
         page = found[:limit]
         return {
@@ -51,7 +51,7 @@ def show_job(
     if not 0 <= begin < 2**31:
         raise InputError(f"cursor {str(cursor)[:40]!r} was not given out here", code="bad_cursor")
     with opened(settings) as root:
-        jobs.end_orphans(root.ledger, settings.jobs.silent_seconds)
+        jobs.end_orphans(root.ledger, settings.jobs)
         job = require_job(root, job_id)
         row = _row(job, root.ledger, settings)
         items = root.ledger.job_item_page(job_id, begin, limit)
@@ -95,7 +95,7 @@ def cancel_job(settings: Settings, job_id: str) -> JobData:
     """The job, stopped. Raises NotFoundError."""
     with opened(settings) as root:
         require_job(root, job_id)
-        jobs.cancel(job_id, root.ledger, silent=settings.jobs.silent_seconds)
+        jobs.cancel(job_id, root.ledger, settings.jobs)
         return job_data(job_id, root)
 
 
