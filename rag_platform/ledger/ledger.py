@@ -492,8 +492,7 @@ class Ledger(DocumentList, Servers):
         """How many rows of each table hold words of these versions, and with `whole` of their
         document; what `scrub` would empty.
         """
-        marks = ", ".join("?" * len(version_ids))
-        own, document = f"version_id IN ({marks})", "namespace = ? AND doc_id = ?"
+        own, document = _is_in("version_id", version_ids), "namespace = ? AND doc_id = ?"
         all_of_it = "TRUE" if whole else "FALSE"
         counted = {
             "versions": (
@@ -824,7 +823,8 @@ def _between(job_id: str) -> tuple[str, str]:
 
 
 def _is_in(column: str, values: Sequence[str]) -> str:
-    return f"{column} IN ({', '.join('?' * len(values))})"
+    # an empty list is an error of syntax to PostgreSQL
+    return f"{column} IN ({', '.join('?' * len(values))})" if values else "FALSE"
 
 
 def _set_job(
