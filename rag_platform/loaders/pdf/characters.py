@@ -29,7 +29,7 @@ from rag_platform.loaders.archives import say_fault
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
-from rag_platform.loaders.pdf.textpages import read_blocks
+from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
@@ -297,15 +297,16 @@ def all_runs(page: Any) -> list[Run]:
 
 def _raw_blocks(page: Any) -> list[dict[str, Any]]:
     pymupdf = load_pymupdf()
-    textpage, blocks = read_blocks(page, text_flags())
+    read = TextPage(page, text_flags())
+    blocks = read.blocks()
     empty = [
         (block, at)
         for block in blocks
         for at, line in enumerate(block.get("lines", ()))
         if not line["spans"]
     ]
-    if empty and _undrawn(textpage.extractText(), blocks):
-        _, again = read_blocks(page, text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES)
+    if empty and _undrawn(read.text(), blocks):
+        again = TextPage(page, text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES).blocks()
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf.textpages import Blocks, read_blocks
+from rag_platform.loaders.pdf.textpages import TextPage
 
 # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
 _FILLED, _STROKED, _CLIPPING = 16, 32, 64
@@ -105,11 +105,11 @@ def find_off_layers(page: Any) -> list[Hidden]:
     off = [layer for layer in layers if not mupdf.pdf_layer_is_enabled(document, layer)]
     if not off:
         return []
-    shown = Counter(_key(char) for line in _lines(_read_text(page)[1]) for char in line)
+    shown = Counter(_key(char) for line in _lines(_read_text(page)) for char in line)
     try:
         for layer in off:
             mupdf.pdf_enable_layer(document, layer, 1)
-        lines = _lines(_read_text(page)[1])
+        lines = _lines(_read_text(page))
     finally:
         for layer in off:
             mupdf.pdf_enable_layer(document, layer, 0)
@@ -126,18 +126,18 @@ def find_off_layers(page: Any) -> list[Hidden]:
     return found
 
 
-def _read_text(page: Any, flags: int = 0) -> tuple[Any, Blocks]:
+def _read_text(page: Any, flags: int = 0) -> TextPage:
     import pymupdf
 
     flags |= pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
-    return read_blocks(page, flags)
+    return TextPage(page, flags)
 
 
-def _lines(blocks: Blocks) -> list[list[dict[str, Any]]]:
+def _lines(read: TextPage) -> list[list[dict[str, Any]]]:
     """The characters of each line."""
     return [
         [char for span in line["spans"] for char in span["chars"]]
-        for block in blocks
+        for block in read.blocks()
         for line in block.get("lines", ())
     ]
 
@@ -241,12 +241,12 @@ def _find_clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> d
     """Characters that lie wholly outside of the clip they are painted in."""
     import pymupdf
 
-    textpage, blocks = _read_text(page, pymupdf.TEXT_CLIP)
-    if _letters(textpage.extractText()) == _letters(
+    read = _read_text(page, pymupdf.TEXT_CLIP)
+    if _letters(read.text()) == _letters(
         "".join(char["c"] for span in spans for char in span.data["chars"])
     ):
         return {}
-    left = Counter(_key(char) for line in _lines(blocks) for char in line)
+    left = Counter(_key(char) for line in _lines(read) for char in line)
     found: dict[int, str] = {}
     for span in spans:
         for char in span.data["chars"]:

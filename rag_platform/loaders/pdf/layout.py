@@ -22,7 +22,7 @@ from rag_platform.loaders.pdf.characters import (
     union,
 )
 from rag_platform.loaders.pdf.runs import Run, usual_size
-from rag_platform.loaders.pdf.textpages import read_blocks
+from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
@@ -36,7 +36,7 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     """
     from pymupdf4llm.helpers import document_layout, utils
 
-    _, blocks = read_blocks(page, text_flags(images=True), characters=False)
+    blocks = TextPage(page, text_flags(images=True)).blocks(characters=False)
     document_layout.get_layout_locked(page, return_raw=True)
     found: list[Region] = []
     for item in page.layout_information:

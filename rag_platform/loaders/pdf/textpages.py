@@ -9,30 +9,48 @@ Blocks = list[dict[str, Any]]
 _LATIN_LIGATURES = frozenset("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06")
 
 
-def read_blocks(page: Any, flags: int, *, characters: bool = True) -> tuple[Any, Blocks]:
-    """(the page's text, its blocks): those of `extractRAWDICT`, or of `extractDICT` without
-    `characters`.
+class TextPage:
+    """A page read with the given flags; its characters are taken out when they are asked for."""
 
-    MuPDF 2.0 takes ligatures apart by a table that gives no character for 121 signs between U+FB07
-    and U+FE75, among them ﴾ ﴿ and ﷽, and then nothing of the page can be had. There they are left
-    whole, and those of Latin letters taken apart here.
-    """
+    def __init__(self, page: Any, flags: int) -> None:
+        self._page, self._flags = page, flags
+        self._read = _open(page, flags)
+
+    def text(self) -> str:
+        """What `extractText` gives."""
+        return str(self._read.extractText())
+
+    def blocks(self, *, characters: bool = True) -> Blocks:
+        """The blocks of `extractRAWDICT`, or of `extractDICT` without `characters`.
+
+        MuPDF 2.0 takes ligatures apart by a table that gives no character for 121 signs between
+        U+FB07 and U+FE75, among them ﴾ ﴿ and ﷽, and then nothing of the page can be had. There they
+        are left whole, also in the text, and those of Latin letters taken apart here.
+        """
+        import pymupdf
+
+        try:
+            return _extract(self._read, characters)
+        except SystemError:  # what the extension raises for a number that is no character
+            self._read = _open(self._page, self._flags | pymupdf.TEXT_PRESERVE_LIGATURES)
+        blocks = _extract(self._read, characters)
+        for block in blocks:
+            for line in block.get("lines", ()):
+                for span in line["spans"] if characters else ():
+                    span["chars"] = [part for char in span["chars"] for part in _take_apart(char)]
+        return blocks
+
+
+def _open(page: Any, flags: int) -> Any:
     import pymupdf
 
-    def read(flags: int) -> tuple[Any, Blocks]:
-        textpage = page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
-        found = textpage.extractRAWDICT() if characters else textpage.extractDICT()
-        return textpage, found["blocks"]
+    return page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
 
-    try:
-        return read(flags)
-    except SystemError:  # what the extension raises for a number that is no character
-        textpage, blocks = read(flags | pymupdf.TEXT_PRESERVE_LIGATURES)
-    for block in blocks:
-        for line in block.get("lines", ()):
-            for span in line["spans"] if characters else ():
-                span["chars"] = [part for char in span["chars"] for part in _take_apart(char)]
-    return textpage, blocks
+
+def _extract(textpage: Any, characters: bool) -> Blocks:
+    found = textpage.extractRAWDICT() if characters else textpage.extractDICT()
+    blocks: Blocks = found["blocks"]
+    return blocks
 
 
 def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:

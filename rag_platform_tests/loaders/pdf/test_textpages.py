@@ -9,7 +9,7 @@ import pytest
 
 from rag_platform.loaders.pdf.characters import text_flags
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.loaders.pdf.textpages import read_blocks
+from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform_tests.glyphs import seen, write_glyphs
 
 # an ornate bracket of the Koran, the basmala as one sign, a Yiddish point, a mark over a letter
@@ -18,7 +18,7 @@ SIGNS = ["\ufd3f", "\ufdfd", "\ufb1e", "\ufbb2"]
 
 def written(path: Path) -> list[tuple[str, float, float]]:
     with pymupdf.open(path) as document:
-        _, blocks = read_blocks(document[0], text_flags())
+        blocks = TextPage(document[0], text_flags()).blocks()
     return [
         (char["c"], round(char["bbox"][0]), round(char["bbox"][2]))
         for block in blocks
