@@ -43,8 +43,6 @@ def reread(
         if isinstance(found, str):
             unread.update({block.ordinal: f"page {number}: {found}" for block in pages[number]})
             continue
-        unmapped = is_unmapped("".join(word.text for word in found))
-        unmapped = unmapped or bidi.is_garbled(word.text for word in found)
         for block, inside, alike in compare_blocks(text, pages[number], found):
             said = text[block.start : block.end]
             if not (reason := problem(block.kind, alike)):
@@ -53,7 +51,7 @@ def reread(
             only_missing = not alike.torn and not alike.misplaced
             if only_missing and has_all_letters(line, inside):
                 continue
-            if unmapped or is_unmapped(said):
+            if is_unmapped(said) or _knows_no_font(found):
                 unread[block.ordinal] = f"page {number}: a font does not say which letters it draws"
             elif _says_less(inside, line):
                 unread[block.ordinal] = (
@@ -63,6 +61,11 @@ def reread(
             else:
                 otherwise[block.ordinal] = f"page {number}: {reason}"
     return otherwise, unread
+
+
+def _knows_no_font(words: Sequence[Word]) -> bool:
+    texts = [word.text for word in words]
+    return is_unmapped("".join(texts)) or bidi.is_garbled(texts)
 
 
 def _says_less(inside: Line, said: Line) -> bool:
@@ -122,8 +125,12 @@ def compare_blocks(
     for block, inside in zip(
         blocks, _assign_words(words, [block.bbox for block in blocks]), strict=True
     ):
-        orders = inside, _by_lines(inside), _by_lines(inside, margins=True)
-        readings = [Line.of(word.text for word in order) for order in orders]
+        # mostly one and the same
+        orders = {
+            tuple(word.text for word in order): None
+            for order in (inside, _by_lines(inside), _by_lines(inside, margins=True))
+        }
+        readings = [Line.of(order) for order in orders]
         alike = Likeness()
         for piece in pieces(block.kind, text[block.start : block.end]):
             alike += compare_words(piece, readings, whole)
