@@ -24,13 +24,15 @@ _NUMBER = re.compile(
     r"^(?:(\d{1,3}(?:\.\d{1,3})*)[.)、"
     r"．]?\s+|([A-Z](?:\.\d{1,3})+)[.)]?\s+|([IVX]{1,5})[.)]\s+)(?=\S*[^\W\d])"
 )
+_NTH = r"第\s*[一二三四五六七八九十百零〇\d]+\s*"
 _PART = re.compile(
-    r"^(?:(?:chapter|part|appendix|annex|book)\s+(?:\d+|[IVXLC]+|[A-Z])\b|第\s*[一二三四五六七八九十百零〇\d]+\s*[章编篇部]|附录\s*[A-Z一二三四\d]?)",
+    r"^(?:(?:chapter|part|appendix|annex|book)\s+(?:\d+|[IVXLC]+|[A-Z])\b"
+    rf"|{_NTH}[章编篇部]|附录\s*[A-Z一二三四\d]?)",
     re.I,
 )
 _CHINESE = (  # each opens a level below the one before it
-    re.compile(r"^第\s*[一二三四五六七八九十百零〇\d]+\s*[章编篇部回]"),
-    re.compile(r"^第\s*[一二三四五六七八九十百零〇\d]+\s*[节節]"),
+    re.compile(f"^{_NTH}[章编篇部回]"),
+    re.compile(f"^{_NTH}[节節]"),
     re.compile(r"^[一二三四五六七八九十]{1,3}\s*[、．.]"),
     re.compile(r"^[（(][一二三四五六七八九十]{1,3}[)）]"),
     re.compile(r"^\d{1,2}、"),
@@ -43,7 +45,7 @@ _UNNUMBERED = re.compile(  # parts of a paper or book that carry no number where
     re.I,
 )
 _LEADING = re.compile(
-    r"^(?:第\s*[一二三四五六七八九十百零〇\d]+\s*[章节節编篇部回]|[一二三四五六七八九十]{1,3}(?=[、．.\s])"
+    rf"^(?:{_NTH}[章节節编篇部回]|[一二三四五六七八九十]{{1,3}}(?=[、．.\s])"
     r"|附录|(?:chapter|part|section|appendix)?)"
     r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
