@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from rag_platform.ir import Json
@@ -19,9 +19,9 @@ from rag_platform.storage.records import from_row
 RecordT = TypeVar("RecordT")
 
 
-def now(ago: float = 0.0) -> str:
-    """The UTC time of so many seconds ago, e.g. `2026-11-21T22:40:00Z`."""
-    return (datetime.now(UTC) - timedelta(seconds=ago)).strftime("%Y-%m-%dT%H:%M:%SZ")
+def now() -> str:
+    """The current UTC time, e.g. `2026-11-21T22:40:00Z`."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Database:

@@ -228,7 +228,8 @@ def _find_forgotten(found: Sequence[Job], ledger: Ledger, seconds: float) -> set
         for job in found
         if _waits_in_queue(job) and seconds_between(job.created_at) > seconds
     }
-    return waiting if waiting and ledger.last_heartbeat() < now(seconds) else set()
+    last = ledger.last_heartbeat() if waiting else ""
+    return set() if last and seconds_between(last) <= seconds else waiting
 
 
 def _waits_in_queue(job: Job) -> bool:

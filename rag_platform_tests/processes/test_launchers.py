@@ -8,6 +8,7 @@ import json
 import os
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from rag_platform.assets.submission import submit_job
 from rag_platform.cli.main import main
 from rag_platform.config.settings import JobPolicy
 from rag_platform.errors import BusyError, ConfigError
-from rag_platform.ledger.schema import Job, JobItem, now
+from rag_platform.ledger.schema import Job, JobItem
 from rag_platform.processes import jobs, launchers
 from rag_platform.processes.launchers import SUBMITTED
 
@@ -36,6 +37,11 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 # Dagster's launchers that carry a run out in this process, and that never begin it
 HERE = ("dagster._core.launcher.sync_in_memory_run_launcher", "SyncInMemoryRunLauncher")
 NOWHERE = ("dagster._core.test_utils", "MockedRunLauncher")
+
+
+def ago(seconds: float) -> str:
+    """A time of the ledger."""
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def add_job(ledger: Any, count: int = 5, namespace: str = "default") -> Job:
@@ -100,12 +106,12 @@ def test_what_waits_in_a_queue_is_over_once_nothing_goes_on(ledger: Any) -> None
     ledger.update_job(waits, process={**SUBMITTED, "run_id": "r1"}, created_at=LONG_AGO)
     run_by(ledger, other, os.getpid())
     assert jobs.end_orphans(ledger) == []
-    ledger.update_job(other, state="done", heartbeat_at=now(ago=890))
+    ledger.update_job(other, state="done", heartbeat_at=ago(890))
     assert jobs.end_orphans(ledger) == []
-    ledger.update_job(other, heartbeat_at=now(ago=910))
+    ledger.update_job(other, heartbeat_at=ago(910))
     assert jobs.end_orphans(ledger) == [waits]
     assert "no other one went on, for 900 s" in ledger.job(waits).reason
-    ledger.update_job(waits, state="queued", created_at=now(ago=890))
+    ledger.update_job(waits, state="queued", created_at=ago(890))
     assert jobs.end_orphans(ledger) == []
     assert jobs.end_orphans(ledger, JobPolicy(start_seconds=880)) == [waits]
 
@@ -204,7 +210,7 @@ def test_ranges_wait_while_their_submission_lives(ledger: Any) -> None:
         ledger.update_job(one.job_id, created_at=LONG_AGO)
     assert jobs.end_orphans(ledger) == []  # the submission's last sign of life is a moment old
     ledger.update_job(ranges[0].job_id, process={**SUBMITTED, "run_id": "r1"})
-    ledger.update_job(job.job_id, heartbeat_at=now(ago=61))
+    ledger.update_job(job.job_id, heartbeat_at=ago(61))
     assert sorted(jobs.end_orphans(ledger)) == [ranges[1].job_id, ranges[2].job_id]
     assert ledger.job(ranges[0].job_id).state == "queued"  # Dagster has it
 
