@@ -134,8 +134,8 @@ def _history_markdown(data: Json) -> str:
         rows.append((short, row["received_at"], state, row["size"], row["chunks"], releases))
         if row["code"]:
             notes.append(
-                f"- {short}: [{row['code']}] {row['reason']} (failed {row['attempts']}"
-                f" {'time' if row['attempts'] == 1 else 'times'})"
+                f"- {short}: [{row['code']}] {row['reason']} (failed"
+                f" {pluralise(row['attempts'], 'time')})"
             )
         if row["drift"]:
             notes.append(
