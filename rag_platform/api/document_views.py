@@ -10,9 +10,8 @@ from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
 from rag_platform.contract.markdown_views import (
-    chunks_markdown,
     dropped_markdown,
-    sections_markdown,
+    part_markdown,
 )
 from rag_platform.contract.schema import (
     ChunkPart,
@@ -131,7 +130,7 @@ def _sections(
     form, shown = ("outline", total) if text is None else ("sections", left.shown)
     part = _part(found, form, total, shown, following is not None)
     part["sections"] = rows
-    return Shown(part, sections_markdown(part, rows), following)
+    return Shown(part, part_markdown(part), following)
 
 
 def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
@@ -158,7 +157,7 @@ def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Sh
     total = sum(len(chunk.chunk_text) for chunk in chunks)
     part = _part(found, "chunks", total, left.shown, following is not None)
     part["chunks"] = rows
-    return Shown(part, chunks_markdown(part, rows), following)
+    return Shown(part, part_markdown(part), following)
 
 
 def _touches(bounds: tuple[int, int] | None, first: int | None, last: int | None) -> bool:

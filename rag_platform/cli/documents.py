@@ -113,14 +113,19 @@ def docs_show(
 ) -> Json:
     """One document: its outline, sections, chunks or whole text, or what was dropped of it."""
     from rag_platform.api.documents import get_document, list_dropped
+    from rag_platform.contract.markdown_views import dropped_markdown, part_markdown
 
     name, doc_id = context.namespace(namespace), _doc_id(context, namespace, doc)
     if dropped:
         found = list_dropped(context.library, name, doc_id, version_id=version_id)
+        if not context.json_output:
+            found["markdown"] = dropped_markdown(found, terminal_language())
         return envelopes.envelope(found)
     data = get_document(
         context.library, name, doc_id, version_id=version_id, format=form, max_chars=max_chars
     )
+    if not context.json_output and form != "md":
+        data["markdown"] = part_markdown(data["document"], terminal_language())
     return envelopes.envelope(data, "", data.pop("warnings", ()))
 
 

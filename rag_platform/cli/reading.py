@@ -20,6 +20,7 @@ from rag_platform.cli.progress import progress_bar
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
+from rag_platform.messages import terminal_language
 from rag_platform.text.plurals import pluralise
 
 
@@ -269,4 +270,6 @@ def preview(context: Context, path: Path, strategy: str | None, chunks: int | No
             lambda done, total: advance("parsing", done, total),
         )
     listed = chunks if chunks is not None or context.json_output else 10
-    return envelopes.envelope(previewing.preview_data(found, listed), "", found.warnings)
+    language = "en" if context.json_output else terminal_language()
+    data = previewing.preview_data(found, listed, language)
+    return envelopes.envelope(data, "", found.warnings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
+from rag_platform.messages import terminal_language, translate_filled
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
 
@@ -31,28 +33,25 @@ def releases_list(context: Context, namespace: str | None) -> Json:
     from rag_platform.releases.publishing import history
 
     rows = history(context.known_namespace(namespace), store=context.store, ledger=context.ledger)
-    return envelopes.envelope(
-        {"markdown": "\n".join(map(_line, rows)) or "no releases", "releases": rows}
-    )
+    language = "en" if context.json_output else terminal_language()
+    lines = "\n".join(_line(row, language) for row in rows)
+    return envelopes.envelope({"markdown": lines or "no releases", "releases": rows})
 
 
-def _line(row: Json) -> str:
+def _line(row: Json, language: str) -> str:
+    say = partial(translate_filled, language=language)
     delta = row["delta"]
-    change = (
-        f"+{delta['chunks_added']} -{delta['chunks_removed']}"
-        f" chunks{', built whole' if delta['full_build'] else ''}"
-        if delta
-        else ""
-    )
     parts = [
-        f"{pluralise(row['documents'], 'document')}, {pluralise(row['chunks'], 'chunk')}",
+        say(pluralise(row["documents"], "document")),
+        say(pluralise(row["chunks"], "chunk")),
         f"{row['bytes'] / 1e6:.1f} MB" if row["bytes"] else "",
-        change,
-        f"published {row['published_at']}" if row["published_at"] else "",
-        row["reason"] if row["state"] == "rejected" else "",
+        say(f"+{delta['chunks_added']} -{delta['chunks_removed']} chunks") if delta else "",
+        say("built whole") if delta and delta["full_build"] else "",
+        say(f"published {row['published_at']}") if row["published_at"] else "",
+        say(row["reason"]) if row["state"] == "rejected" else "",
     ]
-    shown = "; ".join(filter(None, parts))
-    return f"{row['release_id']}  {row['state']:<10}{' pinned' if row['pinned'] else ''}  {shown}"
+    state = f"{say(row['state']):<10}{' ' + say('pinned') if row['pinned'] else ''}"
+    return f"{row['release_id']}  {state}  {'; '.join(filter(None, parts))}"
 
 
 @releases.command("show")

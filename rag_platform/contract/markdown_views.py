@@ -9,14 +9,12 @@ from functools import partial
 from rag_platform.contract.place_names import format_place
 from rag_platform.contract.schema import (
     ChunkData,
-    ChunkPart,
     CollectionsData,
     DocumentPart,
     DocumentsData,
     DroppedData,
     ListedDocument,
     NamespaceStatus,
-    SectionPart,
     ServerStatus,
     StatusData,
 )
@@ -102,12 +100,11 @@ def _singular(grouping: str) -> str:
     return {"tags": "tag", "categories": "category"}.get(grouping, grouping)
 
 
-def document_heading(part: DocumentPart) -> str:
+def document_heading(part: DocumentPart, language: str = "en") -> str:
     """The line above a document's sections or chunks."""
-    heading = (
-        f"**{' '.join((part['title'] or part['filename']).split())}** ({part['source_uri']},"
-        f" version `{part['version_id']}`)"
-    )
+    version = translate_filled(f"version `{part['version_id']}`", language)
+    title = " ".join((part["title"] or part["filename"]).split())
+    heading = f"**{title}** ({part['source_uri']}, {version})"
     fields = {**({"tags": part["tags"]} if part["tags"] else {}), **part["metadata"]}
     shown = "; ".join(
         f"{key}: {value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
@@ -116,31 +113,39 @@ def document_heading(part: DocumentPart) -> str:
     return heading + (f"\n\n{shown[:_FIELD_CHARS]}" if shown else "")
 
 
-def sections_markdown(part: DocumentPart, rows: Sequence[SectionPart]) -> str:
+def part_markdown(part: DocumentPart, language: str = "en") -> str:
+    """The chunks or sections that are shown of a document, in the reader's language around them."""
+    return (_chunks_markdown if "chunks" in part else _sections_markdown)(part, language)
+
+
+def _sections_markdown(part: DocumentPart, language: str) -> str:
     """Section by section: path and text, or, without text, an indented outline."""
-    lines = [document_heading(part), ""]
-    for row in rows:
+    say = partial(translate_filled, language=language)
+    lines = [document_heading(part, language), ""]
+    for row in part["sections"]:
         if "text" in row:
             section = format_section(row["section_path"])
             lines += [*([f"[{section}]", ""] if section else []), row["text"].strip("\n"), ""]
         else:
             lines.append(
                 f"{'  ' * max(0, row['level'] - 1)}-"
-                f" {row['title'] or format_section(row['section_path']) or '(beginning)'}"
-                f" ({pluralise(row['chunks'], 'chunk')})"
+                f" {row['title'] or format_section(row['section_path']) or say('(beginning)')}"
+                f" ({say(pluralise(row['chunks'], 'chunk'))})"
             )
     return "\n".join(lines).rstrip()
 
 
-def chunks_markdown(part: DocumentPart, rows: Sequence[ChunkPart]) -> str:
+def _chunks_markdown(part: DocumentPart, language: str) -> str:
     """Chunk by chunk: id, section, place and text."""
-    lines = [document_heading(part), ""]
-    for row in rows:
-        place = format_place(row.get("page_range"), row.get("line_range"), row.get("locator", ""))
+    lines = [document_heading(part, language), ""]
+    for row in part["chunks"]:
+        place = format_place(
+            row.get("page_range"), row.get("line_range"), row.get("locator", ""), language
+        )
         parts = [
             format_section(row["section_path"]),
             place,
-            format_edited(row.get("edited_from", ())),
+            translate_filled(format_edited(row.get("edited_from", ())), language),
         ]
         where = ", ".join(filter(None, parts))
         pictures = list_pictures(row["asset_ids"], row["text"])
@@ -179,29 +184,38 @@ def passage_markdown(data: ChunkData) -> str:
     return "\n".join(lines).rstrip()
 
 
-def dropped_markdown(data: DroppedData) -> str:
+def dropped_markdown(data: DroppedData, language: str = "en") -> str:
     """What was dropped, a line each: place, reason and words."""
+    say = partial(translate_filled, language=language)
     kept = data["text_kept"]
     lines = []
     if kept:
         lines.append(
-            f"{kept['found']} of {pluralise(kept['words'], 'word')} that a second reader finds"
-            " stand in chunks or in this list"
+            say(
+                f"{kept['found']} of {pluralise(kept['words'], 'word')} that a second reader finds"
+                " stand in chunks or in this list"
+            )
         )
         if short := kept["short_pages"]:
-            lines.append(
-                "not all of them: "
-                + ", ".join(f"page {page} {share:.1%}" for page, share in short.items())
+            pages = (
+                f"{format_place([page, page], None, language=language)} {share:.1%}"
+                for page, share in short.items()
             )
+            lines.append(say(f"not all of them: {', '.join(pages)}"))
     if not data["dropped"]:
-        return "\n".join([*lines, "Nothing was dropped."])
-    counts = [f"{reason} {pluralise(words, 'word')}" for reason, words in data["words"].items()]
-    lines.append(f"dropped: {', '.join(counts)}")
+        return "\n".join([*lines, say("Nothing was dropped.")])
+    counts = (
+        f"{say(reason)} {say(pluralise(words, 'word'))}" for reason, words in data["words"].items()
+    )
+    lines.append(say(f"dropped: {', '.join(counts)}"))
     for row in data["dropped"]:
         page, line = row.get("page"), row.get("line")
-        where = format_place([page, page] if page else None, [line, line] if line else None)
+        where = format_place(
+            [page, page] if page else None, [line, line] if line else None, language=language
+        )
         lines.append(
-            f"- {where + ': ' if where else ''}{row['reason']}: {' '.join(row['text'].split())}"
+            f"- {where + ': ' if where else ''}{say(row['reason'])}:"
+            f" {' '.join(row['text'].split())}"
         )
     return "\n".join(lines)
 

@@ -8,6 +8,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 from rag_platform.config.ingestion import MediaTextConfig
@@ -17,8 +18,8 @@ from rag_platform.documents.versions import VersionBuild, build_stage
 from rag_platform.errors import InputError
 from rag_platform.intake import loading
 from rag_platform.ir import Chunk, Json, MediaLink, ParseSummary, Section, Version
+from rag_platform.messages import translate, translate_filled
 from rag_platform.storage.store import Store
-from rag_platform.text.plurals import pluralise
 
 STAGES = ("raw_document", "facts", "media", "sections", "chunks")
 _EDGE = 72  # columns of a chunk's text that are shown of each end
@@ -101,12 +102,14 @@ def preview(
         )
 
 
-def preview_data(found: Preview, chunks: int | None = None) -> Json:
-    """The preview as JSON values with `markdown` to read; at most `chunks` chunks, None for all."""
+def preview_data(found: Preview, chunks: int | None = None, language: str = "en") -> Json:
+    """The preview as JSON values with `markdown` to read in that language; at most `chunks` chunks,
+    None for all.
+    """
     shown = found.chunks[:chunks]
     own = ("doc_id", "version_id", "chunk_fingerprint", "title", "h1_title", "h2_title")
     return {
-        "markdown": readable(found, chunks),
+        "markdown": readable(found, chunks, language),
         "filename": found.filename,
         "mime": found.mime,
         "loader": found.loader,
@@ -129,66 +132,80 @@ def preview_data(found: Preview, chunks: int | None = None) -> Json:
     }
 
 
-def readable(found: Preview, chunks: int | None = None) -> str:
+def readable(found: Preview, chunks: int | None = None, language: str = "en") -> str:
     """The preview for a terminal: measures, sections, the two ends of each chunk, images."""
-    quality = found.quality
-    pages = f"{pluralise(found.summary.pages, 'page')}, " if found.summary.pages else ""
+    say = partial(translate, language=language)
+    quality, summary = found.quality, found.summary
+    measures = [
+        say("{n} pages", n=summary.pages) if summary.pages else "",
+        say("{n} characters", n=f"{found.text_chars:,}"),
+        say("{n} sections", n=len(found.sections)),
+        say("{n} chunks", n=len(found.chunks)),
+        say("{n} images", n=len(found.media)),
+    ]
     coverage = "none" if quality.coverage is None else f"{quality.coverage:.1%}"
     lines = [
         (
-            f"{found.filename}: {found.loader}, {pages}{found.text_chars:,} characters,"
-            f" {pluralise(len(found.sections), 'section')},"
-            f" {pluralise(len(found.chunks), 'chunk')},"
-            f" {pluralise(len(found.media), 'image')} (strategy {found.strategy})"
+            f"{found.filename}: {found.loader}, {', '.join(filter(None, measures))}"
+            f" ({say('strategy {name}', name=found.strategy)})"
         ),
-        (
-            f"coverage {coverage}, overlap {quality.overlap:.1%}, duplication"
-            f" {quality.duplication:.1%}; characters of a chunk"
-            f" {quality.min_chars}-{quality.max_chars}, mean {quality.mean_chars:.0f} ±"
-            f" {quality.std_chars:.0f}"
+        say(
+            "coverage {coverage}, overlap {overlap:.1%}, duplication {duplication:.1%}; characters"
+            " of a chunk {least}-{most}, mean {mean:.0f} ± {deviation:.0f}",
+            coverage=coverage,
+            overlap=quality.overlap,
+            duplication=quality.duplication,
+            least=quality.min_chars,
+            most=quality.max_chars,
+            mean=quality.mean_chars,
+            deviation=quality.std_chars,
         ),
     ]
     if found.edits:
-        lines.append(
-            "edits: " + ", ".join(f"{rule} {count}" for rule, count in sorted(found.edits.items()))
-        )
-    lines += ["", "SECTIONS (characters, chunks, path)"]
+        edits = (f"{rule} {count}" for rule, count in sorted(found.edits.items()))
+        lines.append(say("edits: {list}", list=", ".join(edits)))
+    lines += ["", say("SECTIONS (characters, chunks, path)")]
     counts = Counter(chunk.section_id for chunk in found.chunks)
     for section in found.sections:
         place = f"{section.norm_start}-{section.norm_end}"
         lines.append(f"  {place:>15}  {counts[section.section_id]:>3}  {section.section_path}")
-    lines += ["", "CHUNKS"]
+    lines += ["", say("CHUNKS")]
     for chunk in found.chunks[:chunks]:
-        lines += [_headline(chunk), *(f"        {line}" for line in _ends(chunk.chunk_text))]
+        ends = (f"        {line}" for line in _ends(chunk.chunk_text))
+        lines += [_headline(chunk, language), *ends]
     if chunks is not None and chunks < len(found.chunks):
-        lines.append(
-            f"  ... and {len(found.chunks) - chunks} more (--chunks {len(found.chunks)} shows all)"
-        )
+        total = len(found.chunks)
+        more = say("... and {n} more (--chunks {total} shows all)", n=total - chunks, total=total)
+        lines.append(f"  {more}")
     if found.media:
-        lines += ["", "IMAGES", *(f"  {_image(link)}" for link in found.media)]
+        images = (f"  {_describe_image(link, language)}" for link in found.media)
+        lines += ["", say("IMAGES"), *images]
     return "\n".join(lines)
 
 
-def _headline(chunk: Chunk) -> str:
-    where = [
-        f"{chunk.norm_start}-{chunk.norm_end}",
-        pluralise(chunk.text_len, "character"),
-        f"about {pluralise(chunk.token_count, 'token')}",
-    ]
-    for name, first, last in (
-        ("page", chunk.page_start, chunk.page_end),
-        ("line", chunk.line_start, chunk.line_end),
-    ):
-        if first is not None:
-            where.append(f"{name} {first}" if first == last else f"{name}s {first}-{last}")
+def _headline(chunk: Chunk, language: str) -> str:
+    say = partial(translate, language=language)
     marks = [
+        f"{chunk.norm_start}-{chunk.norm_end}",
+        say("{n} characters", n=chunk.text_len),
+        say("about {n} tokens", n=chunk.token_count),
+        _bounds("page", chunk.page_start, chunk.page_end, language),
+        _bounds("line", chunk.line_start, chunk.line_end, language),
         chunk.locator,
         chunk.lang,
-        chunk.chunk_type if chunk.chunk_type == "parent" else "",
-        "image" if chunk.media_type == "image" else "",
+        say("parent") if chunk.chunk_type == "parent" else "",
+        say("image") if chunk.media_type == "image" else "",
+        say("too short") if chunk.too_short and chunk.chunk_text else "",
     ]
-    marks += ["too short"] if chunk.too_short and chunk.chunk_text else []
-    return f"  {chunk.chunk_index:>4}  " + ", ".join([*where, *(mark for mark in marks if mark)])
+    return f"  {chunk.chunk_index:>4}  {', '.join(filter(None, marks))}"
+
+
+def _bounds(name: str, first: int | None, last: int | None, language: str) -> str:
+    if first is None:
+        return ""
+    if first == last:
+        return translate(name + " {place}", language, place=first)
+    return translate(name + "s {place}", language, place=f"{first}-{last}")
 
 
 def _ends(text: str) -> list[str]:
@@ -210,12 +227,19 @@ def _clip(line: str) -> str:
     return line
 
 
-def _image(link: MediaLink) -> str:
-    place = f"page {link.page}: " if link.page else ""
+def _describe_image(link: MediaLink, language: str) -> str:
+    place = f"{_bounds('page', link.page, link.page, language)}: " if link.page else ""
     kept = (
-        f"{link.mime} {link.width}x{link.height}, {link.size:,} bytes,"
-        f" asset://{link.asset_id[:12]}..."
+        translate(
+            "{mime} {width}x{height}, {size} bytes",
+            language,
+            mime=link.mime,
+            width=link.width,
+            height=link.height,
+            size=f"{link.size:,}",
+        )
+        + f", asset://{link.asset_id[:12]}..."
         if link.asset_id
-        else link.reason
+        else translate_filled(link.reason, language)
     )
     return f"{place}{link.origin_ref[:80]}: {kept}"

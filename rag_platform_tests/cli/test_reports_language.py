@@ -79,3 +79,21 @@ def test_the_status_names_the_embedder_shortly(published: Shelf) -> None:
     assert lines[1].endswith("向量模型 hashing-256") and "- 台账：" in lines[-2]
     rows = json.loads(show("status", "--json"))["data"]["namespaces"]
     assert rows[0]["embedder"] == "hashing-256 1"
+
+
+def test_documents_and_releases_are_shown_in_the_language_of_their_reader(
+    published: Shelf, tmp_path: Path
+) -> None:
+    doc_id = published.ledger.documents("default")[0].doc_id
+    outline, chunks = show("docs", "show", doc_id), show("docs", "show", doc_id, "--format=chunks")
+    assert "版本 `" in outline and re.search(r"^ *- .+ \(\d+ 个文本块\)$", outline, re.MULTILINE)
+    assert re.search(r"^`chk_\w+` .*第 [\d-]+ 行", chunks, re.MULTILINE)
+    assert "已移除：" in (dropped := show("docs", "show", doc_id, "--dropped")) or (
+        "没有移除任何内容。" in dropped
+    )
+    assert re.search(r"已发布 .*\d+ 个文档; \d+ 个文本块; .*发布于 20", show("releases", "list"))
+    path = tmp_path / "note.md"
+    path.write_text("# Note\n\nOne line.\n", encoding="utf-8")
+    preview = show("preview", str(path))
+    assert "note.md: markdown, 18 个字符, 1 个章节, 1 个文本块, 0 张图片 (策略 " in preview
+    assert "\n章节（字符范围、文本块数、路径）\n" in preview and "第 1-3 行" in preview
