@@ -210,11 +210,11 @@ def require_options(kind: str, name: str, cls: type[Any], options: Mapping[str, 
             option=unknown[0],
         )
     for option, value in options.items():
-        if problem := _mistyped(cls, option, value):
+        if problem := _explain_mistyped(cls, option, value):
             raise ConfigError(f"{kind} {name!r}: {option} is {value!r}: {problem}", option=option)
 
 
-def _mistyped(cls: Any, option: str, value: object) -> str:
+def _explain_mistyped(cls: Any, option: str, value: object) -> str:
     """What is wrong with the type of a value as YAML gives it, empty where nothing is."""
     import json
 

@@ -124,7 +124,7 @@ def _is_foreign(query: QueryIR, evidence: Sequence[Hit]) -> bool:
     return bool(evidence) and all(is_wide(hit.chunk_text) != wide for hit in evidence)
 
 
-def _asked(query: QueryIR) -> str:
+def _collect_words(query: QueryIR) -> str:
     """The words that are looked for: of the question, and of its search phrasings."""
     return " ".join((question_text(query), *query.rewrites))
 
@@ -157,7 +157,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     The list holds the three best parts and all with at least `keep_ratio` of the best score; others
     may be missing.
     """
-    question, asks = _asked(query), _Asks.of(question_text(query))
+    question, asks = _collect_words(query), _Asks.of(question_text(query))
     words = question_words(question)
     said = cache(question_terms(question).find_in)
     read = [read_layout(hit.chunk_text).parts for hit in evidence]

@@ -392,7 +392,7 @@ def _render_units(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
         if unit.kind == "item":
             indent = " " * (_indent(text, unit) - least)
             quote = f"{indent}{_marker(text, unit, alone=len(items) == 1)} {quote}"
-        shown += _between(text, before, unit) + quote
+        shown += _read_gap(text, before, unit) + quote
     return shown
 
 
@@ -403,7 +403,7 @@ def _marker(text: str, item: Unit, *, alone: bool) -> str:
     return "-" if alone or not marker or marker in "-*+•" else marker
 
 
-def _between(text: str, before: Unit | None, unit: Unit) -> str:
+def _read_gap(text: str, before: Unit | None, unit: Unit) -> str:
     """What stands between two units of a quote: as much white space as there is in their text."""
     if before is None:
         return ""

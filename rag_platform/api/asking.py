@@ -124,7 +124,8 @@ def compare(
     from rag_platform.answering.citations import strip_marks
 
     answers = [
-        ask(library, _changed(question, change), cancelled=cancelled) for change in (left, right)
+        ask(library, _change_question(question, change), cancelled=cancelled)
+        for change in (left, right)
     ]
     rankings = [[row["chunk_id"] for row in answer["results"]] for answer in answers]
     rows = rank_both(rankings[0], rankings[1])
@@ -157,7 +158,7 @@ def rank_both(before: Sequence[str], after: Sequence[str]) -> list[RankedRow]:
     return sorted(rows, key=lambda row: min(row["before"] or _NONE, row["after"] or _NONE))
 
 
-def _changed(question: Question, change: str) -> Question:
+def _change_question(question: Question, change: str) -> Question:
     """The question asked in another way. Raises InputError `bad_way`."""
     kind, _, value = change.partition(":")
     if not change:

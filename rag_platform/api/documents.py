@@ -86,7 +86,7 @@ def list_documents(
             after=after,
             limit=limit + 1,  # one more tells whether a page follows
         )
-    rows = [(place, _listed(place.document, published)) for place in found.places[:limit]]
+    rows = [(place, _list_document(place.document, published)) for place in found.places[:limit]]
     shown = rows if max_tokens is None else _within(rows, group_by, max_tokens)
     groups: list[DocumentGroup] = []
     for place, listed in shown:
@@ -194,7 +194,7 @@ def _within(
     return rows
 
 
-def _listed(row: DocumentRow, published: Mapping[str, int]) -> ListedDocument:
+def _list_document(row: DocumentRow, published: Mapping[str, int]) -> ListedDocument:
     return {
         "doc_id": row.doc_id,
         "filename": row.filename,

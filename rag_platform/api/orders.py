@@ -81,17 +81,17 @@ def _read_legs(events: Sequence[Json]) -> dict[str, dict[str, LegPlace]]:
         kind, payload = event.get("kind"), event.get("payload") or {}
         if kind == "retrieval.candidates" and payload.get("source") in LEGS:
             known = places[payload["source"]]
-            for chunk_id, place in _ranked(payload.get("candidates")).items():
+            for chunk_id, place in _rank(payload.get("candidates")).items():
                 if chunk_id not in known or place["rank"] < known[chunk_id]["rank"]:
                     known[chunk_id] = place
         elif kind == "fusion.ranked":
-            places["fusion"] = _ranked(payload.get("ranked"))
+            places["fusion"] = _rank(payload.get("ranked"))
         elif kind == "rerank.ranked":
-            places["rerank"] = _ranked(payload.get("after"))
+            places["rerank"] = _rank(payload.get("after"))
     return places
 
 
-def _ranked(items: Any) -> dict[str, LegPlace]:
+def _rank(items: Any) -> dict[str, LegPlace]:
     """chunk_id to place of a list of ids, or of objects with a score."""
     found: dict[str, LegPlace] = {}
     for rank, item in enumerate(items or (), 1):

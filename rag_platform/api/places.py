@@ -253,8 +253,8 @@ class _Place:
             "page": number,
             "width": round(found.width, 2),
             "height": round(found.height, 2),
-            "boxes": _rounded([*inside, *pictures]),
-            "cited": _rounded(cited),
+            "boxes": _round_boxes([*inside, *pictures]),
+            "cited": _round_boxes(cited),
         }
 
     def _lines(self) -> list[PlaceLine]:
@@ -371,7 +371,7 @@ def _to_facts(chunk: Chunk, normalised: Normalised, spans: Sequence[Span]) -> li
     return [normalised.span_to_facts(start + first, start + last) for first, last in spans]
 
 
-def _rounded(boxes: Sequence[Sequence[float]]) -> list[list[float]]:
+def _round_boxes(boxes: Sequence[Sequence[float]]) -> list[list[float]]:
     return [[round(value, 2) for value in box] for box in boxes]
 
 

@@ -139,12 +139,12 @@ def prove_chunk(library: Library, chunk_id: str, namespace: str | None = None) -
         data["reason"] = str(without_paths("; ".join(failure.reason for failure in proof.failures)))
         data["proved"] = not proof.failures and proof.checked > 0
         data["warnings"] = list(without_paths(list(proof.warnings)))
-        data["compared"] = list(_compared(chunk, version, alone=bool(proof.warnings)))
+        data["compared"] = list(_compare(chunk, version, alone=bool(proof.warnings)))
         data["seconds"] = round(time.monotonic() - began, 3)
     return data
 
 
-def _compared(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Comparison]:
+def _compare(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Comparison]:
     """What a proof of the chunk compares."""
     from rag_platform.intake import second_readers
     from rag_platform.registry import traits

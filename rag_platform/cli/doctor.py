@@ -132,7 +132,7 @@ def _is_installed(package: str) -> bool:
 
 
 def _strategies(settings: Settings, store: Store) -> Iterator[Finding]:
-    used = {settings.default_strategy, *_bound(store)}
+    used = {settings.default_strategy, *_list_bound(store)}
     seen: set[tuple[Path, str]] = set()  # strategies share their weights
     names = strategy_names(settings)
     for name in [*names, *sorted(used - {*names})]:
@@ -169,7 +169,7 @@ def _config() -> Iterator[Finding]:
             yield Finding("error", name, error.message)
 
 
-def _bound(store: Store) -> set[str]:
+def _list_bound(store: Store) -> set[str]:
     """The strategies of the libraries; none where the ledger cannot be read, which is said of
     it.
     """

@@ -22,13 +22,13 @@ def artifacts_data(result: QueryResult, made: Artifacts, top_k: int) -> Json:
     deletion has to look here. An answer is told by its hash, warnings are in the trace.
     """
     return {
-        "retrieved": _ranked(result.hits, top_k),
+        "retrieved": _rank(result.hits, top_k),
         "before_fusion": {
-            "dense": _ranked(made.dense, top_k),
-            "sparse": _ranked(made.sparse, top_k),
+            "dense": _rank(made.dense, top_k),
+            "sparse": _rank(made.sparse, top_k),
         },
-        "after_fusion": _ranked(made.fused, top_k),
-        "after_rerank": _ranked(made.reranked, top_k),
+        "after_fusion": _rank(made.fused, top_k),
+        "after_rerank": _rank(made.reranked, top_k),
         "context_chunks": [hit.chunk_id for hit in made.context],
         "answered": result.answered,
         "answer_sha256": hashlib.sha256(result.answer_markdown.encode()).hexdigest()
@@ -45,7 +45,7 @@ def artifacts_data(result: QueryResult, made: Artifacts, top_k: int) -> Json:
     }
 
 
-def _ranked(found: Sequence[Candidate] | Sequence[Hit], top_k: int) -> list[Json]:
+def _rank(found: Sequence[Candidate] | Sequence[Hit], top_k: int) -> list[Json]:
     return [
         {"chunk_id": item.chunk_id, "score": round(item.score, 6), "source": item.source}
         for item in found[:top_k]
@@ -96,12 +96,12 @@ class CitationProof:
         for chunk in self._lease.release.catalog.chunks(chunk_ids).values():
             by_version[chunk.version_id].append(chunk)
         for version_id, chunks in by_version.items():
-            failed = self._failed(version_id, chunks)
+            failed = self._find_failed(version_id, chunks)
             self._texts |= {
                 chunk.chunk_id: chunk.chunk_text for chunk in chunks if chunk.chunk_id not in failed
             }
 
-    def _failed(self, version_id: str, chunks: Sequence[Chunk]) -> set[str]:
+    def _find_failed(self, version_id: str, chunks: Sequence[Chunk]) -> set[str]:
         version = self._lease.release.catalog.version(version_id)
         if version is None:
             return {chunk.chunk_id for chunk in chunks}

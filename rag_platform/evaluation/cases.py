@@ -148,19 +148,21 @@ def parse_case(data: object, where: str) -> EvalCase:
     with `where` for an unknown or missing field, a wrong type and a case that expects nothing.
     """
     if not isinstance(data, Mapping):
-        raise _invalid(where, f"a case is an object, not {type(data).__name__}")
+        raise _invalid_error(where, f"a case is an object, not {type(data).__name__}")
     if unknown := sorted(set(data) - _FIELDS):
-        raise _invalid(where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}")
+        raise _invalid_error(
+            where, f"unknown field {unknown[0]!r}; known: {', '.join(sorted(_FIELDS))}"
+        )
     found = {
         name: read(data[name], f"{where}, {name}")
         for name, read in _READERS.items()
         if name in data
     }
     if missing := [name for name in ("case_id", "query") if name not in found]:
-        raise _invalid(where, f"`{missing[0]}` is missing")
+        raise _invalid_error(where, f"`{missing[0]}` is missing")
     case = EvalCase(**found)
     if not case.expects_something:
-        raise _invalid(
+        raise _invalid_error(
             where,
             f"case {case.case_id!r} expects nothing; give expected_text, expected_files,"
             " expected_chunk_ids, expected_answer or should_refuse",
@@ -168,7 +170,7 @@ def parse_case(data: object, where: str) -> EvalCase:
     return case
 
 
-def _invalid(where: str, message: str) -> InputError:
+def _invalid_error(where: str, message: str) -> InputError:
     return InputError(f"{where}: {message}", code="invalid_dataset")
 
 
@@ -179,19 +181,19 @@ def _items(value: object) -> tuple[Any, ...]:
 def _texts(value: object, where: str) -> tuple[str, ...]:
     found = _items(value)
     if not all(isinstance(item, str) for item in found):
-        raise _invalid(where, f"a list of texts is wanted, not {value!r}")
+        raise _invalid_error(where, f"a list of texts is wanted, not {value!r}")
     return found
 
 
-def _expected(value: object, where: str) -> ExpectedText:
+def _read_expected(value: object, where: str) -> ExpectedText:
     if isinstance(value, str):
         value = {"text": value}
     if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
-        raise _invalid(where, f"a text, or an object with `text`, is wanted, not {value!r}")
+        raise _invalid_error(where, f"a text, or an object with `text`, is wanted, not {value!r}")
     if not value["text"].strip():
-        raise _invalid(where, "an empty text stands everywhere")
+        raise _invalid_error(where, "an empty text stands everywhere")
     if unknown := sorted(set(value) - {"text", "file", "section"}):
-        raise _invalid(where, f"unknown field {unknown[0]!r}; known: text, file, section")
+        raise _invalid_error(where, f"unknown field {unknown[0]!r}; known: text, file, section")
     return ExpectedText(**{key: str(item) for key, item in value.items()})
 
 
@@ -200,23 +202,23 @@ def _grades(value: object, where: str) -> dict[str, int]:
         isinstance(grade, int) and not isinstance(grade, bool) and grade >= 0
         for grade in value.values()
     ):
-        raise _invalid(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
+        raise _invalid_error(where, f"grades are whole numbers from 0 on, by name, not {value!r}")
     return {str(name): grade for name, grade in value.items()}
 
 
-def _filled(value: object, where: str) -> str:
+def _require_filled(value: object, where: str) -> str:
     if not isinstance(value, str) or not value.strip():
-        raise _invalid(where, f"a text that is not empty is wanted, not {value!r}")
+        raise _invalid_error(where, f"a text that is not empty is wanted, not {value!r}")
     return value
 
 
 def _expected_texts(value: object, where: str) -> tuple[ExpectedText, ...]:
-    return tuple(_expected(item, where) for item in _items(value))
+    return tuple(_read_expected(item, where) for item in _items(value))
 
 
 def _scope(value: object, where: str) -> dict[str, Any]:
     if not isinstance(value, Mapping):
-        raise _invalid(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
+        raise _invalid_error(where, f"a filter is wanted, such as {{tags: api}}, not {value!r}")
     # read when a case has one: releases without gates need no filters
     from rag_platform.indexes.catalog import FILTERABLE
     from rag_platform.query import filters
@@ -224,25 +226,25 @@ def _scope(value: object, where: str) -> dict[str, Any]:
     try:
         filters.plan(value, FILTERABLE)
     except InputError as error:
-        raise _invalid(where, error.message) from error
+        raise _invalid_error(where, error.message) from error
     return dict(value)
 
 
 def _match(value: object, where: str) -> str:
     if value not in ("any", "all"):
-        raise _invalid(where, f"any or all is wanted, not {value!r}")
+        raise _invalid_error(where, f"any or all is wanted, not {value!r}")
     return str(value)
 
 
 def _flag(value: object, where: str) -> bool:
     if not isinstance(value, bool):
-        raise _invalid(where, f"true or false is wanted, not {value!r}")
+        raise _invalid_error(where, f"true or false is wanted, not {value!r}")
     return value
 
 
 _READERS: Mapping[str, Callable[[Any, str], Any]] = {
-    "case_id": _filled,
-    "query": _filled,
+    "case_id": _require_filled,
+    "query": _require_filled,
     "tags": _texts,
     "doc_scope": _scope,
     "expected_answer": lambda value, where: str(value),

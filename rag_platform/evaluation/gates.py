@@ -233,7 +233,7 @@ class _Judging:
             reason = str(after.stale[0]["reason"])
             if reason == "document_gone":
                 return "its document is gone"
-            replaced = self._replaced(before)
+            replaced = self._find_replacement(before)
             return f"the text of document {replaced} was replaced" if replaced else ""
         metric = "retrieval.hit_rate@10"
         if after.metrics.get(metric, 1.0) < before.metrics.get(metric, 1.0):
@@ -242,7 +242,7 @@ class _Judging:
             return "it is answered now, where a refusal was right"
         return ""
 
-    def _replaced(self, before: CaseResult) -> str:
+    def _find_replacement(self, before: CaseResult) -> str:
         """The doc_id of the document that held the passage, where it kept less than half of its
         chunks.
         """

@@ -96,7 +96,7 @@ class LabelReader:
         found = {
             chunk_id
             for doc_id in documents
-            for chunk_id in find_quote(self._folded(doc_id), expected)
+            for chunk_id in find_quote(self._fold_chunks(doc_id), expected)
         }
         if found:
             labels.grades[label] = 1
@@ -128,7 +128,7 @@ class LabelReader:
                 code="misaligned_labels",
             )
         for doc_id in self._owners(file):
-            for chunk, _ in self._folded(doc_id):
+            for chunk, _ in self._fold_chunks(doc_id):
                 if chunk.chunk_index == index:
                     return chunk.chunk_id
         return ""
@@ -170,7 +170,7 @@ class LabelReader:
             if "/" not in file or is_of_file(self._uris[doc_id][0], file)
         ]
 
-    def _folded(self, doc_id: str) -> list[tuple[Chunk, str]]:
+    def _fold_chunks(self, doc_id: str) -> list[tuple[Chunk, str]]:
         """The chunks of a document with their folded texts, in reading order."""
         found = self._chunks.get(doc_id)
         if found is None:

@@ -271,7 +271,7 @@ class ResultStore:
     ) -> None:
         names = [*more, *columns]
         rows = [
-            [*more.values(), *(_stored(name, getattr(record, name)) for name in columns)]
+            [*more.values(), *(_to_stored(name, getattr(record, name)) for name in columns)]
             for record in records
         ]
         with self._lock, transaction(self._db, self._path):
@@ -286,7 +286,7 @@ class ResultStore:
             return self._db.execute(sql, tuple(values)).fetchall()
 
 
-def _stored(name: str, value: Any) -> Any:
+def _to_stored(name: str, value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if name in _JSON else value
 
 

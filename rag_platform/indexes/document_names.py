@@ -157,7 +157,7 @@ class StoredNames:
                 path, lambda db: versions.append(*db.execute("PRAGMA user_version").fetchone())
             )
         except sqlite3.DatabaseError as error:
-            raise _damaged(error) from error
+            raise _damaged_error(error) from error
         names = None
         try:
             names = cls(file, gone) if versions[0] == _VERSION else None
@@ -173,10 +173,12 @@ class StoredNames:
     def holders(self, words: Iterable[str]) -> dict[str, Holders]:
         """The documents of each word that some name holds."""
         found = self._select_in("SELECT word, plain, joined FROM words WHERE word IN (?)", words)
-        held = {word: (self._left(plain), self._left(joined)) for word, plain, joined in found}
+        held = {
+            word: (self._list_left(plain), self._list_left(joined)) for word, plain, joined in found
+        }
         return {word: holders for word, holders in held.items() if any(holders)}
 
-    def _left(self, blob: bytes) -> list[int]:
+    def _list_left(self, blob: bytes) -> list[int]:
         numbers = np.frombuffer(blob, dtype="<u4")
         if self._gone.size and numbers.size:
             numbers = np.setdiff1d(numbers, self._gone, assume_unique=True)
@@ -194,7 +196,7 @@ class StoredNames:
         except sqlite3.ProgrammingError:  # it was closed
             raise
         except sqlite3.DatabaseError as error:
-            raise _damaged(error) from error
+            raise _damaged_error(error) from error
 
     def _select_in(self, sql: str, values: Iterable[str | int]) -> Rows:
         items, rows = list(values), Rows()
@@ -204,7 +206,7 @@ class StoredNames:
         return rows
 
 
-def _damaged(error: sqlite3.DatabaseError) -> IntegrityError:
+def _damaged_error(error: sqlite3.DatabaseError) -> IntegrityError:
     return IntegrityError(
         f"the document names in {NAMES} cannot be read ({error}); build another release with"
         " `rag rebuild --full`",

@@ -109,7 +109,7 @@ class Committer:
 
     def fail(self, version: Version, stage: str, error: Exception) -> None:
         """Record a failure; one that may pass is left for the next round."""
-        failure = error if isinstance(error, RagError) else _unexpected(error)
+        failure = error if isinstance(error, RagError) else _wrap_unexpected(error)
         code, reason = failure.code, failure.message
         with faults.about(version.version_id):
             faults.report(error, f"stage.{stage}")
@@ -204,7 +204,7 @@ def _as_stored(run: VersionRun) -> Version:
     return replace(run.version, edition=run.edition.name) if run.edition else run.version
 
 
-def _unexpected(error: Exception) -> RagError:
+def _wrap_unexpected(error: Exception) -> RagError:
     return RagError(f"{type(error).__name__}: {error}")
 
 

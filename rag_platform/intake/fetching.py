@@ -412,7 +412,7 @@ class _GuardedBackend:
         for position, address in enumerate(checked):
             try:
                 line = httpcore.SyncBackend().connect_tcp(
-                    str(address), port, **{**options, "timeout": _left(self.deadline)}
+                    str(address), port, **{**options, "timeout": _count_seconds_left(self.deadline)}
                 )
                 return _GuardedStream(line, self.deadline)
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
@@ -429,18 +429,18 @@ class _GuardedStream:
 
     def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
         """Bytes that arrived."""
-        return self._line.read(max_bytes, _left(self._deadline))
+        return self._line.read(max_bytes, _count_seconds_left(self._deadline))
 
     def write(self, buffer: bytes, timeout: float | None = None) -> None:
         """Send all of the buffer."""
-        self._line.write(buffer, _left(self._deadline))
+        self._line.write(buffer, _count_seconds_left(self._deadline))
 
     def start_tls(
         self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
     ) -> _GuardedStream:
         """The same line, encrypted; the certificate must be that of the host's name."""
         return _GuardedStream(
-            self._line.start_tls(ssl_context, server_hostname, _left(self._deadline)),
+            self._line.start_tls(ssl_context, server_hostname, _count_seconds_left(self._deadline)),
             self._deadline,
         )
 
@@ -462,7 +462,7 @@ def _parse_address(found: str, host: str) -> Address:
         ) from error
 
 
-def _left(deadline: float) -> float:
+def _count_seconds_left(deadline: float) -> float:
     """Seconds until the deadline. Raises what httpcore raises for a time-out when there are
     none.
     """
@@ -487,7 +487,7 @@ def _within(deadline: float, resolve: Resolver, host: str, port: int) -> Sequenc
 
     thread = threading.Thread(target=ask, name="resolve", daemon=True)
     thread.start()
-    thread.join(_left(deadline))
+    thread.join(_count_seconds_left(deadline))
     if not answers:
         raise FetchError(f"{host} was not resolved in time", code="timeout", retryable=True)
     if isinstance(answers[0], Exception):

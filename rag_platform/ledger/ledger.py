@@ -686,16 +686,18 @@ class Ledger(DocumentList, Servers):
 
     def ranges(self, job_id: str) -> list[Job]:
         """The ranges that a job was cut into."""
-        return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _between(job_id))
+        return self._select(Job, "jobs", {}, "created_at, rowid", _RANGES, _bound_ranges(job_id))
 
     def has_open_ranges(self, job_id: str) -> bool:
         """True while a range of a job has not ended."""
         sql = f"SELECT EXISTS (SELECT 1 FROM jobs WHERE {_RANGES} AND state IN {OPEN_STATES})"
-        return bool(self._db().execute(sql, _between(job_id)).fetchone()[0])
+        return bool(self._db().execute(sql, _bound_ranges(job_id)).fetchone()[0])
 
     def range_progress(self, job_id: str) -> list[Json]:
         """`progress` of each range of a job."""
-        found = self._db().execute(f"SELECT progress FROM jobs WHERE {_RANGES}", _between(job_id))
+        found = self._db().execute(
+            f"SELECT progress FROM jobs WHERE {_RANGES}", _bound_ranges(job_id)
+        )
         return [json.loads(row[0]) for row in found.fetchall()]
 
     def merge_ranges(self, job: Job, ranges: Sequence[Job], **changes: Any) -> bool:
@@ -817,7 +819,7 @@ class Ledger(DocumentList, Servers):
         )
 
 
-def _between(job_id: str) -> tuple[str, str]:
+def _bound_ranges(job_id: str) -> tuple[str, str]:
     """Before and after the ids of a job's ranges; `/` comes next after the dot."""
     return f"{job_id}.", f"{job_id}/"
 

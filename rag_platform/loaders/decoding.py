@@ -353,7 +353,7 @@ CENTRAL = "ěřůťďňąćęłńśźżőűăčŕľĺ"
 _ONE_LETTER_WORDS = frozenset("àéóíèåøöÀÉßäü")
 
 
-def _western(text: str, high: Sequence[str]) -> float:
+def _measure_western(text: str, high: Sequence[str]) -> float:
     """The share of non-ASCII characters that are letters of Latin words or usual typography."""
     if any("\x80" <= char <= "\x9f" for char in high):
         return 0.0
@@ -373,7 +373,7 @@ def _central(text: str, high: Sequence[str]) -> float:
     western = text.encode("cp1250").decode("cp1252", "replace")
     inside = len(re.findall(r"(?<=[a-z])[³¹¿¾¼œ\ufffd]|[³¹¿¾\ufffd](?=[a-z])", western))
     odd = {char for char in western if char in "øìùèòï"}
-    return _western(text, high) + 0.1 if strange and (inside or len(odd) >= 3) else 0.0
+    return _measure_western(text, high) + 0.1 if strange and (inside or len(odd) >= 3) else 0.0
 
 
 def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
@@ -403,9 +403,9 @@ SCORES: tuple[tuple[str, Callable[[str, Sequence[str]], float]], ...] = (
     ("cp1251", _score_cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
     ("koi8_r", _score_cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
     ("cp1253", _score_cased("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ")),
-    ("cp1252", _western),
+    ("cp1252", _measure_western),
     ("cp1250", _central),
-    ("iso8859_15", _western),
+    ("iso8859_15", _measure_western),
 )
 
 

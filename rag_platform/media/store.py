@@ -227,14 +227,14 @@ class Finder:
 
     def bytes_of(self, ref: MediaRef) -> bytes:
         """The bytes of a reference, 1 to config.max_bytes. Raises Missing."""
-        data = self._found(ref)
+        data = self._read_stored(ref)
         if not data:
             raise Missing("empty_file")
         if len(data) > self.config.max_bytes:
             raise Missing("too_large")
         return data
 
-    def _found(self, ref: MediaRef) -> bytes:
+    def _read_stored(self, ref: MediaRef) -> bytes:
         target = ref.origin_ref.strip()
         lowered = target.lower()
         if ref.origin_ref in self.extracted:

@@ -42,14 +42,14 @@ def noise_edits(text: str, facts: Facts, cleaning: CleaningConfig) -> Iterator[E
             if ref.start is not None and ref.end is not None
         )
     )
-    for edit, in_code in _found(text, cleaning):
+    for edit, in_code in _find_noise(text, cleaning):
         if (in_code or not code.touches(edit.start, edit.end)) and not images.tears(
             edit.start, edit.end
         ):
             yield edit
 
 
-def _found(text: str, cleaning: CleaningConfig) -> Iterator[tuple[Edit, bool]]:
+def _find_noise(text: str, cleaning: CleaningConfig) -> Iterator[tuple[Edit, bool]]:
     """(edit, whether it may lie in code)."""
     for index, rule in enumerate(cleaning.noise):
         for start, end, replacement in _apply_rule(text, rule):

@@ -82,7 +82,7 @@ class RapidOcr:
             ) from error
         with self._lock:
             try:
-                lines = self._upright(picture)
+                lines = self._turn_upright(picture)
             # the engine raises whatever its parts raise; the caller goes on with the next image
             except Exception as error:
                 faults.report(error, "model.ocr")
@@ -94,7 +94,7 @@ class RapidOcr:
             return "", None
         return "\n".join(printed_lines(lines)), statistics.fmean(line.score for line in lines)
 
-    def _upright(self, picture: Any) -> list[Line]:
+    def _turn_upright(self, picture: Any) -> list[Line]:
         """The lines of the picture in the direction in which it reads best."""
         lines, tall = self._lines(picture)
         score = _legible(lines)

@@ -85,7 +85,7 @@ def _delete(bucket: str, versions: Sequence[Version]) -> None:
     digest = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
     answer = _parse(_request("POST", bucket, {"delete": ""}, body, {"content-md5": digest}))
     for error in answer.iter(f"{_SPACE}Error"):
-        raise _refused(bucket, f"{_text(error, 'Key')}: {_text(error, 'Message')}")
+        raise _refused_error(bucket, f"{_text(error, 'Key')}: {_text(error, 'Message')}")
 
 
 def _parse(data: bytes) -> Any:
@@ -116,7 +116,7 @@ def _request(
         )
         answer.raise_for_status()
     except httpx.HTTPError as error:
-        raise _refused(bucket, str(error).partition("\n")[0]) from error
+        raise _refused_error(bucket, str(error).partition("\n")[0]) from error
     return answer.content
 
 
@@ -149,7 +149,7 @@ def _sign(
     }
 
 
-def _refused(bucket: str, reason: str) -> ProviderError:
+def _refused_error(bucket: str, reason: str) -> ProviderError:
     return ProviderError(
         f"earlier versions of objects in the bucket {bucket!r} cannot be removed ({reason}); the"
         " role needs s3:ListBucketVersions and s3:DeleteObjectVersion",

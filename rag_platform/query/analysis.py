@@ -199,7 +199,7 @@ def undo(query: QueryIR) -> QueryIR:
         normalised=cleaned,
         dense_text=half_width(cleaned),
         sparse_query=cleaned,
-        filters=_given(query),
+        filters=_read_given(query),
         expansions=(),
         rewrites=(),
         preferences=tuple(name for name in query.preferences if name not in query.inferred),
@@ -256,7 +256,7 @@ def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:
     own = {name: value for name, value in query.inferred.items() if name in SOFT_FIELDS}
     return replace(
         query,
-        filters={**_given(query), **own},
+        filters={**_read_given(query), **own},
         inferred=own,
         warnings=(),
         **_texts(clean(query.original), config),
@@ -399,7 +399,7 @@ def _check_filters(filters: Mapping[str, Any] | None) -> Json:
     return dict(filters or {})
 
 
-def _given(query: QueryIR) -> Json:
+def _read_given(query: QueryIR) -> Json:
     return {name: value for name, value in query.filters.items() if name not in query.inferred}
 
 

@@ -155,13 +155,13 @@ def _compile(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
 
 
 @functools.cache
-def _simplified() -> dict[int, int]:
+def _load_simplified() -> dict[int, int]:
     return str.maketrans(_table()["traditional"], _table()["simplified"])
 
 
 def simplify(text: str) -> str:
     """The text with the characters of the rules in their simplified form, each in its place."""
-    return text if text.isascii() else text.translate(_simplified())
+    return text if text.isascii() else text.translate(_load_simplified())
 
 
 def _names_and_rules(config: InferenceConfig) -> tuple[Mapping[str, Condition], tuple[Rule, ...]]:

@@ -289,7 +289,7 @@ class _Compiler:
     def field(self, name: str, value: Any) -> tuple[str, list[Any]]:
         spec = self.known.get(name) or _metadata_field(name)
         if spec is None and name in SOFT_FIELDS:
-            raise _invalid(
+            raise _invalid_error(
                 name,
                 " is a preference: give true or false beside the conditions; it"
                 " takes no operators and drops nothing, so it cannot stand in $or",
@@ -310,14 +310,14 @@ class _Compiler:
         )
         missing = operators.pop("$missing", MISSING.get(name, "exclude"))
         if operators.pop("$soft", False):
-            raise _invalid(
+            raise _invalid_error(
                 name,
                 ": inside $or no condition can be soft; make the whole of it a filter of its own",
             )
         if missing not in MISSING_POLICIES:
-            raise _invalid(name, f": $missing must be include or exclude, not {missing!r}")
+            raise _invalid_error(name, f": $missing must be include or exclude, not {missing!r}")
         if not operators:
-            raise _invalid(
+            raise _invalid_error(
                 name, f" has no condition; give a value or one of {', '.join(_OPERATORS)}"
             )
         self.fields.append(name)
@@ -361,12 +361,12 @@ def _check_operator(name: str, operator: str, operand: Any) -> None:
         )
     many = _is_list(operand)
     if operator in _ORDER and many:
-        raise _invalid(name, f": {operator} takes one value, not {operand!r}")
+        raise _invalid_error(name, f": {operator} takes one value, not {operand!r}")
     if (many and not operand) or (operator in ("$in", "$nin") and not many):
-        raise _invalid(name, f": {operator} takes a list that is not empty, not {operand!r}")
+        raise _invalid_error(name, f": {operator} takes a list that is not empty, not {operand!r}")
 
 
-def _invalid(name: str, what: str) -> InputError:
+def _invalid_error(name: str, what: str) -> InputError:
     return InputError(f"filter {name!r}{what}", code="invalid_filter")
 
 
@@ -376,13 +376,13 @@ def _scalar_condition(
     x = spec.sql
     if operator in _ORDER:
         if spec.kind == "flag":
-            raise _invalid(name, f" is a flag: true or false, {operator} cannot order it")
+            raise _invalid_error(name, f" is a flag: true or false, {operator} cannot order it")
         # a day or a year means all of it
         late = name in _DATE_FIELDS and operator in ("$gt", "$lte")
         return f"{x} {_ORDER[operator]} ?", [f"{values[0]}{_LAST_CHARACTER}" if late else values[0]]
     if operator == "$contains":
         if spec.kind != "text":
-            raise _invalid(name, f" is a {spec.kind}; $contains needs a text or a list")
+            raise _invalid_error(name, f" is a {spec.kind}; $contains needs a text or a list")
         return f"({' OR '.join(f'instr(lower({x}), lower(?)) > 0' for _ in values)})", values
     if name in _PREFIX_FIELDS or name in _DATE_FIELDS:
         any_prefix = " OR ".join(f"substr({x}, 1, length(?)) = ?" for _ in values)
@@ -396,7 +396,7 @@ def _list_condition(
     name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
 ) -> tuple[str, list[Any]]:
     if operator in _ORDER:
-        raise _invalid(name, f" is a list; {operator} cannot order it, use $in or $contains")
+        raise _invalid_error(name, f" is a list; {operator} cannot order it, use $in or $contains")
     member = (
         f"EXISTS (SELECT 1 FROM json_each({spec.sql}) WHERE value IN (SELECT value FROM"
         " json_each(?)))"
@@ -411,7 +411,7 @@ def _span_condition(
     with 3 to 5.
     """
     if operator == "$contains":
-        raise _invalid(name, " is a range of numbers; $contains needs a text or a list")
+        raise _invalid_error(name, " is a range of numbers; $contains needs a text or a list")
     if operator in _ORDER:
         return (
             f"{spec.end if operator in ('$gt', '$gte') else spec.sql} {_ORDER[operator]} ?",
@@ -494,7 +494,7 @@ def _check_value(name: str, spec: FilterField, value: Any) -> Any:
             "flag": "true or false",
             "metadata": "a text, a number, true or false",
         }.get(spec.kind, "a number")
-        raise _invalid(name, f" is compared with {wanted}, not {value!r}")
+        raise _invalid_error(name, f" is compared with {wanted}, not {value!r}")
     if name in _DATE_FIELDS:
         return _read_date(name, value)
     if name in _FOLDED_FIELDS:
@@ -520,7 +520,7 @@ def _read_date(name: str, text: str) -> str:
             )
         except (ValueError, OverflowError):
             pass
-    raise _invalid(
+    raise _invalid_error(
         name,
         f" is a date, and {text!r} is none; give 2026, 2026-01, 2026-01-31 or a"
         " time: 2026-01-31T10:00:00Z, 2026-01-31T18:00:00+08:00",

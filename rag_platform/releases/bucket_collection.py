@@ -70,7 +70,7 @@ def collect_bucket(
         wanted |= _list_retained(ledger.releases(namespace), keep)
     files = _files_of(namespace, pushed & wanted, here, store)
     before = datetime.now(UTC) - (timedelta(0) if hard else _GRACE)
-    gone = [blob for blob in _unnamed(namespace, files, store) if blob.modified <= before]
+    gone = [blob for blob in _find_unnamed(namespace, files, store) if blob.modified <= before]
     manifests = sorted(pushed - wanted)
     size = sum(blob.size for blob in gone)
     left: tuple[str, ...] = ()
@@ -123,7 +123,7 @@ def _files_of(
     return found
 
 
-def _unnamed(namespace: str, files: Collection[str], store: Store) -> list[Blob]:
+def _find_unnamed(namespace: str, files: Collection[str], store: Store) -> list[Blob]:
     """The stored files that none of these releases names."""
     prefix = transfer.file_key(namespace, "")
     listed = open_blobs(store).list(prefix)
@@ -177,7 +177,7 @@ def count_in_bucket(
     holding += sum(blobs.has(raw_key(sha256)) for sha256 in alone)
     files = {sha256 for manifest in pushed for sha256 in manifest.files.values()}
     blind = [_ELSEWHERE]
-    if unnamed := _unnamed(namespace, files, store):
+    if unnamed := _find_unnamed(namespace, files, store):
         blind.append(f"{len(unnamed)} files of no release in the bucket: `rag gc` removes them")
     kept, unseen = remove_versions(namespace, store, plan=True)
     return holding + kept, [*blind, *unseen]

@@ -144,7 +144,7 @@ def push(store: Store, manifest: Manifest) -> Pointer:
     blobs = open_for_writing(store)
     before = require_pointer(blobs, namespace)
     if before.release_id and before.release_id != releases.current(store, namespace):
-        raise _outdated(manifest, before)
+        raise _outdated_error(manifest, before)
     directory = store.release_dir(namespace, manifest.release_id)
     again = before.release_id == manifest.release_id  # what was lost there is put again
     there = frozenset() if again else _published_files(store, namespace, before.release_id)
@@ -221,10 +221,10 @@ def swap(store: Store, manifest: Manifest, before: Pointer) -> None:
     blobs = open_for_writing(store)
     text = json.dumps(data, indent=1).encode() + b"\n"
     if not blobs.swap_pointer(pointer_key(manifest.namespace), text, before.tag):
-        raise _outdated(manifest, require_pointer(blobs, manifest.namespace))
+        raise _outdated_error(manifest, require_pointer(blobs, manifest.namespace))
 
 
-def _outdated(manifest: Manifest, found: Pointer) -> ReleaseError:
+def _outdated_error(manifest: Manifest, found: Pointer) -> ReleaseError:
     return ReleaseError(
         f"release {manifest.release_id} is not published: {found.release_id or 'nothing'} was"
         " published meanwhile by another machine; build another with `rag rebuild`",

@@ -95,11 +95,11 @@ def _push(blobs: Blobs, store: Store, version: Version, profiles: Mapping[str, s
 def _is_here(store: Store, version: Version, profiles: Mapping[str, str]) -> bool:
     """True when this machine has what a version is made of."""
     return store.raw_path(version.file_sha256).is_file() and all(
-        path.is_file() for path in _required(store, version, profiles)
+        path.is_file() for path in _list_required(store, version, profiles)
     )
 
 
-def _required(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
+def _list_required(store: Store, version: Version, profiles: Mapping[str, str]) -> list[Path]:
     paths = output_paths(store, version, profiles)
     return [path for path in paths if path.parent.name in _REQUIRED or path.suffix == ".json"]
 
@@ -160,7 +160,7 @@ def bring_version(store: Store, version: Version, profiles: Mapping[str, str]) -
             return  # whoever reads it says that it is missing
     bundles = sorted(blobs.list(version_prefix(version)), key=lambda blob: blob.modified)
     for blob in reversed(bundles):
-        if all(path.is_file() for path in _required(store, version, profiles)):
+        if all(path.is_file() for path in _list_required(store, version, profiles)):
             return
         _unpack(blobs, store, version, profiles, blob.key)
 
@@ -182,7 +182,7 @@ def _unpack(
             raise forged(key) from error
         if output_fingerprint(there, version, profiles) != name:
             return  # outputs of another strategy
-        required = set(_required(there, version, profiles))
+        required = set(_list_required(there, version, profiles))
         files = [path for path in there.home.rglob("*") if path.is_file()]
         # what tells that a version is here comes last
         for path in sorted(files, key=lambda path: path in required):

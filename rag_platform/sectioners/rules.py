@@ -105,9 +105,9 @@ class RuleBased:
 
     def sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
         """Sections in order, none blank; a part named without text joins its child."""
-        return self._structure().sections(text, self._found(text), doc_id)
+        return self._structure().sections(text, self._find_headings(text), doc_id)
 
-    def _found(self, text: str) -> list[Heading]:
+    def _find_headings(self, text: str) -> list[Heading]:
         fences = [run for run in structure(text) if run.kind == "fence"]
         by_line: dict[int, tuple[int, str]] = {}
         for pattern, level in [

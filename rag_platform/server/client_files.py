@@ -211,7 +211,7 @@ def _put_json(text: str, section: str, name: str, entry: Mapping[str, Any]) -> s
     if name not in inner:
         return _insert(text, start, bool(inner), name, entry, 2)
     begin, end = inner[name]
-    return text[:begin] + _indented(entry, 2) + text[end:]
+    return text[:begin] + _indent(entry, 2) + text[end:]
 
 
 def _members(plain: str, start: int) -> Iterator[tuple[str, int, int]]:
@@ -232,13 +232,13 @@ def _members(plain: str, start: int) -> Iterator[tuple[str, int, int]]:
 def _insert(text: str, start: int, more: bool, key: str, value: Any, depth: int) -> str:
     """The text with a member at the beginning of the object at `start`."""
     pad = "  " * depth
-    member = f"\n{pad}{json.dumps(key)}: {_indented(value, depth)}{',' if more else ''}"
+    member = f"\n{pad}{json.dumps(key)}: {_indent(value, depth)}{',' if more else ''}"
     rest = text[start + 1 :]
     closing = "" if more or rest.lstrip(" \t").startswith("\n") else "\n" + "  " * (depth - 1)
     return text[: start + 1] + member + closing + rest
 
 
-def _indented(value: Any, depth: int) -> str:
+def _indent(value: Any, depth: int) -> str:
     lines = json.dumps(value, indent=2, ensure_ascii=False).splitlines()
     return ("\n" + "  " * depth).join(lines)
 

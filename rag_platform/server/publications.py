@@ -56,7 +56,7 @@ class Publications:
         self._library = library
         self._bus = bus  # of clients that listen, as the protocol has it since 2026-07-28
         self._listeners = listeners  # the others
-        self._known = self._published()
+        self._known = self._read_published()
 
     async def announce(self) -> None:
         """Announce every publication from now on."""
@@ -68,16 +68,16 @@ class Publications:
                 log.warning("whether releases were published cannot be told: %s", error)
 
     async def _look(self) -> None:
-        before, self._known = self._known, self._published()
+        before, self._known = self._known, self._read_published()
         if before == self._known:
             return
-        uris = await anyio.to_thread.run_sync(self._changed, before, self._known)
+        uris = await anyio.to_thread.run_sync(self._find_changed, before, self._known)
         await self._bus.publish(ResourcesListChanged())
         for uri in sorted(uris):
             await self._bus.publish(ResourceUpdated(uri=uri))
         await self._listeners.tell(uris)
 
-    def _published(self) -> dict[str, str]:
+    def _read_published(self) -> dict[str, str]:
         """Namespace to release_id."""
         found: dict[str, str] = {}
         for namespace in self._library.namespaces():
@@ -85,7 +85,7 @@ class Publications:
                 found[namespace] = self._library.current(namespace)
         return found
 
-    def _changed(self, before: dict[str, str], after: dict[str, str]) -> set[str]:
+    def _find_changed(self, before: dict[str, str], after: dict[str, str]) -> set[str]:
         """The `doc://` URIs of documents that were added, changed or removed."""
         uris: set[str] = set()
         for namespace in before.keys() | after.keys():

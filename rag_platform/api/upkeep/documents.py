@@ -66,7 +66,7 @@ def describe_document(library: Library, namespace: str, doc_id: str) -> Document
     }
     try:
         with library.lease(namespace) as lease:
-            _, version = _published(library, lease, doc_id)
+            _, version = _require_published(library, lease, doc_id)
             data["release_id"] = lease.release_id
             data["sections"] = _outline(lease, doc_id, version)
             data["chunks"] = lease.release.catalog.chunk_counts([version.version_id])[
@@ -94,7 +94,7 @@ def compare_versions(
     return cast(VersionDiff, found)
 
 
-def _published(library: Library, lease: Lease, doc_id: str) -> tuple[Document, Version]:
+def _require_published(library: Library, lease: Lease, doc_id: str) -> tuple[Document, Version]:
     """The document and version that a release shows. Raises NotFoundError."""
     catalog, hidden = lease.release.catalog, library.hidden_names(lease)
     document = catalog.document(doc_id)
@@ -137,7 +137,7 @@ def list_chunks(
     if not 1 <= limit <= MAX_CHUNKS:
         raise InputError(f"limit {limit} is not within 1-{MAX_CHUNKS}", code="bad_limit")
     with library.lease(namespace) as lease:
-        _, version = _published(library, lease, doc_id)
+        _, version = _require_published(library, lease, doc_id)
         begin = 0
         if cursor is not None:
             version_id, begin = read_cursor(cursor, (str, int))

@@ -212,7 +212,7 @@ def _folder(settings: Settings, upload_id: str) -> Path:
 def _files(settings: Settings, upload_id: str) -> list[Path]:
     """The files that wait under an id. Raises NotFoundError `unknown_upload`."""
     known = _ID.fullmatch(upload_id) and _folder(settings, upload_id).is_dir()
-    found = sorted(_listed(_folder(settings, upload_id))) if known else []
+    found = sorted(_list_paths(_folder(settings, upload_id))) if known else []
     if not found:
         raise NotFoundError(
             f"no files wait under {upload_id[:40]!r}: they were ingested, or collected as garbage;"
@@ -222,5 +222,5 @@ def _files(settings: Settings, upload_id: str) -> list[Path]:
     return found
 
 
-def _listed(folder: Path) -> Iterator[Path]:
+def _list_paths(folder: Path) -> Iterator[Path]:
     return (path for path in folder.iterdir() if path.is_file())

@@ -76,7 +76,7 @@ def activate(context: Context, reference: str) -> Json:
     """Make a version the active one, from the next question on."""
     from rag_platform.config import prompt_registry
 
-    return _chosen(reference, prompt_registry.activate(reference, getpass.getuser()))
+    return _choose(reference, prompt_registry.activate(reference, getpass.getuser()))
 
 
 @prompts.command("rollback")
@@ -86,7 +86,7 @@ def rollback(context: Context, name: str) -> Json:
     """Make the version active that was so before."""
     from rag_platform.config import prompt_registry
 
-    return _chosen(name, prompt_registry.rollback(name, getpass.getuser()))
+    return _choose(name, prompt_registry.rollback(name, getpass.getuser()))
 
 
 @prompts.command("split")
@@ -102,7 +102,7 @@ def split(context: Context, reference: str, share: float) -> Json:
     """Answer a share of the questions with a version, the others with the active one."""
     from rag_platform.config import prompt_registry
 
-    return _chosen(reference, prompt_registry.start_experiment(reference, share, getpass.getuser()))
+    return _choose(reference, prompt_registry.start_experiment(reference, share, getpass.getuser()))
 
 
 @prompts.command("verdict")
@@ -129,7 +129,7 @@ def verdict(context: Context, name: str, namespace: str | None, end: bool) -> Js
     return envelopes.envelope({"markdown": markdown, "verdict": to_json(found)}, "")
 
 
-def _chosen(reference: str, choice: Choice) -> Json:
+def _choose(reference: str, choice: Choice) -> Json:
     name = reference.partition("@")[0]
     markdown = f"{name}@{choice.active.version} is active"
     if choice.experiment is not None:

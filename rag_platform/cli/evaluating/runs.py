@@ -422,7 +422,7 @@ def expect_list(context: Context, namespace: str | None) -> Json:
     from rag_platform.evaluation.expectations import read_expectations
 
     cases = read_expectations(context.store, context.namespace(namespace)).cases
-    lines = [f"{case.case_id}  {case.query}  {_expected(case)}" for case in cases]
+    lines = [f"{case.case_id}  {case.query}  {_format_expected(case)}" for case in cases]
     return envelopes.envelope(
         {
             "markdown": "\n".join(lines) or 'nothing yet; rag expect add "QUESTION" --file FILE',
@@ -484,7 +484,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
     return envelopes.envelope(data, "")
 
 
-def _expected(case: EvalCase) -> str:
+def _format_expected(case: EvalCase) -> str:
     if case.should_refuse:
         return "-> refused"
     texts = [f"{item.text!r} in {item.file or 'any document'}" for item in case.expected_text]

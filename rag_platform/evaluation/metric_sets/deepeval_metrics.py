@@ -64,13 +64,13 @@ def _score(item: AskedCase, model: JudgeModel) -> dict[str, float]:
     }
 
     def score(kind: Any) -> Any:
-        metric = kind(model=_wrapped(model), async_mode=False, include_reason=False)
+        metric = kind(model=_wrap(model), async_mode=False, include_reason=False)
         return metric.measure(case, _show_indicator=False)
 
     return measure({name: partial(score, kind) for name, kind in metrics.items()})
 
 
-def _wrapped(model: JudgeModel) -> Any:
+def _wrap(model: JudgeModel) -> Any:
     from deepeval.models import DeepEvalBaseLLM
 
     class Wrapped(DeepEvalBaseLLM):  # type: ignore[misc]

@@ -40,7 +40,7 @@ def _score(item: AskedCase, model: JudgeModel) -> dict[str, float]:
         return {}
     from ragas.metrics.collections import AnswerAccuracy, Faithfulness
 
-    llm = _wrapped(model)
+    llm = _wrap(model)
     asked = {"user_input": item.case.query, "response": item.result.answer_markdown}
 
     def score(kind: Any, **given: Any) -> Any:
@@ -54,7 +54,7 @@ def _score(item: AskedCase, model: JudgeModel) -> dict[str, float]:
     return measure(scores)
 
 
-def _wrapped(model: JudgeModel) -> Any:
+def _wrap(model: JudgeModel) -> Any:
     from ragas.llms.base import InstructorBaseRagasLLM
 
     class Wrapped(InstructorBaseRagasLLM):  # type: ignore[misc]

@@ -127,7 +127,7 @@ def _explain(
         if strategy:
             reasons.append(f"asked as strategy {strategy}")
         if asked != then:
-            reasons += _between(library, namespace, then, lease)
+            reasons += _list_between(library, namespace, then, lease)
         if not reasons:
             reasons.append(
                 f"the same release and config gave {len(new)} other hits, or another order: a"
@@ -136,7 +136,7 @@ def _explain(
     return tuple(reasons)
 
 
-def _between(library: Library, namespace: str, then: str, lease: Lease) -> list[str]:
+def _list_between(library: Library, namespace: str, then: str, lease: Lease) -> list[str]:
     try:
         with library.lease(namespace, then) as old:
             return [f"since then: {change}" for change in describe_changes(old, lease)]

@@ -90,7 +90,7 @@ def get_eval_case(library: Library, home: Path, run_id: str, case_id: str) -> Ev
             for rank, item in enumerate(found, 1)
         ]
 
-    expected, note = _expected(home, run, result)
+    expected, note = _describe_expected(home, run, result)
     return {
         "run": run_part(run),
         "case": case_part(result),
@@ -141,7 +141,9 @@ def _ranked_part(
     }
 
 
-def _expected(home: Path, run: EvalRun, result: CaseResult) -> tuple[list[ExpectedPart], str]:
+def _describe_expected(
+    home: Path, run: EvalRun, result: CaseResult
+) -> tuple[list[ExpectedPart], str]:
     """(what the case expects, why that cannot be said)."""
     dataset = find_dataset(home, run.dataset_id, run.namespace)
     if dataset is None:

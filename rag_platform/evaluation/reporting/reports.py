@@ -56,7 +56,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
         else "",
     ]
     missed = [
-        f"- {result.case_id}: {result.query} ({result.error or _missed(result)})"
+        f"- {result.case_id}: {result.query} ({result.error or _describe_missed(result)})"
         for result in islice(worst, _MOST_CASES)
     ]
     return "\n".join(
@@ -188,6 +188,6 @@ def _figures(result: CaseResult) -> str:
     return ", ".join(f"{name} {value:.2f}" for name, value in sorted(result.metrics.items()))
 
 
-def _missed(result: CaseResult) -> str:
+def _describe_missed(result: CaseResult) -> str:
     low = [f"{name} {value:.2f}" for name, value in result.metrics.items() if value < 0.5]
     return ", ".join(low[:3])

@@ -305,7 +305,7 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
         for at, line in enumerate(block.get("lines", ()))
         if not line["spans"]
     ]
-    if empty and _undrawn(read.text(), blocks):
+    if empty and _has_undrawn(read.text(), blocks):
         again = TextPage(page, text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES).blocks()
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
@@ -313,7 +313,7 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
     return list(blocks)
 
 
-def _undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
+def _has_undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
     """True for a text with more signs than its lines: glyphs that no font draws are missing."""
     held = sum(
         not char["c"].isspace()

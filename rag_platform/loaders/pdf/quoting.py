@@ -146,14 +146,14 @@ class _Printed:
         """Runs of letters with no space between them: (the word, its letters)."""
         word: list[_Letter] = []
         for letter in self._letters:
-            if word and self._parted(word[-1], letter):
+            if word and self._are_parted(word[-1], letter):
                 yield "".join(item.text for item in word), word
                 word = []
             word.append(letter)
         if word:
             yield "".join(item.text for item in word), word
 
-    def _parted(self, left: _Letter, right: _Letter) -> bool:
+    def _are_parted(self, left: _Letter, right: _Letter) -> bool:
         """True where two letters in a row are of two words."""
         if left.line != right.line:
             return True

@@ -148,12 +148,12 @@ def _open(folder: Path, manifest: Manifest, rows: Rows) -> dict[str, Json]:
         if trace_id not in ended
     }
     new = found.keys() - manifest.open.keys()
-    found = {key: found[key] for key in found.keys() - _ended(folder, manifest, new)}
+    found = {key: found[key] for key in found.keys() - _find_ended(folder, manifest, new)}
     newest = sorted(found, key=lambda key: str(found[key]["started_at"]))[-_OPEN_TRACES:]
     return {key: found[key] for key in newest}
 
 
-def _ended(folder: Path, manifest: Manifest, trace_ids: set[str]) -> set[str]:
+def _find_ended(folder: Path, manifest: Manifest, trace_ids: set[str]) -> set[str]:
     """Those of the traces that ended in a part: a call nobody waited for may write afterwards."""
     import pyarrow.parquet as pq
 

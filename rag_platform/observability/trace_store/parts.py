@@ -152,7 +152,7 @@ class PartWriter:
                     arrow_schema(name),
                     compression="zstd",
                     # ids are all different, and a dictionary of lines would be the lines
-                    use_dictionary=_repeated(name),
+                    use_dictionary=_find_repeated(name),
                     store_schema=False,
                 )
                 for name in COLUMNS
@@ -234,7 +234,7 @@ def replace_parts(manifest: Manifest, old: list[Part], new: Part | None) -> Mani
     return replace(manifest, parts=kept if new is None else (*kept, new))
 
 
-def _repeated(name: str) -> list[str]:
+def _find_repeated(name: str) -> list[str]:
     unique = {"trace_id", "span_id", "parent_span_id", "event_id", "line", "question", "stages"}
     return [
         column for column, kind in COLUMNS[name].items() if kind == "text" and column not in unique

@@ -102,7 +102,7 @@ class _Writer:
             return self._node("Add", [self._node("MatMul", [x, weights], f"{out}.mm"), bias], out)
         wide = _WIDE_COLUMNS.get(name, {}).get(layer, [])
         if not wide:
-            return self._quantised(x, matrix, bias, out)
+            return self._quantise(x, matrix, bias, out)
         chosen = self._node(
             "Gather", [x, self._constant(f"{out}.columns", np.array(wide))], f"{out}.wide", axis=2
         )
@@ -115,9 +115,9 @@ class _Writer:
         kept[wide] = 0
         matrix[:, wide] = 0
         narrow = self._node("Mul", [x, self._constant(f"{out}.kept", kept)], f"{out}.narrow")
-        return self._node("Add", [self._quantised(narrow, matrix, bias, f"{out}.mm"), exact], out)
+        return self._node("Add", [self._quantise(narrow, matrix, bias, f"{out}.mm"), exact], out)
 
-    def _quantised(self, x: str, matrix: Floats, bias: str, out: str) -> str:
+    def _quantise(self, x: str, matrix: Floats, bias: str, out: str) -> str:
         scale = np.abs(matrix).max(axis=1) / 127
         rounded = np.rint(matrix / scale[:, None]).astype(np.int8)
         return self._node(

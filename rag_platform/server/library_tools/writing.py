@@ -86,17 +86,17 @@ def ingest(call: Call, arguments: IngestArguments) -> Answer:
     )
     options = ReceiveOptions(tags=tuple(arguments.tags or ()), metadata=arguments.metadata or {})
     job = writing.ingest(call.settings, [given], namespace, options)
-    return _waited(call, job, arguments.wait)
+    return _wait_for(call, job, arguments.wait)
 
 
-def _waited(call: Call, job: JobData, wait: float) -> Answer:
+def _wait_for(call: Call, job: JobData, wait: float) -> Answer:
     """The job, once it has ended or that time is up; progress is told meanwhile."""
     if wait and job["state"] not in writing.FINAL_STATES:
         job = writing.get_job(call.settings, job["job_id"], wait=wait, on_progress=call.on_progress)
-    return _shown(call, job)
+    return _show(call, job)
 
 
-def _shown(call: Call, job: JobData) -> Answer:
+def _show(call: Call, job: JobData) -> Answer:
     """The job, with what an assistant can do where the program says how to go on in a terminal."""
     if "`rag jobs retry" in job["reason"]:
         job["markdown"] += "\n`rag` is run in a terminal by the user"
@@ -116,7 +116,7 @@ def get_job(call: Call, arguments: GetJobArguments) -> Answer:
     job = writing.get_job(
         call.settings, arguments.job_id, wait=arguments.wait, on_progress=call.on_progress
     )
-    return _shown(call, job)
+    return _show(call, job)
 
 
 def _plain(job: JobData) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _require_visible(call: Call, job_id: str) -> None:
 def cancel_job(call: Call, arguments: CancelJobArguments) -> Answer:
     """The job, stopped."""
     _require_visible(call, arguments.job_id)
-    return _shown(call, writing.cancel_job(call.settings, arguments.job_id))
+    return _show(call, writing.cancel_job(call.settings, arguments.job_id))
 
 
 def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
@@ -155,7 +155,7 @@ def delete_document(call: Call, arguments: DeleteDocumentArguments) -> Answer:
     )
     if "job" in data:
         hidden = data["markdown"].partition("\n")[0]
-        job = _waited(call, data["job"], arguments.wait).data
+        job = _wait_for(call, data["job"], arguments.wait).data
         data["job"], data["markdown"] = job, f"{hidden}\n{job['markdown']}"
         return Answer(data, structure={**data, "job": _plain(job)})
     return Answer(data)

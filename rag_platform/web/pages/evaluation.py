@@ -193,7 +193,7 @@ def show_monitoring(request: Request, namespace: PageNamespace) -> Response:
 def show_drift(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
     """Whether what users ask and get has changed."""
     found = monitor_views.get_drift(site.settings, namespace)
-    return _found(request, "evaluation/drift.html", namespace=namespace, found=found)
+    return _render_found(request, "evaluation/drift.html", namespace=namespace, found=found)
 
 
 @router.get("/evaluation/gaps")
@@ -205,14 +205,14 @@ def show_gaps(
 ) -> Response:
     """Questions that nothing answers."""
     found = monitor_views.get_gaps(site.library, namespace, days)
-    return _found(request, "evaluation/gaps.html", namespace=namespace, found=found)
+    return _render_found(request, "evaluation/gaps.html", namespace=namespace, found=found)
 
 
 @router.get("/evaluation/canaries")
 def show_canaries(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
     """What the published release lost."""
     found = monitor_views.get_canaries(site.library, namespace)
-    return _found(request, "evaluation/canaries.html", namespace=namespace, found=found)
+    return _render_found(request, "evaluation/canaries.html", namespace=namespace, found=found)
 
 
 @router.get("/evaluation/prompts")
@@ -226,7 +226,7 @@ def show_prompts(request: Request, namespace: PageNamespace) -> Response:
     )
 
 
-def _found(request: Request, template: str, **values: Any) -> Response:
+def _render_found(request: Request, template: str, **values: Any) -> Response:
     """The part alone for htmx, else the page that it stands on."""
     if is_fragment(request):
         return render(request, template, **values)

@@ -37,7 +37,9 @@ _POLL_SECONDS = 0.4
 _ALIVE_SECONDS = 10.0  # a proxy may close what is silent for longer
 
 
-def _named(site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None) -> str:
+def _require_named(
+    site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] = None
+) -> str:
     """The library that is written, which need not be there yet. Raises NotFoundError."""
     default = access.current().default_namespace(site.settings.default_namespace)
     name = namespace or default
@@ -45,7 +47,7 @@ def _named(site: SiteOf, namespace: Annotated[str | None, Query(max_length=63)] 
     return name
 
 
-NamedNamespace = Annotated[str, Depends(_named)]
+NamedNamespace = Annotated[str, Depends(_require_named)]
 
 
 class Place(BaseModel):

@@ -21,12 +21,12 @@ Text = Annotated[str, Query(max_length=200)]
 Skip = Annotated[int, Query(ge=0, le=10_000_000)]
 
 
-def _given(value: object) -> object:
+def _read_given(value: object) -> object:
     """A field of a form that was left empty says nothing."""
     return None if value in ("", [""]) else value
 
 
-_Optional = BeforeValidator(_given)
+_Optional = BeforeValidator(_read_given)
 Milliseconds = Annotated[
     Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] | None, _Optional, Query()
 ]
