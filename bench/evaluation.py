@@ -322,7 +322,7 @@ def ask(folder: Path, count: int) -> dict[str, float]:
 class Remembering(ResultStore):
     """A store in which an earlier run left a result for every case."""
 
-    def known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
+    def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
         """A result for each key, half of them misses."""
         names = [f"retrieval.{name}@{k}" for name in TREC_EVAL for k in K_VALUES]
         retrieved = [{"chunk_id": f"chk_{n:032x}", "score": 0.5, "source": "hybrid"} for n in TEN]

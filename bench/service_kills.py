@@ -114,7 +114,7 @@ def check(place: Place, before: str | None, service: str) -> None:
     """The release that is read is whole; after another update it is as a full build."""
     try:
         read = state_of(place).release_id
-        published = place.ledger.published(NAMESPACE)
+        published = place.ledger.read_published(NAMESPACE)
         assert published <= {read, before}, f"{published} is recorded, {read} is read"
         if service == "s3":
             push_current(NAMESPACE, store=place.store, ledger=place.ledger)

@@ -76,7 +76,7 @@ def notes() -> Iterator[tuple[str, str]]:
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     kind = node.func.attr
                     appends = kind == "append" and "warnings" in ast.unparse(node.func)
-                    warns = kind in ("attempt", "failed", "give_up")
+                    warns = kind in ("attempt", "record_failure", "give_up")
                     for argument in node.args[0 if appends else 1 :] if appends or warns else ():
                         text = (template(argument) or "").replace("%s", "{}")
                         if " " in text:

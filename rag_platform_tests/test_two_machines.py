@@ -448,7 +448,7 @@ def test_a_hard_deletion_waits_until_every_server_carried_it_out(
     collect(**parts)
 
     def waiting() -> set[str]:
-        return {server.server_id for _, server in here.ledger.unacknowledged("default")}
+        return {server.server_id for _, server in here.ledger.find_unacknowledged("default")}
 
     own = server_id(there.store)
     assert waiting() == {"lost-1", own}
@@ -531,7 +531,7 @@ def test_a_server_that_begins_with_nothing_has_nothing_to_remove(
     here.ledger.delete("default", document.doc_id, None, "hard")
     servers.register(there.store, there.ledger)
     servers.register(here.store, here.ledger)
-    found = {server.server_id for _, server in here.ledger.unacknowledged()}
+    found = {server.server_id for _, server in here.ledger.find_unacknowledged()}
     assert found == {server_id(here.store)}
 
 

@@ -114,7 +114,7 @@ def why_no_ledger(store: Store) -> str:
 
 def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[ServerStatus]:
     """What the ledger knows of the servers, `own` being the one that says it."""
-    waiting = Counter(server.server_id for _, server in ledger.unacknowledged())
+    waiting = Counter(server.server_id for _, server in ledger.find_unacknowledged())
     return [
         {
             "server": server.server_id,
@@ -132,7 +132,7 @@ def servers_data(settings: Settings, ledger: Ledger, own: str = "") -> list[Serv
 def _behind(namespace: str, library: Library) -> int:
     """How many releases were published after the one that is read here."""
     with closing(open_ledger(library.store)) as ledger:
-        rows, published = ledger.releases(namespace), ledger.published(namespace)
+        rows, published = ledger.releases(namespace), ledger.read_published(namespace)
     read = current(library.store, namespace)
     if not published or read in published:
         return 0

@@ -43,7 +43,7 @@ OnProgress = Callable[[float, float, str], None]  # done, total, message
 
 
 @contextmanager
-def opened(settings: Settings) -> Iterator[DataRoot]:
+def open_root(settings: Settings) -> Iterator[DataRoot]:
     """The data root, its ledger closed afterwards."""
     root = DataRoot.open(settings)
     try:
@@ -96,7 +96,7 @@ def ingest(
     from rag_platform.intake.receiving import check_namespace
 
     check_namespace(namespace)
-    with opened(settings) as root:
+    with open_root(settings) as root:
         started = start_ingest(given, namespace, root.workspace(namespace), options)
         watch(started.job, started.process, settings)
         return job_data(started.job.job_id, root)
@@ -183,7 +183,7 @@ def delete(
     """
     from rag_platform.releases.deletion import plan_delete, start_delete
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         parts: dict[str, Any] = {
             "mode": mode,
             "settings": settings,
@@ -226,7 +226,7 @@ def get_job(
     NotFoundError.
     """
     until = time.monotonic() + min(wait, MAX_WAIT_SECONDS)
-    with opened(settings) as root:
+    with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         while True:
             job = root.ledger.job(job_id)
@@ -242,7 +242,7 @@ def list_jobs(
     settings: Settings, namespaces: Collection[str] | None = None, limit: int = 10
 ) -> list[JobData]:
     """The newest jobs of the namespaces, by default of all."""
-    with opened(settings) as root:
+    with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         names = (None,) if namespaces is None else namespaces
         found = [job for name in names for job in root.ledger.jobs(name, limit)]
@@ -252,7 +252,7 @@ def list_jobs(
 
 def cancel_job(settings: Settings, job_id: str) -> JobData:
     """The job, stopped: what it has done stays done. Raises NotFoundError `nothing_to_cancel`."""
-    with opened(settings) as root:
+    with open_root(settings) as root:
         jobs.cancel(job_id, root.ledger, settings.jobs)
         return job_data(job_id, root)
 
@@ -271,7 +271,7 @@ def watch(
 
     def follow() -> None:
         with faults.Attempt("job.watch", logs_dir=Store.of(settings).logs_dir) as attempt:
-            with opened(settings) as root:
+            with open_root(settings) as root:
                 ended = jobs.wait(
                     job.job_id, process, root.ledger, root.store, policy=settings.jobs
                 )

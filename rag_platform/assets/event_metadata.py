@@ -85,7 +85,7 @@ def failure(version: Version, stage: str, error: RagError, job_id: str) -> dict[
     }
 
 
-def processed(
+def check_processed(
     version: Version, error: RagError | None = None, why: Json | None = None
 ) -> dg.AssetCheckEvaluation:
     """The event for the check `processed`; a failure warns where it lies in the document itself."""

@@ -17,7 +17,7 @@ import dagster as dg
 
 from rag_platform.assets.dagster_private import log_materializations
 from rag_platform.assets.definition_metadata import define_asset
-from rag_platform.assets.event_metadata import evaluation, failure, materialization, processed
+from rag_platform.assets.event_metadata import check_processed, evaluation, failure, materialization
 from rag_platform.assets.partitions import document_versions, stage_code_versions
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import run_of_job
@@ -197,7 +197,7 @@ class IngestionEvents:
 
     def on_embedded(self, versions: Sequence[Version]) -> None:
         """Store the events, and mark the documents as done."""
-        self._checks += [processed(version) for version in versions if version.attempts]
+        self._checks += [check_processed(version) for version in versions if version.attempts]
         self.log()
         for version in versions:
             self._newest = version
@@ -210,7 +210,7 @@ class IngestionEvents:
         dead = self._ledger.version(version.version_id).status == "dead"
         message = f"{version.source_uri}: {stage} failed: [{error.code}] {error.message}"
         why = failure(version, stage, error, self._job.job_id)
-        self._checks.append(processed(version, error, why))
+        self._checks.append(check_processed(version, error, why))
         self.log()
         # after the materialisation, so that the partition's page shows it above what it says; what
         # was not made would have no event at all
@@ -237,7 +237,7 @@ class IngestionEvents:
         """Store what is left, and say how long each stage took."""
         if self._newest is not None and not self._failed:
             # else the asset would keep the warning of an earlier run
-            self._checks.append(processed(self._newest))
+            self._checks.append(check_processed(self._newest))
         self.log()
         took = "\n".join(f"{stage:<14}{seconds:8.2f} s" for stage, seconds in self._seconds.items())
         self._context.log.info(

@@ -277,7 +277,7 @@ def published_release(
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:
     """How many documents of a namespace a release lacks because they failed, and which."""
-    failed = ledger.failed(namespace)
+    failed = ledger.find_failed(namespace)
     rows = [
         dg.TableRecord({"file": version.source_uri, "code": version.code, "reason": version.reason})
         for version in failed[:_SHOWN_FAILURES]

@@ -63,7 +63,7 @@ def install(
     }
     if file.path is None:
         return envelopes.envelope({"markdown": file.snippet(name, launch), **data})
-    before, after = file.merged(name, launch)
+    before, after = file.merge(name, launch)
     data["changed"] = before != after
     if before == after:
         return envelopes.envelope(

@@ -79,7 +79,7 @@ class CitationProof:
         self._texts: dict[str, str] = {}  # of the chunks that are proved
         self._known: set[str] = set()
 
-    def proved(self, citations: Iterable[Citation]) -> frozenset[str]:
+    def find_proved(self, citations: Iterable[Citation]) -> frozenset[str]:
         """The cited chunks that the stored bytes prove, and whose citation shows that text."""
         cited = list(citations)
         self._prove({citation.chunk_id for citation in cited} - self._known)

@@ -251,7 +251,7 @@ class ResultStore:
         )
         return [_restore(CaseResult, _CASE_COLUMNS, row) for row in rows], count
 
-    def known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
+    def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
         """Earlier results by key, failed ones apart."""
         wanted = list(keys)
         found: dict[str, CaseResult] = {}

@@ -165,7 +165,7 @@ class _Run:
             for start in range(0, len(cases), _BATCH):
                 part = cases[start : start + _BATCH]
                 keys = {case.case_id: self._key(case) for _, case in part}
-                known = self._store.known(keys.values()) if self._options.reuse else {}
+                known = self._store.find_known(keys.values()) if self._options.reuse else {}
                 fresh = [item for item in part if keys[item[1].case_id] not in known]
                 results = [
                     dataclasses.replace(
@@ -235,7 +235,7 @@ class _Run:
     def _prove(self, item: _Asked) -> _Asked:
         if self._proof is None or not item.asked.result.answered:
             return item
-        proved = self._proof.proved(item.asked.result.citations)
+        proved = self._proof.find_proved(item.asked.result.citations)
         return dataclasses.replace(item, asked=dataclasses.replace(item.asked, proved=proved))
 
     def _measure(self, items: Sequence[AskedCase]) -> CaseMetrics:

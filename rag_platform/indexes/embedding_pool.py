@@ -55,7 +55,7 @@ class EmbeddingWorker:
     def start(self) -> Child:
         """The child, started if there is none."""
         if self._child is None:
-            self._child = Child(__name__, (self._provider, self._options, traffic.used()))
+            self._child = Child(__name__, (self._provider, self._options, traffic.get_used()))
         return self._child
 
     def close(self) -> None:

@@ -63,7 +63,7 @@ def ingest_versions(
         except ProviderError as error:
             if not error.retryable or last:
                 raise
-        waiting = current.unsettled()
+        waiting = current.find_unsettled()
         if not waiting:
             break
         seconds = pause(attempt - 1, policy.backoff_seconds, longest=math.inf)
@@ -122,7 +122,7 @@ class _Round:
             self._embedder.close()
             self._committer.close()
 
-    def unsettled(self) -> list[Version]:
+    def find_unsettled(self) -> list[Version]:
         """The versions that are neither live nor failed for good."""
         return [v for v in self._versions if v.version_id not in self._committer.settled]
 

@@ -345,7 +345,7 @@ class Ledger(DocumentList, Servers):
         width = len(dataclasses.fields(Document))
         return [(from_row(Document, row), from_row(Version, row[width:])) for row in rows]
 
-    def failed(self, namespace: str) -> list[Version]:
+    def find_failed(self, namespace: str) -> list[Version]:
         """The versions that active documents should show but do not, because they failed."""
         rows = self._db().execute(
             f"SELECT {columns(Version, 'v')} FROM documents d JOIN versions v ON v.version_id ="
@@ -361,7 +361,7 @@ class Ledger(DocumentList, Servers):
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM touched WHERE namespace = ?"
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
-    def touched(self, namespace: str, since: int) -> set[str]:
+    def find_touched(self, namespace: str, since: int) -> set[str]:
         """The documents that changed, or whose versions changed, after the change of that
         number.
         """
@@ -424,7 +424,7 @@ class Ledger(DocumentList, Servers):
         sql = "SELECT COALESCE(MAX(sequence), 0) FROM deletions WHERE namespace = ?"
         return int(self._db().execute(sql, (namespace,)).fetchone()[0])
 
-    def purged(self, version_ids: Iterable[str]) -> set[str]:
+    def find_purged(self, version_ids: Iterable[str]) -> set[str]:
         """Which of the versions have had their data removed."""
         asked = list(version_ids)
         return {
@@ -770,7 +770,7 @@ class Ledger(DocumentList, Servers):
         """Add or replace a release row."""
         self._upsert("releases", release, ("namespace", "release_id"))
 
-    def published(self, namespace: str) -> frozenset[str]:
+    def read_published(self, namespace: str) -> frozenset[str]:
         """The release that is recorded as the published one; none before the first, and more only
         after a crash of an earlier version.
         """
@@ -787,7 +787,7 @@ class Ledger(DocumentList, Servers):
         now, whatever lock the caller believes to hold, and NotFoundError `unknown_release`.
         """
         with self._write() as db:
-            if (found := self.published(namespace)) != instead_of:
+            if (found := self.read_published(namespace)) != instead_of:
                 raise ReleaseError(
                     f"release {release_id} is not published: {', '.join(sorted(found)) or 'none'}"
                     f" was published meanwhile instead of {', '.join(instead_of) or 'none'}; build"

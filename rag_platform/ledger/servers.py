@@ -104,7 +104,7 @@ class Servers(Database):
                 (sequence, server_id, now()),
             )
 
-    def unacknowledged(self, namespace: str | None = None) -> list[tuple[Tombstone, Server]]:
+    def find_unacknowledged(self, namespace: str | None = None) -> list[tuple[Tombstone, Server]]:
         """The hard deletions, oldest first, with each server that has not acknowledged them."""
         sql = _OPEN.format(columns(Tombstone, "d"), columns(Server, "s"))
         condition, values = (" AND d.namespace = ?", (namespace,)) if namespace else ("", ())

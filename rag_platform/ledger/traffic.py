@@ -375,7 +375,7 @@ def use(settings: TrafficSettings, store: Store) -> None:
         _open = None
 
 
-def used() -> Used | None:
+def get_used() -> Used | None:
     """What `use` was given, for a child process to use as well; None without limits."""
     return _used
 

@@ -487,7 +487,7 @@ def find_subject(text: str) -> str:
         shown = shown[:start] + _QUOTED * (end - start) + shown[end:]
     lowered = shown.lower()
     for rule in (*load_rules("preferences"), *load_rules("commands")):
-        for pattern in rule.compiled(lowered):
+        for pattern in rule.compile_likely(lowered):
             match = pattern.search(shown) if "said" in pattern.groupindex else None
             if match is None or (_CAPITALS.search(match["said"]) and not text.isupper()):
                 continue

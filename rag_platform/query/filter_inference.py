@@ -42,7 +42,7 @@ class Rule:
     hints: tuple[tuple[str, ...], ...]
     patterns: tuple[str, ...]
 
-    def compiled(self, lowered: str) -> tuple[re.Pattern[str], ...]:
+    def compile_likely(self, lowered: str) -> tuple[re.Pattern[str], ...]:
         """The patterns worth trying on a question; compiled when they are first needed."""
         hinted = all(any(hint in lowered for hint in hints) for hints in self.hints)
         return _compile(self.patterns) if hinted else ()
@@ -72,7 +72,7 @@ def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inf
     explanations: list[str] = []
     rest, lowered = question, simplify(question).lower()
     for rule in rules:
-        for pattern in rule.compiled(lowered):
+        for pattern in rule.compile_likely(lowered):
             match = pattern.search(simplify(rest))
             found = _READERS[rule.reads](_Reading(match, rest, names, today)) if match else None
             if not match or not found or found[0] not in config.fields or found[0] in filters:
@@ -85,7 +85,7 @@ def infer_filters(question: str, *, today: date, config: InferenceConfig) -> Inf
     preferences = tuple(
         rule.reads
         for rule in load_rules("preferences")
-        if any(pattern.search(lowered) for pattern in rule.compiled(lowered))
+        if any(pattern.search(lowered) for pattern in rule.compile_likely(lowered))
     )
     if filters:
         rest = tidy(re.sub(r"[(（\[【]\s*[)）\]】]", " ", rest)).strip(" \t,，。.;；:：、-|")

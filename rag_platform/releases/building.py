@@ -312,7 +312,7 @@ class _Build:
                 )
                 return
         before = read_manifest(parent)
-        told = changes.applied({name: dict(getattr(before, name)) for name in OF_VERSIONS})
+        told = changes.apply_to({name: dict(getattr(before, name)) for name in OF_VERSIONS})
         self._complete(told)
         self.hashes[VERSIONS] = write_versions(self.directory / VERSIONS, told)
 

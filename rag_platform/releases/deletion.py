@@ -587,7 +587,7 @@ def prove(
     if store.remote is not None:
         alone = own.file_sha256s - work.others("file_sha256s")
         in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
-        waiting = [it for it in ledger.unacknowledged(namespace) if it[0] in stones]
+        waiting = [it for it in ledger.find_unacknowledged(namespace) if it[0] in stones]
         work.open += [*unseen, *name_waiting(waiting, settings.blobs.silent_seconds)]
     work.open += [*blind, *packed]
     remaining = {

@@ -146,7 +146,7 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
         head, signed = _unpack(path, folder)
         namespace, release_id = str(head["namespace"]), str(head["release_id"])
         with store.writer(namespace, "import", wait=1.0), store.receiving():
-            if ledger.published(namespace) or releases.current(store, namespace):
+            if ledger.read_published(namespace) or releases.current(store, namespace):
                 raise InputError(
                     f"there is a library {namespace!r} here already; import it under a data root"
                     " that has none, or remove this one first",

@@ -132,7 +132,7 @@ class VersionChanges:
         told = {name: _apply(dict(self.told[name]), name, later) for name in OF_VERSIONS}
         return VersionChanges(told, self.gone | later.gone)
 
-    def applied(self, base: OfVersions) -> OfVersions:
+    def apply_to(self, base: OfVersions) -> OfVersions:
         """What is said of every version. Changes `base` in place."""
         return {name: _apply(known, name, self) for name, known in base.items()}
 
@@ -169,7 +169,7 @@ def _read_versions(directory: Path, fields: Collection[str]) -> OfVersions:
     if not fields:
         path.stat()
         return {}
-    return read_version_changes(directory, fields).applied(_read_part(path, fields)[0])
+    return read_version_changes(directory, fields).apply_to(_read_part(path, fields)[0])
 
 
 @contextmanager

@@ -251,7 +251,7 @@ def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> boo
         held
         or catalog.versions(stone.version_id for stone in hard if stone.version_id)
         or not named.isdisjoint({*gone, *gone.values()})
-        or ledger.purged(gone)
+        or ledger.find_purged(gone)
     )
 
 
@@ -265,7 +265,7 @@ def _find_touched(
     made = next((row.sequence for row in rows if row.release_id == release_id), None)
     if made is None:
         return None
-    return ledger.touched(namespace, made) | catalog.owners_with("failed_embed")
+    return ledger.find_touched(namespace, made) | catalog.owners_with("failed_embed")
 
 
 def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
@@ -352,7 +352,7 @@ def publish_candidate(
     """
     with store.writer(namespace, f"publish {release_id}", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
-        recorded, published = ledger.published(namespace), releases.current(store, namespace)
+        recorded, published = ledger.read_published(namespace), releases.current(store, namespace)
         manifest = read_head(store.release_dir(namespace, release_id))
         if published not in (manifest.parent, manifest.delta.get("replaces"), release_id):
             raise ReleaseError(
@@ -459,7 +459,7 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
     """
     with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
-        recorded, before = ledger.published(namespace), releases.current(store, namespace)
+        recorded, before = ledger.read_published(namespace), releases.current(store, namespace)
         to = to or releases.before_current(store, namespace)
         if to in transfer.list_pushed(store, namespace):
             transfer.bring(store, namespace, to)
@@ -570,7 +570,7 @@ def settle(namespace: str, store: Store, ledger: Ledger) -> None:
     if store.remote is not None and namespace:
         open_for_writing(store)
         transfer.pull(namespace, store=store, ledger=ledger)
-    published, recorded = releases.current(store, namespace), ledger.published(namespace)
+    published, recorded = releases.current(store, namespace), ledger.read_published(namespace)
     known = {row.release_id for row in ledger.releases(namespace)}
     if published in known and recorded != {published}:
         with ledger.publication(namespace, published, instead_of=recorded):

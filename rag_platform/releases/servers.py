@@ -65,7 +65,7 @@ def _waiting_for(store: Store, ledger: Ledger) -> list[Tombstone]:
     if store.remote is None:
         return []
     own = server_id(store)
-    return [stone for stone, server in ledger.unacknowledged() if server.server_id == own]
+    return [stone for stone, server in ledger.find_unacknowledged() if server.server_id == own]
 
 
 def wait_for_servers(sequence: int, settings: Settings, ledger: Ledger) -> list[str]:
@@ -75,7 +75,9 @@ def wait_for_servers(sequence: int, settings: Settings, ledger: Ledger) -> list[
     until = time.monotonic() + settings.blobs.acknowledge_seconds
     seconds = settings.blobs.silent_seconds
     while True:
-        found = [(s, server) for s, server in ledger.unacknowledged() if s.sequence == sequence]
+        found = [
+            (s, server) for s, server in ledger.find_unacknowledged() if s.sequence == sequence
+        ]
         if time.monotonic() >= until or all(is_silent(server, seconds) for _, server in found):
             return name_waiting(found, seconds)
         time.sleep(_POLL_SECONDS)

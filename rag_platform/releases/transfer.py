@@ -40,7 +40,13 @@ from rag_platform.releases.manifest import (
     read_manifest,
 )
 from rag_platform.releases.version_bundles import push_versions
-from rag_platform.storage.blobs import fetch, forged, open_blobs, open_for_writing, transfer_each
+from rag_platform.storage.blobs import (
+    fetch,
+    forged_error,
+    open_blobs,
+    open_for_writing,
+    transfer_each,
+)
 from rag_platform.storage.locks import hold_lock
 from rag_platform.storage.records import parse_json
 from rag_platform.storage.store import (
@@ -126,9 +132,9 @@ def read_pointer(blobs: Blobs, namespace: str, known: str = "") -> Pointer | Non
             str(value["release_id"]), str(value["manifest_sha256"]), int(value["number"]), tag
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise forged(pointer_key(namespace)) from error
+        raise forged_error(pointer_key(namespace)) from error
     if not _RELEASE_ID.fullmatch(pointer.release_id):
-        raise forged(pointer_key(namespace))
+        raise forged_error(pointer_key(namespace))
     return pointer
 
 
@@ -363,13 +369,13 @@ def _listed_files(path: Path, namespace: str, release_id: str) -> Mapping[str, s
         files: dict[str, str] = dict(value["files"])
         same = (value["namespace"], value["release_id"]) == (namespace, release_id)
     except (ValueError, KeyError, TypeError) as error:
-        raise forged(key) from error
+        raise forged_error(key) from error
     if not same:
-        raise forged(key)
+        raise forged_error(key)
     for name, sha256 in files.items():
         parts = PurePosixPath(name).parts
         if ".." in parts or name.startswith("/") or not re.fullmatch(r"[0-9a-f]{64}", sha256):
-            raise forged(key)
+            raise forged_error(key)
     return files
 
 

@@ -20,7 +20,7 @@ from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.ir import MediaLink, Version
 from rag_platform.storage.blobs import (
     fetch,
-    forged,
+    forged_error,
     open_blobs,
     open_for_writing,
     put_raw,
@@ -179,7 +179,7 @@ def _unpack(
             with tarfile.open(folder / "bundle") as bundle:
                 bundle.extractall(there.home, filter="data")
         except (tarfile.TarError, OSError) as error:
-            raise forged(key) from error
+            raise forged_error(key) from error
         if output_fingerprint(there, version, profiles) != name:
             return  # outputs of another strategy
         required = set(_list_required(there, version, profiles))

@@ -25,12 +25,12 @@ class Fallbacks:
         span: Span | None = None,
         passing: tuple[type[Exception], ...] = (),
     ) -> faults.Attempt:
-        """A block of that stage: where it fails, `failed` records it and the question goes on;
-        errors that are `passing` leave the block.
+        """A block of that stage: where it fails, `record_failure` is called and the question goes
+        on; errors that are `passing` leave the block.
         """
         return _Attempt(self, stage, warning, span, passing)
 
-    def failed(
+    def record_failure(
         self, stage: str, error: BaseException | str, warning: str, *, span: Span | None = None
     ) -> None:
         """Flag `<stage>_failed` and warn, the error standing for `%s`. An unexpected one is logged
@@ -76,4 +76,4 @@ class _Attempt(faults.Attempt):
         self._on, self._warning, self._span = on, warning, span
 
     def give_up(self, error: Exception) -> None:
-        self._on.failed(self.stage, error, self._warning, span=self._span)
+        self._on.record_failure(self.stage, error, self._warning, span=self._span)

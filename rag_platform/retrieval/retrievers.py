@@ -319,7 +319,7 @@ def search_within(
     inside = s.fork()
     more = retrieve(inside, query, "hybrid", access.within(found.mentions.chunk_ids), k)
     for warning in inside.warnings:
-        s.failed("naming", warning, "inside the documents that the question names, %s")
+        s.record_failure("naming", warning, "inside the documents that the question names, %s")
     return replace(
         found, dense=unite(found.dense, more.dense), sparse=unite(found.sparse, more.sparse)
     )
@@ -396,7 +396,7 @@ def _report(
     errors = {name: item for name, item in outcomes.items() if isinstance(item, Exception)}
     instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
     for name, error in errors.items():
-        s.failed(name, error, f"the {name} leg failed (%s){instead}")
+        s.record_failure(name, error, f"the {name} leg failed (%s){instead}")
     s.flags["retrieval_mode_effective"] = result.mode
     if result.mode == "none":
         fields = [tracing.error_fields(error) for error in errors.values()]

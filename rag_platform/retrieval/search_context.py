@@ -49,7 +49,7 @@ class SearchContext(Fallbacks):
         several = len(self.request.namespaces) > 1
         self.trace.set(**{f"{name}.{self.lease.namespace}" if several else name: value})
 
-    def failed(
+    def record_failure(
         self,
         stage: str,
         error: BaseException | str,
@@ -57,6 +57,6 @@ class SearchContext(Fallbacks):
         *,
         span: tracing.Span | None = None,
     ) -> None:
-        """As `Fallbacks.failed`. Raises CancelledError when nobody waits for the answer."""
+        """As `Fallbacks.record_failure`. Raises CancelledError when nobody waits for the answer."""
         self.deadline.check()
-        super().failed(stage, error, warning, span=span)
+        super().record_failure(stage, error, warning, span=span)

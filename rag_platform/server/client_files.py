@@ -76,7 +76,7 @@ class ClientFile:
         env = {str(key): str(value) for key, value in (entry.get("env") or {}).items()}
         return Launch(entry["command"], tuple(map(str, entry.get("args") or ())), env)
 
-    def merged(self, name: str, launch: Launch) -> tuple[str, str]:
+    def merge(self, name: str, launch: Launch) -> tuple[str, str]:
         """(the text of the file as it is, with the entry in it); equal where it is there already.
 
         Raises InputError `unreadable_file` for a file that is not what the client would read.

@@ -85,7 +85,7 @@ def fetch(blobs: Blobs, key: str, path: Path, sha256: str) -> None:
             )
 
 
-def forged(key: str) -> IntegrityError:
+def forged_error(key: str) -> IntegrityError:
     """The error for an object whose bytes do not match its hash."""
     return IntegrityError(
         f"the object {key} is not what a publication puts there: it was damaged or replaced, and is"

@@ -102,7 +102,7 @@ def is_pair(term: str) -> bool:
     return _PAIR.fullmatch(term) is not None
 
 
-def around(text: str, at: int) -> tuple[int, int]:
+def find_around(text: str, at: int) -> tuple[int, int]:
     """The span around a position in a normalized text that is cut into the same words by itself as
     within the text.
     """

@@ -172,7 +172,7 @@ def _stands_in(term: str, beginning: str, text: str, folded: str) -> bool:
     while at >= 0:
         end = at + 1
         if at == 0 or not _INSIDE.match(text, at - 1):
-            start, end = segmentation.around(text, at)
+            start, end = segmentation.find_around(text, at)
             if term in stemmed_terms(text[start:end]):
                 return True
         at = folded.find(beginning, max(end, at + 1))

@@ -146,13 +146,13 @@ def test_a_quote_that_is_not_in_the_bytes_is_not_proved(shelf: Shelf, tmp_path: 
         (chunk_id,) = lease.release.catalog.chunk_ids()
         row = lease.release.catalog.chunks([chunk_id])[chunk_id]
         quote = make_citation(1, dataclasses.replace(hit(chunk_id, row.chunk_text)))
-        assert CitationProof(library, lease).proved([quote]) == {chunk_id}
+        assert CitationProof(library, lease).find_proved([quote]) == {chunk_id}
         other = dataclasses.replace(quote, text="The gateway listens on port 9999.")
-        assert CitationProof(library, lease).proved([other]) == frozenset()
+        assert CitationProof(library, lease).find_proved([other]) == frozenset()
         (raw,) = [path for path in (shelf.store.home / "raw").rglob("*") if path.is_file()]
         raw.chmod(0o644)
         raw.write_bytes(raw.read_bytes().replace(b"8080", b"8081"))
-        assert CitationProof(library, lease).proved([quote]) == frozenset()
+        assert CitationProof(library, lease).find_proved([quote]) == frozenset()
 
 
 def test_generation_only_answers_from_the_chunks_of_the_case(

@@ -435,11 +435,11 @@ def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -
     notes = replace(
         FIRST, version_id="lib.notes-2@ccc", doc_id="notes-2", source_uri="docs/notes.md"
     )
-    assert (ledger.sequence("lib"), ledger.touched("lib", 0)) == (0, set())
+    assert (ledger.sequence("lib"), ledger.find_touched("lib", 0)) == (0, set())
     ledger.receive([(DOCUMENT, FIRST), (other, notes)])
     for version in (FIRST, notes):
         ledger.complete(version.version_id, title="Guide", counts={"chunks": 3})
-    assert ledger.touched("lib", 0) == {"guide-1", "notes-2"}
+    assert ledger.find_touched("lib", 0) == {"guide-1", "notes-2"}
     steps = [
         lambda: ledger.put_document(replace(ledger.document("lib", "notes-2"), tags=("new",))),
         lambda: ledger.put_edition(notes.version_id, "e1", ()),
@@ -456,25 +456,27 @@ def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -
         before = ledger.sequence("lib")
         step()
         assert ledger.sequence("lib") > before
-        assert ledger.touched("lib", before) == {"notes-2"}
-        assert ledger.touched("lib", ledger.sequence("lib")) == set()
-    assert ledger.touched("other", 0) == set()
+        assert ledger.find_touched("lib", before) == {"notes-2"}
+        assert ledger.find_touched("lib", ledger.sequence("lib")) == set()
+    assert ledger.find_touched("other", 0) == set()
     ledger.add_job("ingest", "lib", {})
-    assert ledger.touched("lib", ledger.sequence("lib")) == set()
+    assert ledger.find_touched("lib", ledger.sequence("lib")) == set()
 
 
 def test_failed_versions_that_documents_should_show(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, FIRST)])
     ledger.complete(FIRST.version_id, title="Guide", counts={})
-    assert ledger.failed("lib") == []
+    assert ledger.find_failed("lib") == []
     ledger.receive([(DOCUMENT, SECOND)])
-    assert ledger.failed("lib") == []
+    assert ledger.find_failed("lib") == []
     ledger.fail(SECOND.version_id, "broken", "why")
-    assert [(v.version_id, v.code) for v in ledger.failed("lib")] == [(SECOND.version_id, "broken")]
+    assert [(v.version_id, v.code) for v in ledger.find_failed("lib")] == [
+        (SECOND.version_id, "broken")
+    ]
     ledger.fail(FIRST.version_id, "broken", "why")  # not what it should show
-    assert [v.version_id for v in ledger.failed("lib")] == [SECOND.version_id]
+    assert [v.version_id for v in ledger.find_failed("lib")] == [SECOND.version_id]
     ledger.retire("lib", ["guide-1"])
-    assert ledger.failed("lib") == []
+    assert ledger.find_failed("lib") == []
 
 
 def test_live_documents_can_be_asked_for_by_their_ids(ledger: Ledger) -> None:

@@ -91,7 +91,7 @@ def test_one_of_eight_publishers_wins_each_round(ledger_url: str) -> None:
             (winner,) = [number for number, word in said.items() if word == "won"]
             assert set(said.values()) == {"won", "outdated_candidate"}
             known = f"r{winner}"
-            assert ledger.published("lib") == {known}
+            assert ledger.read_published("lib") == {known}
     ledger.close()
 
 
@@ -120,7 +120,7 @@ def test_what_fails_to_move_the_pointer_is_not_recorded(ledger_url: str) -> None
         ledger.publication("lib", "r1", instead_of=frozenset()),
     ):
         raise ZeroDivisionError  # the pointer could not be moved
-    assert ledger.published("lib") == frozenset()
+    assert ledger.read_published("lib") == frozenset()
     with ledger.publication("lib", "r1", instead_of=frozenset()):
         pass
     assert [(row.release_id, row.state) for row in ledger.releases("lib")] == [

@@ -61,20 +61,20 @@ def test_an_entry_is_written_once_and_read_back(tmp_path: Path, client: str) -> 
     file = files(tmp_path)[client]
     with pytest.raises(NotFoundError, match=f"--client {client} --write"):
         file.read("rag")
-    _, after = file.merged("rag", LAUNCH)
+    _, after = file.merge("rag", LAUNCH)
     file.write(after)
     assert file.read("rag") == LAUNCH
-    assert file.merged("rag", LAUNCH) == (after, after)
+    assert file.merge("rag", LAUNCH) == (after, after)
     other = Launch("/opt/rag", ("serve",), {"RAG_HOME": "/elsewhere"})
-    file.write(file.merged("rag", other)[1])
-    file.write(file.merged("second", LAUNCH)[1])
+    file.write(file.merge("rag", other)[1])
+    file.write(file.merge("second", LAUNCH)[1])
     assert (file.read("rag"), file.read("second")) == (other, LAUNCH)
 
 
 def test_comments_and_other_entries_stay(tmp_path: Path) -> None:
     file = files(tmp_path)["zed"]
     file.write(ZED)
-    after = file.merged("rag", LAUNCH)[1]
+    after = file.merge("rag", LAUNCH)[1]
     added = [line for line in after.splitlines() if line not in ZED.splitlines()]
     assert set(ZED.splitlines()) <= set(after.splitlines()) and '    "rag": {' in added
     file.write(after)
@@ -84,7 +84,7 @@ def test_comments_and_other_entries_stay(tmp_path: Path) -> None:
 def test_tables_of_others_stay(tmp_path: Path) -> None:
     file = files(tmp_path)["codex"]
     file.write(CODEX)
-    after = file.merged("rag", LAUNCH)[1]
+    after = file.merge("rag", LAUNCH)[1]
     found, known = tomllib.loads(after), tomllib.loads(CODEX)
     assert found["mcp_servers"]["rag"]["env"] == dict(LAUNCH.env) and "# mine" in after
     assert found["mcp_servers"]["other"] == known["mcp_servers"]["other"]
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_left_as_it_is(
     file = files(tmp_path)[client]
     file.write(text)
     with pytest.raises(InputError, match="left as it is"):
-        file.merged("rag", LAUNCH)
+        file.merge("rag", LAUNCH)
     assert file.path.read_text(encoding="utf-8") == text
 
 

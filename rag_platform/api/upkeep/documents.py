@@ -8,7 +8,7 @@ from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import chunk_part
 from rag_platform.api.documents import opened_ledger
 from rag_platform.api.envelopes import without_paths
-from rag_platform.api.writing import opened
+from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings, load_strategy
 from rag_platform.contract.schema import SectionPart
 from rag_platform.contract.upkeep_shapes import (
@@ -85,7 +85,7 @@ def compare_versions(
     """
     from rag_platform.releases.version_history import difference
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         document = root.ledger.document(namespace, doc_id)
         strategy = load_strategy(settings, root.bound_strategy(namespace))
         found = difference(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from rag_platform.api.cursors import make_cursor, read_cursor
-from rag_platform.api.writing import job_data, opened, watch
+from rag_platform.api.writing import job_data, open_root, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import DraftData, DraftPreview, DraftsData
@@ -24,7 +24,7 @@ MAX_CHUNKS = 100
 def _drafts(settings: Settings, namespace: str) -> Iterator[Drafts]:
     from rag_platform.drafts.lifecycle import Drafts
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         yield Drafts(namespace, root.workspace(namespace, root.bound_strategy(namespace)))
 
 
@@ -32,7 +32,7 @@ def list_drafts(settings: Settings, namespace: str) -> DraftsData:
     """The drafts of a namespace."""
     from rag_platform.drafts.reports import list_data
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         if namespace not in root.ledger.namespaces():
             return {"markdown": "", "drafts": []}
     with _drafts(settings, namespace) as drafts:

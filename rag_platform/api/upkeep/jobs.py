@@ -8,7 +8,7 @@ from urllib.parse import quote
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.envelopes import without_paths
-from rag_platform.api.writing import job_data, opened, watch
+from rag_platform.api.writing import job_data, open_root, watch
 from rag_platform.config.settings import Settings
 from rag_platform.contract.schema import JobData
 from rag_platform.contract.upkeep_shapes import JobDetail, JobItemRow, JobPage, JobRow
@@ -31,7 +31,7 @@ def list_jobs(
     if not 1 <= limit <= MAX_JOBS:
         raise InputError(f"limit {limit} is not within 1-{MAX_JOBS}", code="bad_limit")
     before = "" if cursor is None else str(read_cursor(cursor, (str,))[0])
-    with opened(settings) as root:
+    with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         found = root.ledger.jobs(namespace, limit + 1, before=before)
         page = found[:limit]
@@ -50,7 +50,7 @@ def show_job(
     begin = 0 if cursor is None else int(read_cursor(cursor, (int,))[0])
     if not 0 <= begin < 2**31:
         raise InputError(f"cursor {str(cursor)[:40]!r} was not given out here", code="bad_cursor")
-    with opened(settings) as root:
+    with open_root(settings) as root:
         jobs.end_orphans(root.ledger, settings.jobs)
         job = require_job(root, job_id)
         row = _row(job, root.ledger, settings)
@@ -93,7 +93,7 @@ def require_job(root: DataRoot, job_id: str) -> Job:
 
 def cancel_job(settings: Settings, job_id: str) -> JobData:
     """The job, stopped. Raises NotFoundError."""
-    with opened(settings) as root:
+    with open_root(settings) as root:
         require_job(root, job_id)
         jobs.cancel(job_id, root.ledger, settings.jobs)
         return job_data(job_id, root)
@@ -105,7 +105,7 @@ def retry_job(settings: Settings, job_id: str, source_uri: str | None = None) ->
     """
     from rag_platform.ingestion.job_start import start_retry
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         require_job(root, job_id)
         started = start_retry(job_id, root, source_uri=source_uri)
         watch(started.job, started.process, settings)

@@ -7,7 +7,7 @@ from typing import cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.release_diff import compare
-from rag_platform.api.writing import opened
+from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings
 from rag_platform.contract.upkeep_shapes import (
     DeletionProof,
@@ -27,7 +27,7 @@ def list_releases(settings: Settings, namespace: str) -> ReleasesData:
     from rag_platform.releases.publishing import history
     from rag_platform.releases.release_store import current, list_heads
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         store = root.store
         heads = {head.release_id: head for head in list_heads(store, namespace)}
         rows = [
@@ -128,7 +128,7 @@ def pin(settings: Settings, namespace: str, release_id: str, pinned: bool) -> Re
 def _after(
     settings: Settings, namespace: str, change: Callable[[DataRoot], object]
 ) -> ReleasesData:
-    with opened(settings) as root:
+    with open_root(settings) as root:
         change(root)
     return list_releases(settings, namespace)
 
@@ -137,7 +137,7 @@ def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionP
     """What is left of a document where a server may look. Raises NotFoundError."""
     from rag_platform.releases.deletion import prove
 
-    with opened(settings) as root:
+    with open_root(settings) as root:
         found = prove(
             namespace,
             doc_id,

@@ -116,7 +116,7 @@ class LibraryTool:
     own_trace: bool = False  # the function opens its own trace and returns its id
     app: Literal["", "shown", "only"] = ""  # the view of an answer shows its result; only it calls
 
-    def listed(self, shows_apps: bool) -> Definition | None:
+    def adapt(self, shows_apps: bool) -> Definition | None:
         """The definition for a client that shows apps or does not; None where it is not offered."""
         if not self.app:
             return self.definition
