@@ -15,8 +15,7 @@ import pytest
 
 import rag_platform
 from rag_platform import errors
-from rag_platform.cli.main import main
-from rag_platform.cli.program import EXAMPLES
+from rag_platform.cli.main import EXAMPLES, main
 from rag_platform.messages import catalogue, terminal_language, translate_filled
 
 PACKAGE = Path(rag_platform.__file__).parent

@@ -7,47 +7,138 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import click
 
 from rag_platform.cli.commands import Commands
-from rag_platform.cli.language import say
-from rag_platform.cli.program import EXAMPLES, Program
+from rag_platform.cli.language import HELP_LINE, localise, say
+from rag_platform.errors import InputError, RagError
 
-_PLACES = {
-    "demo": "start:demo",
-    "init": "start:init",
-    "ingest": "writing:ingest",
-    "rebuild": "writing:rebuild",
-    "jobs": "maintenance:jobs",
-    "releases": "releases:releases",
-    "namespaces": "releases:namespaces",
-    "docs": "documents:docs",
-    "sources": "reading:sources",
-    "gc": "maintenance:gc",
-    "ledger": "cluster:ledger",
-    "servers": "cluster:servers",
-    "drafts": "drafts:drafts",
-    "preview": "reading:preview",
-    "query": "reading:query",
-    "verify": "reading:verify",
-    "status": "reading:status",
-    "doctor": "maintenance:doctor",
-    "trace": "traces:trace",
-    "mcp": "mcp:mcp",
-    "token": "tokens:token",
-    "serve": "serving:serve",
-    "ui": "serving:ui",
-    "dagster": "serving:dagster",
-    "eval": "evaluating.group:evaluation",
-    "expect": "evaluating.runs:expect",
-    "bisect": "evaluating.runs:bisect_releases",
-    "prompts": "evaluating.prompts:prompts",
+EXAMPLES = """Start
+  rag demo                                  three answers from the shipped samples
+  rag ingest ~/notes                        take your own files in
+  rag query how do I rotate the keys        ask; the answer cites its sources
+Trust
+  rag verify --all                          prove every quote against the raw bytes
+  rag trace list                            what happened, and why
+Change
+  rag ingest ~/notes --sync                 after files changed
+  rag releases rollback                     undo the last release
+Connect
+  rag ui                                    ask and look around in a browser
+  rag serve                                 answer your assistant over MCP
+"""
+# heading of the help to the commands below it, each with the place it is imported from
+_COMMANDS: Mapping[str, Mapping[str, str]] = {
+    "Ask": {
+        "query": "reading:query",
+        "docs": "documents:docs",
+        "verify": "reading:verify",
+        "trace": "traces:trace",
+        "expect": "evaluating.runs:expect",
+    },
+    "Fill": {
+        "demo": "start:demo",
+        "ingest": "writing:ingest",
+        "preview": "reading:preview",
+        "rebuild": "writing:rebuild",
+        "drafts": "drafts:drafts",
+        "sources": "reading:sources",
+    },
+    "Operate": {
+        "status": "reading:status",
+        "doctor": "maintenance:doctor",
+        "init": "start:init",
+        "jobs": "maintenance:jobs",
+        "releases": "releases:releases",
+        "namespaces": "releases:namespaces",
+        "ledger": "cluster:ledger",
+        "servers": "cluster:servers",
+        "gc": "maintenance:gc",
+    },
+    "Measure": {
+        "eval": "evaluating.group:evaluation",
+        "bisect": "evaluating.runs:bisect_releases",
+        "prompts": "evaluating.prompts:prompts",
+    },
+    "Connect": {
+        "dagster": "serving:dagster",
+        "mcp": "mcp:mcp",
+        "serve": "serving:serve",
+        "token": "tokens:token",
+        "ui": "serving:ui",
+    },
 }
+
+
+class Program(click.Group):
+    """The group of all commands."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command in the language of the command line; None where there is none."""
+        found = super().get_command(ctx, cmd_name)
+        return found and localise(found)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under the headings that a reader looks for them by."""
+        for title, places in _COMMANDS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in places]
+            rows = [
+                (name, command.get_short_help_str(limit=HELP_LINE))
+                for name, command in commands
+                if command is not None
+            ]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
+        """Run a command and exit with its code; whatever is wrong is printed in the one form."""
+        given = list(sys.argv[1:] if args is None else args)
+        try:
+            shown = localise(self)
+            code = click.Group.main(shown, given, *rest, **{**named, "standalone_mode": False})
+        except click.exceptions.NoArgsIsHelpError as error:
+            if "--json" in given:
+                _fail(InputError("name a command; --help lists them", code="usage"), given)
+            click.echo(error.format_message(), err=True)
+            sys.exit(_exit_codes().USAGE)
+        except click.UsageError as error:
+            if error.ctx is not None and "--json" not in given:
+                click.echo(error.ctx.get_usage(), err=True)
+                click.echo(say("Try `{path} --help`.", path=error.ctx.command_path), err=True)
+            _fail(InputError(error.format_message(), code="usage"), given)
+        except click.ClickException as error:
+            _fail(RagError(error.format_message(), code="failed"), given)
+        except RagError as error:
+            _fail(error, given)
+        except click.Abort:
+            click.echo(say("interrupted"), err=True)
+            sys.exit(_exit_codes().NOTHING_DONE)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def _exit_codes() -> Any:
+    from rag_platform.api import envelopes  # not to be paid for by a command that succeeds
+
+    return envelopes
+
+
+def _fail(error: RagError, given: Sequence[str]) -> None:
+    from rag_platform.api import envelopes
+    from rag_platform.cli.output import print_envelope
+
+    envelope = envelopes.failure(error, local=True)
+    print_envelope(envelope, "--json" in given)
+    sys.exit(envelopes.exit_code(envelope))
 
 
 @click.group(
     cls=Program,
-    commands=Commands(_PLACES),
+    commands=Commands({name: at for places in _COMMANDS.values() for name, at in places.items()}),
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
