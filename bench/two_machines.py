@@ -29,6 +29,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 from rag_platform.config.settings import load_settings
 from rag_platform.registry import build
 from rag_platform.releases import publishing, transfer

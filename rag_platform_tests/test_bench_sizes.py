@@ -1,5 +1,5 @@
-"""Benchmarks build what they are asked for, say what that is, and refuse a kept library that is
-another one.
+"""Benchmarks start from any folder, build what they are asked for, say what that is, and refuse a
+kept library that is another one.
 """
 
 from __future__ import annotations
@@ -116,3 +116,35 @@ def test_two_percent_or_two_documents_are_let_pass(asked: int, built: int, fits:
     with pytest.raises(SystemExit) as refused:
         sizes.require_size(asked, built)
     assert str(asked) in str(refused.value) and str(built) in str(refused.value)
+
+
+START_EACH = """
+import contextlib, io, runpy, sys
+from pathlib import Path
+
+found = list(sys.path)
+for script in sorted(Path(sys.argv[1]).glob("*.py")):
+    if "argparse.ArgumentParser(" not in script.read_text(encoding="utf-8"):
+        continue
+    sys.path[:] = [str(script.parent), *found]
+    sys.argv = [str(script), "--help"]
+    for name in [it for it in sys.modules if it.partition(".")[0] == "rag_platform_tests"]:
+        del sys.modules[name]
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as end:
+        assert not end.code and "usage" in said.getvalue(), (script.name, end.code)
+    except ImportError as error:
+        sys.exit(f"{script.name}: {error}")
+    print(script.name)
+"""
+
+
+def test_every_benchmark_starts_from_any_folder(tmp_path: Path) -> None:
+    """As `python bench/NAME.py` starts it, where only the package is installed."""
+    command = [sys.executable, "-P", "-c", START_EACH, str(BENCH)]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert ended.returncode == 0, ended.stderr[-2_000:]
+    assert len(ended.stdout.split()) > 30
