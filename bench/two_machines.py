@@ -210,7 +210,8 @@ def main() -> int:
         check(not traces, f"B holds no path of A {traces or ''}")
 
         hits, lasts, lost = kill_often(server, here, there, given.kills, random.Random(given.seed))
-        print(f"killed at work: {dict(hits)}, of {given.kills} each; undisturbed s: {lasts}")
+        whole = ", ".join(f"{work} {seconds:.1f} s" for work, seconds in lasts.items())
+        print(f"killed at work: {dict(hits)}, of {given.kills} each; undisturbed: {whole}")
         check(not lost, f"after each kill and another try everything is whole {lost or ''}")
         winners = race()
         check(winners == {1: 100}, f"winners a round of eight publishers: {dict(winners)}")
