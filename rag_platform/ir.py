@@ -391,7 +391,8 @@ class Candidate:
     source: str  # dense | sparse | hybrid
 
 
-@dataclass(frozen=True, slots=True)
+# not frozen, as candidates are not; nothing changes one all the same
+@dataclass(slots=True, unsafe_hash=True)
 class Hit:
     """A fused candidate joined with its catalog row."""
 

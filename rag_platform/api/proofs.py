@@ -196,7 +196,7 @@ def _hit(
 ) -> Hit | None:
     """The chunk of one release as a hit; None where that does not show it."""
     with library.lease(namespace, release_id) as lease:
-        row = lease.release.catalog.rows([chunk_id]).get(chunk_id)
+        row = lease.release.catalog.hit_rows([chunk_id]).get(chunk_id)
         if row is None or chunk_id in library.hidden_chunks(lease):
             return None
         return hit_of(Candidate(chunk_id, 1.0, "given"), row, rank=1, namespace=namespace)

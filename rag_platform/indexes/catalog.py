@@ -14,7 +14,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rag_platform.errors import IntegrityError, NotFoundError
 from rag_platform.indexes.catalog_changes import (
@@ -34,7 +34,7 @@ from rag_platform.indexes.catalog_tables import (
     show_as_current,
 )
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
-from rag_platform.storage.records import from_row, parse_json
+from rag_platform.storage.records import from_row, read_tuple
 from rag_platform.storage.sqlite_files import LastingFile, Rows
 
 if TYPE_CHECKING:  # only questions ask for names by their words
@@ -139,6 +139,42 @@ class ChunkRow:
     status: str
 
 
+class HitRow(NamedTuple):
+    """What a hit shows of a chunk, and what preferences go by; lists are JSON text."""
+
+    chunk_id: str
+    doc_id: str
+    version_id: str
+    source_uri: str
+    filename: str
+    doc_title: str
+    section_path: str
+    chunk_index: int
+    chunk_text: str
+    page_start: int | None
+    page_end: int | None
+    line_start: int | None
+    line_end: int | None
+    asset_ids: str
+    locator: str
+    edited_from: str
+    parent_id: str
+    source: str
+    tags: str
+    created_at: str
+
+
+_OF_OTHER_TABLES = {
+    "source_uri": "d.source_uri",
+    "filename": "d.filename",
+    "doc_title": "d.title",
+    "source": "d.source",
+    "tags": "d.tags",
+    "created_at": "v.received_at",
+}
+_HIT_COLUMNS = ", ".join(_OF_OTHER_TABLES.get(name, f"c.{name}") for name in HitRow._fields)
+
+
 # --- reading ------------------------------------------------------------------------------------
 
 
@@ -227,7 +263,7 @@ class CatalogReader:
                 source,
                 uri,
                 filename,
-                _names(tags),
+                read_tuple(tags),
                 content_type,
                 created_at,
             )
@@ -245,6 +281,18 @@ class CatalogReader:
                 f" v.doc_id WHERE v.version_id IN (?) AND {part.held('v.doc_id')}"
             )
             yield from self._select_in(sql, version_ids)
+
+    def hit_rows(self, chunk_ids: Collection[str]) -> dict[str, HitRow]:
+        """What hits show of the chunks, by id; unknown ids are absent. Half the cost of `rows`."""
+        found: dict[str, HitRow] = {}
+        for part in self._parts:
+            sql = (
+                f"SELECT {_HIT_COLUMNS} FROM {part['chunks']} c CROSS JOIN {part['versions']} v ON"
+                f" v.version_id = c.version_id CROSS JOIN {part['documents']} d ON d.doc_id ="
+                f" v.doc_id WHERE c.chunk_id IN (?) AND {part.held('c.doc_id')}"
+            )
+            found |= {row[0]: HitRow._make(row) for row in self._select_in(sql, chunk_ids)}
+        return found
 
     def chunks_of_version(self, version_id: str) -> list[Chunk]:
         """The chunks of a version in reading order."""
@@ -279,7 +327,7 @@ class CatalogReader:
         found: list[Entry] = []
         for row in self._select(sql, (version_id,)):
             *hashes, keyphrases, score, title, summary, tags = row[len(FIELDS[Chunk]) :]
-            said: Any = (_names(keyphrases), score, title, summary, _names(tags))
+            said: Any = (read_tuple(keyphrases), score, title, summary, read_tuple(tags))
             found.append(Entry(from_row(Chunk, row), *hashes, *said))
         return found
 
@@ -603,7 +651,3 @@ class CatalogReader:
             )
             found |= dict(self._select(sql))
         return found
-
-
-def _names(stored: str) -> tuple[str, ...]:
-    return () if stored == "[]" else tuple(parse_json(stored))

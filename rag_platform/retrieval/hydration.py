@@ -7,20 +7,20 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from rag_platform.indexes.catalog import CatalogReader, ChunkRow
+from rag_platform.indexes.catalog import CatalogReader, HitRow
 from rag_platform.ir import Candidate, Chunk, Hit
 from rag_platform.retrieval.fusion import min_max
+from rag_platform.storage.records import parse_json, read_tuple
 from rag_platform.text.passages import is_contents
 from rag_platform.text.scripts import HANGUL, UNSPACED
 
 
 def join_rows(
-    candidates: Sequence[Candidate], rows: Mapping[str, ChunkRow], namespace: str = ""
+    candidates: Sequence[Candidate], rows: Mapping[str, HitRow], namespace: str = ""
 ) -> list[Hit]:
     """The hits of the candidates that the catalog of the namespace knows, in their order, ranks
     from 1.
@@ -67,26 +67,31 @@ def select_shown(
     after all other hits. Ranks are left as they were.
     """
     shown: list[Hit] = []
-    texts: set[str] = set()
+    texts = defaultdict[tuple[str, ...], list[str]](list)  # by their first words
     documents: Counter[tuple[str, str]] = Counter()
     for hit in _contents_last(hits if mmr_lambda >= 1 else _novel_first(hits, mmr_lambda)):
         if len(shown) == top_k:
             break
-        text = normalise_blanks(hit.chunk_text)
+        text = hit.chunk_text
+        begins = tuple(text.split(None, _FIRST_WORDS)[:_FIRST_WORDS])
         document = (hit.namespace, hit.doc_id)
-        if (dedupe and text and text in texts) or (
+        if (dedupe and begins and _repeats(text, texts[begins])) or (
             max_per_document and documents[document] >= max_per_document
         ):
             continue
-        alike = dedupe and dedupe_threshold and text
+        alike = dedupe and dedupe_threshold and begins
         if alike and any(
             adds_nothing(hit.chunk_text, other.chunk_text, dedupe_threshold) for other in shown
         ):
             continue
-        texts.add(text)
+        texts[begins].append(text)
         documents[document] += 1
         shown.append(hit)
     return shown
+
+
+def _repeats(text: str, others: Sequence[str]) -> bool:
+    return any(normalise_blanks(other) == normalise_blanks(text) for other in others)
 
 
 def _contents_last(hits: Iterable[Hit]) -> Iterator[Hit]:
@@ -107,7 +112,7 @@ def _novel_first(hits: Sequence[Hit], mmr_lambda: float) -> Iterator[Hit]:
     return (hits[i] for i in order)
 
 
-def find_preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> dict[str, set[str]]:
+def find_preferred(preferences: Sequence[str], rows: Mapping[str, HitRow]) -> dict[str, set[str]]:
     """Preference to the chunk ids that satisfy it: the newer half, a source or tag `official`, at
     least one image.
     """
@@ -118,26 +123,28 @@ def find_preferred(preferences: Sequence[str], rows: Mapping[str, ChunkRow]) -> 
         "prefer_official": {
             chunk_id
             for chunk_id, row in rows.items()
-            if row.source == "official" or "official" in row.tags
+            if row.source == "official" or "official" in parse_json(row.tags)
         },
-        "prefer_has_image": {chunk_id for chunk_id, row in rows.items() if row.chunk.asset_ids},
+        "prefer_has_image": {chunk_id for chunk_id, row in rows.items() if row.asset_ids != "[]"},
     }
     return {name: signals[name] for name in preferences}
 
 
-def hit_of(candidate: Candidate, row: ChunkRow, *, rank: int, namespace: str = "") -> Hit:
+def hit_of(candidate: Candidate, row: HitRow, *, rank: int, namespace: str = "") -> Hit:
     """The hit of one candidate."""
     return Hit(
-        rank=rank,
-        score=candidate.score,
-        source=candidate.source,
-        doc_id=row.chunk.doc_id,
-        version_id=row.chunk.version_id,
-        source_uri=row.source_uri,
-        filename=row.filename,
-        doc_title=row.doc_title,
+        rank,
+        candidate.chunk_id,
+        candidate.score,
+        candidate.source,
+        *row[1:9],  # doc_id to chunk_text
+        _range(row.page_start, row.page_end),
+        _range(row.line_start, row.line_end),
+        read_tuple(row.asset_ids),
+        row.locator,
+        edited_from=read_tuple(row.edited_from),
         namespace=namespace,
-        **_chunk_fields(row.chunk),
+        parent_id=row.parent_id,
     )
 
 
@@ -145,22 +152,20 @@ def of_chunk(hit: Hit, chunk: Chunk) -> Hit:
     """Another chunk of the hit's version in its place; rank, score and source stay those of the
     hit.
     """
-    return replace(hit, picture_text="", **_chunk_fields(chunk))
-
-
-def _chunk_fields(chunk: Chunk) -> dict[str, Any]:
-    return {
-        "chunk_id": chunk.chunk_id,
-        "section_path": chunk.section_path,
-        "chunk_index": chunk.chunk_index,
-        "chunk_text": chunk.chunk_text,
-        "page_range": _range(chunk.page_start, chunk.page_end),
-        "line_range": _range(chunk.line_start, chunk.line_end),
-        "asset_ids": chunk.asset_ids,
-        "locator": chunk.locator,
-        "edited_from": chunk.edited_from,
-        "parent_id": chunk.parent_id,
-    }
+    return replace(
+        hit,
+        chunk_id=chunk.chunk_id,
+        section_path=chunk.section_path,
+        chunk_index=chunk.chunk_index,
+        chunk_text=chunk.chunk_text,
+        page_range=_range(chunk.page_start, chunk.page_end),
+        line_range=_range(chunk.line_start, chunk.line_end),
+        asset_ids=chunk.asset_ids,
+        locator=chunk.locator,
+        picture_text="",
+        edited_from=chunk.edited_from,
+        parent_id=chunk.parent_id,
+    )
 
 
 def _range(start: int | None, end: int | None) -> tuple[int, int] | None:
@@ -169,6 +174,7 @@ def _range(start: int | None, end: int | None) -> tuple[int, int] | None:
 
 # Words of scripts with blanks, single characters of those without.
 _WORD = re.compile(rf"[^\W{UNSPACED}{HANGUL}]+|[{UNSPACED}{HANGUL}]")
+_FIRST_WORDS = 8  # by which most texts are told apart
 _DIGITS = re.compile("[0-9][0-9]*")  # scanned faster than with `+`
 _NEGATIONS = frozenset("no not never none without cannot nor 不 没 无 未 非 勿 别 否".split())
 

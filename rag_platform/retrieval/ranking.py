@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rag_platform.errors import NotFoundError
-from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.indexes.catalog import HitRow
 from rag_platform.ir import Candidate, Hit, Json, QueryIR
 from rag_platform.observability import faults, tracing
 from rag_platform.processes import limits
@@ -32,7 +32,7 @@ def read_given(s: SearchContext) -> list[Hit]:
     `unknown_chunk` for one that is not in the release, or hidden.
     """
     wanted = s.request.context_chunks
-    rows = s.lease.release.catalog.rows(wanted)
+    rows = s.lease.release.catalog.hit_rows(wanted)
     hidden = s.library.hidden_chunks(s.lease)
     for chunk_id in wanted:
         if chunk_id not in rows or chunk_id in hidden:
@@ -196,7 +196,7 @@ def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], legs_ran: 
 
 
 def _find_favoured(
-    s: SearchContext, plan: FilterPlan, rows: dict[str, ChunkRow]
+    s: SearchContext, plan: FilterPlan, rows: dict[str, HitRow]
 ) -> dict[str, set[str]]:
     """Preference to the chunk ids that satisfy it; one that fails is left out."""
     signals = find_preferred(plan.soft, rows)
@@ -208,25 +208,26 @@ def _find_favoured(
 
 def _read_hits(
     s: SearchContext, candidates: list[Candidate], step: int, top_k: int, span: tracing.Span
-) -> tuple[list[Hit], dict[str, ChunkRow]]:
+) -> tuple[list[Hit], dict[str, HitRow]]:
     """Hits in the order of the candidates, read `step` at a time until top_k remain: reading the
     whole pool costs more. None where the catalog cannot be read.
     """
-    rows: dict[str, ChunkRow] = {}
+    rows: dict[str, HitRow] = {}
     hits: list[Hit] = []
     with s.attempt(
         "hydration", "the texts of what was found could not be read (%s)", span=span
     ) as attempt:
         for start in range(0, len(candidates), max(step, 1)):
             rows.update(
-                s.lease.release.catalog.rows(
-                    candidate.chunk_id for candidate in candidates[start : start + step]
+                s.lease.release.catalog.hit_rows(
+                    [candidate.chunk_id for candidate in candidates[start : start + step]]
                 )
             )
             hits = join_rows(candidates[: start + step], rows, s.lease.namespace)
             shown = _select_shown(s, hits, top_k, span)
             if start + step >= len(candidates) or (
-                len(shown) == top_k and not any(is_contents(hit.chunk_text) for hit in shown)
+                # contents come last
+                len(shown) == top_k and not is_contents(shown[-1].chunk_text)
             ):
                 break
     if attempt.error is not None and not hits:

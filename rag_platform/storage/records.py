@@ -149,12 +149,13 @@ def from_row(record: type[RecordT], row: Sequence[Any]) -> RecordT:
 def row_decoders(record: Hashable) -> tuple[list[tuple[int, Callable[[Any], Any]]], int]:
     """(position and decoder of the fields that are stored in another form, number of fields)."""
     hints = [_plain(hint) for hint in _field_types(record).values()]
-    decoders: dict[Any, Callable[[Any], Any]] = {tuple: _read_tuple, dict: _read_dict, bool: bool}
+    decoders: dict[Any, Callable[[Any], Any]] = {tuple: read_tuple, dict: _read_dict, bool: bool}
     kinds = [decoders.get(typing.get_origin(hint) or hint) for hint in hints]
     return [(n, decode) for n, decode in enumerate(kinds) if decode is not None], len(hints)
 
 
-def _read_tuple(text: str) -> tuple[Any, ...]:
+def read_tuple(text: str) -> tuple[Any, ...]:
+    """The tuple that a column holds as JSON text."""
     return () if text == "[]" else tuple(parse_json(text))  # most are empty
 
 

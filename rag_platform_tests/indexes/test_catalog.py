@@ -5,6 +5,7 @@ it is another program's.
 from __future__ import annotations
 
 import dataclasses
+import json
 import sqlite3
 import threading
 from pathlib import Path
@@ -162,6 +163,17 @@ def test_rows_join_document_and_version(catalog: CatalogReader) -> None:
         "2026-01-01",
         "ready",
     )
+
+
+def test_what_hits_show_is_that_of_whole_rows(catalog: CatalogReader) -> None:
+    shown = catalog.hit_rows(["chk-1-2", "gone"])
+    assert list(shown) == ["chk-1-2"]
+    row, whole = shown["chk-1-2"], catalog.rows(["chk-1-2"])["chk-1-2"]
+    for name in row._fields:
+        of = whole if hasattr(whole, name) else whole.chunk
+        held = getattr(row, name)
+        wanted = getattr(of, name)
+        assert (tuple(json.loads(held)) if isinstance(wanted, tuple) else held) == wanted, name
 
 
 def test_rows_of_more_ids_than_a_statement_takes(catalog: CatalogReader) -> None:
@@ -404,6 +416,7 @@ def test_a_catalog_of_the_schema_before_still_answers(tmp_path: Path) -> None:
     ) == ("one", "", (), "", ())
     assert second.chunk == catalog.chunks(["c2"])["c2"] == catalog.neighbours("c1")[1]
     assert catalog.rows(["c2"])["c2"].tags == ("ops",)
+    assert catalog.hit_rows(["c2"])["c2"].tags == '["ops"]'
     assert catalog.indexed_ids() == ({"c1", "c2"}, {"c1", "c2"})
     assert (
         catalog.counts()["chunks"] == 2
@@ -470,6 +483,7 @@ def read_everything(path: Path) -> dict[str, object]:
     found = {
         "chunks": catalog.chunks(ids),
         "rows": catalog.rows(ids),
+        "hits": catalog.hit_rows(ids),
         "entries": {v: catalog.entries_of_version(v) for v in versions},
         "pages": {v: catalog.chunk_page(v, "", 1, 1) for v in versions},
         "sections": {v: catalog.section_counts(v) for v in versions},

@@ -227,10 +227,10 @@ def test_without_the_texts_of_what_was_found_the_answer_says_why(
     publish: Any, library: Library, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish({"guide": GUIDE})
-    plant(monkeypatch, "rag_platform.indexes.catalog:CatalogReader.rows")
+    plant(monkeypatch, "rag_platform.indexes.catalog:CatalogReader.hit_rows")
     result = answer(library, QueryRequest(QUESTION))
     assert (result.hits, result.answered, result.flags["hydration_failed"]) == ((), False, True)
-    assert "internal error: AttributeError: planted in rows" in result.answer_markdown
+    assert "internal error: AttributeError: planted in hit_rows" in result.answer_markdown
     assert result.flags["error"]["causes"] == ["AttributeError"]
     assert "in broken" in logged(store)[0]["exception"]
 

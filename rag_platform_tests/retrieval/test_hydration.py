@@ -47,6 +47,9 @@ def test_equal_texts_and_the_surplus_of_a_document_are_left_out() -> None:
     assert ids(select_shown(hits, 9, **RULES)) == ["c1", "c3", "c4", "c5", "c6"]
     assert ids(select_shown(hits, 9, dedupe=False, max_per_document=2)) == ["c1", "c2", "c4"]
     assert ids(select_shown(hits, 2, **RULES)) == ["c1", "c3"]
+    long = "one two three four five six seven eight nine"
+    hits = [hit(1, f"{long} ten"), hit(2, f"{long} eleven"), hit(3, f"{long}  eleven\n")]
+    assert ids(select_shown(hits, 9, **RULES)) == ["c1", "c2"]
 
 
 def test_a_table_of_contents_comes_after_all_else() -> None:
