@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import itertools
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from typing import ClassVar
 
@@ -36,7 +36,7 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.text.scripts import FIRST_CJK, RUN
-from rag_platform.text.sentences import sentence_ends
+from rag_platform.text.sentences import ends_sentence
 from rag_platform.text.terms import beginning, is_weak_term, stem
 from rag_platform.traits import Traits
 
@@ -154,14 +154,10 @@ def _score_words(
 def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
     """Where a word begins with the term; anywhere for Chinese."""
     found: list[int] = []
+    anywhere = term[0] >= FIRST_CJK
     at = text.find(term)
     while at >= 0:
-        if (
-            at == 0
-            or term[0] >= FIRST_CJK
-            or not text[at - 1].isalnum()
-            or text[at - 1] >= FIRST_CJK
-        ):
+        if anywhere or at == 0 or not (before := text[at - 1]).isalnum() or before >= FIRST_CJK:
             found.append(at)
             if len(found) == most:
                 break
@@ -171,23 +167,22 @@ def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
 
 def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[float]) -> float:
     met = sorted([(place, term) for term, found in enumerate(places) for place in found])
-    best, held, before = 0.0, set[int](), 0
+    each, held, before = set[int](), 0, 0  # a set of terms is a number with a bit for each
     for place, term in met:
         if held and _ends_between(text, before, place):
-            best = max(best, _sum_of(held, rarity))
-            held.clear()
-        held.add(term)
+            each.add(held)
+            held = 0
+        held |= 1 << term
         before = place
-    return max(best, _sum_of(held, rarity))
+    return max(
+        sum([weight for term, weight in enumerate(rarity) if bits >> term & 1])
+        for bits in (*each, held)
+    )
 
 
 def _ends_between(text: str, left: int, right: int) -> bool:
     """True where a line or a sentence ends between two words."""
-    return text.find("\n", left, right) >= 0 or any(sentence_ends(text, left, right + 1))
-
-
-def _sum_of(terms: Collection[int], rarity: Sequence[float]) -> float:
-    return sum([rarity[term] for term in sorted(terms)])  # in one order, for the last bit
+    return text.find("\n", left, right) >= 0 or ends_sentence(text, left, right + 1)
 
 
 def _closeness(

@@ -30,14 +30,25 @@ def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator
     lower-case letter either, unless it stands alone, as in tokenised text.
     """
     for match in _END.finditer(text, start, len(text) if end is None else end):
-        place = match.end()
-        dot = match.start()
-        if (
-            text[dot] != "."
-            or text[dot - 1 : dot].isspace()
-            or not (_goes_on(text, place) or _NO_END.search(text, max(0, place - _LONGEST), place))
-        ):
-            yield place
+        if _is_end(text, match):
+            yield match.end()
+
+
+def ends_sentence(text: str, start: int, end: int) -> bool:
+    """True where a sentence ends in text[start:end]."""
+    match = _END.search(text, start, end)
+    while match is not None and not _is_end(text, match):
+        match = _END.search(text, match.end(), end)
+    return match is not None
+
+
+def _is_end(text: str, match: re.Match[str]) -> bool:
+    dot, place = match.span()
+    return (
+        text[dot] != "."
+        or text[dot - 1 : dot].isspace()
+        or not (_goes_on(text, place) or _NO_END.search(text, max(0, place - _LONGEST), place))
+    )
 
 
 def _goes_on(text: str, place: int) -> bool:

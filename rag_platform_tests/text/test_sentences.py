@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rag_platform.answering.context_builder import cut_to_fit
 from rag_platform.text.passages import units
-from rag_platform.text.sentences import sentence_ends, sentences
+from rag_platform.text.sentences import ends_sentence, sentence_ends, sentences
 
 
 def cut(text: str) -> list[str]:
@@ -47,6 +47,7 @@ def test_sentences_partition_the_text(text: str, start: int, end: int) -> None:
     spans = list(sentences(text, start, end))
     assert "".join(text[low:high] for low, high in spans) == text[start:end]
     assert all(low < high for low, high in spans)
+    assert ends_sentence(text, start, end) is any(sentence_ends(text, start, end))
     assert [high for _, high in spans] == [
         *sentence_ends(text, start, end),
         *([end] if spans and end not in sentence_ends(text, start, end) else []),
