@@ -196,9 +196,18 @@ class DenseVectors:
 
     def vectors_of(self, chunk_ids: Sequence[str]) -> Vectors:
         """float32 [n, dim], the stored row of each id. Raises ProviderError without one."""
-        rows, base = self._find(chunk_ids), len(self._base)
+        rows = self._find(chunk_ids)
         if (unknown := np.flatnonzero(rows < 0)).size:
             raise ProviderError(f"chunk {chunk_ids[unknown[0]]} has no vector in this release")
+        return self._take(rows)
+
+    def first_vectors(self, chunk_ids: Collection[str], count: int) -> Vectors:
+        """float32 [n, dim], the stored rows of the first `count` of the chunks that have one."""
+        rows = self._find(chunk_ids)
+        return self._take(rows[rows >= 0][:count])
+
+    def _take(self, rows: Rows) -> Vectors:
+        base = len(self._base)
         found = [self._base[row] if row < base else self._fresh[row - base] for row in rows]
         return np.stack(found) if found else np.zeros((0, self.dim), dtype=np.float32)
 

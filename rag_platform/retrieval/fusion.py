@@ -156,7 +156,7 @@ def z_score(scores: Sequence[float]) -> list[float]:
         return [0.0] * len(scores)
     mean = fmean(scores)
     # statistics.pstdev is exact and slow
-    deviation = math.sqrt(math.fsum((score - mean) ** 2 for score in scores) / len(scores))
+    deviation = math.sqrt(math.fsum([(score - mean) ** 2 for score in scores]) / len(scores))
     return [(score - mean) / deviation if deviation > 0 else 0.0 for score in scores]
 
 

@@ -284,16 +284,16 @@ def search_with_feedback(
 
     config, index = s.strategy.retrieval, s.lease.release.dense
     assert index is not None  # both retrievers ran
-    known = index.keep_embedded(candidate.chunk_id for candidate in fused)
-    if not known:
+    ids = [candidate.chunk_id for candidate in fused]
+    nearest = index.first_vectors(ids, config.feedback_hits)
+    if not len(nearest):
         return []
     vector, _ = embed_question(s, query)
-    nearest = index.vectors_of(known[: config.feedback_hits])
     moved = vector + config.feedback_weight * nearest.mean(axis=0)
     moved /= np.linalg.norm(moved)
     if config.feedback_scope == "pool":
         # no set, whose rows would be kept in place of a filter's
-        return index.search(moved, len(known), chunk_ids=known)[0]
+        return index.search(moved, len(ids), chunk_ids=ids)[0]
     k = len(found.dense)
 
     def search(access: Access, approximate: bool = False) -> list[Candidate]:

@@ -396,6 +396,8 @@ def test_rows_of_a_filter_are_looked_up_once_and_never_confused(vectors: DenseVe
 def test_stored_rows_are_given_by_id(vectors: DenseVectors) -> None:
     assert vectors.vectors_of(["d", "a"]).tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
     assert vectors.vectors_of([]).shape == (0, 4)
+    assert vectors.first_vectors(["x", "d", "a", "b"], 2).tolist() == [[0, 0, 1, 0], [1, 0, 0, 0]]
+    assert vectors.first_vectors(["x"], 2).shape == (0, 4)
     with pytest.raises(ProviderError, match="chunk x has no vector"):
         vectors.vectors_of(["x"])
 
