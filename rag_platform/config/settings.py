@@ -287,7 +287,11 @@ class Strategy(Section):
 
 def canonical_json(value: Any) -> str:
     """One text for equal values: sorted keys, no spaces, non-ASCII kept."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return _canonical(value)
+
+
+# json.dumps would make an encoder for every call
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 
 
 def fingerprint(*parts: Any, length: int = 16) -> str:
@@ -434,8 +438,10 @@ def has_strategy(settings: Settings, name: str) -> bool:
 
 def strategy_path(settings: Settings, name: str) -> Path:
     """The file of a strategy, the user's before the shipped one; it may not exist."""
-    *first, last = (folder / f"{name}.yaml" for folder in _folders(settings))
-    return next((path for path in first if path.is_file()), last)
+    for folder in _folders(settings):
+        if (path := folder / f"{name}.yaml").is_file():
+            break
+    return path
 
 
 def _folders(settings: Settings) -> tuple[Path, ...]:

@@ -178,12 +178,11 @@ class StoredNames:
         }
         return {word: holders for word, holders in held.items() if any(holders)}
 
-    def _list_left(self, blob: bytes) -> list[int]:
+    def _list_left(self, blob: bytes) -> array[int]:
         numbers = np.frombuffer(blob, dtype="<u4")
         if self._gone.size and numbers.size:
             numbers = np.setdiff1d(numbers, self._gone, assume_unique=True)
-        found: list[int] = numbers.tolist()
-        return found
+        return array("I", numbers.astype(np.uintc).tobytes())
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:
         """(doc_id, number of chunks) of each."""

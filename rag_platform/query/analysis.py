@@ -418,7 +418,8 @@ def _without_fields(config: InferenceConfig, given: Json) -> InferenceConfig:
     """The configuration without the fields that the caller filters by: their words are words of the
     question.
     """
-    fields = tuple(name for name in config.fields if name not in set(_field_names(given)))
+    named = set(_field_names(given))
+    fields = tuple(name for name in config.fields if name not in named)
     return config if fields == config.fields else config.model_copy(update={"fields": fields})
 
 

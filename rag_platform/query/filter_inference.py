@@ -44,8 +44,13 @@ class Rule:
 
     def compile_likely(self, lowered: str) -> tuple[re.Pattern[str], ...]:
         """The patterns worth trying on a question; compiled when they are first needed."""
-        hinted = all(any(hint in lowered for hint in hints) for hints in self.hints)
-        return _compile(self.patterns) if hinted else ()
+        for hints in self.hints:
+            for hint in hints:  # every question asks each rule, and any() takes three times as long
+                if hint in lowered:
+                    break
+            else:
+                return ()
+        return _compile(self.patterns)
 
 
 @dataclass(frozen=True, slots=True)

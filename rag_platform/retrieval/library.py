@@ -15,6 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rag_platform import access
@@ -26,7 +27,6 @@ from rag_platform.config.settings import (
     Settings,
     Strategy,
     canonical_json,
-    has_strategy,
     load_strategy,
     strategy_path,
 )
@@ -322,7 +322,9 @@ class Library:
                     code="unknown_strategy",
                 )
             return Strategy.model_validate(read_json(path))
-        file = strategy_path(self.settings, name)
+        return self._read_strategy(name, strategy_path(self.settings, name))
+
+    def _read_strategy(self, name: str, file: Path) -> Strategy:
         stamp = file.stat().st_mtime_ns if file.is_file() else -1
         known = self._strategies.get(name)
         if known is None or known[0] != stamp or stamp < 0:
@@ -351,9 +353,13 @@ class Library:
         names another one. Raises InputError, naming both, for a strategy with another embedder.
         """
         own = lease.strategy
-        if name in (None, own.name) and not has_strategy(self.settings, own.name):
-            return own
-        asked = self.strategy(name or own.name)
+        if name in (None, own.name):
+            file = strategy_path(self.settings, own.name)
+            if not file.is_file():
+                return own
+            asked = self._read_strategy(own.name, file)
+        else:
+            asked = self.strategy(name)
         if (
             asked.name != own.name
             and own.builds_dense
@@ -468,19 +474,19 @@ class Library:
             else frozenset()
         )
 
-    def hidden_chunks(self, lease: Lease) -> frozenset[str]:
-        """Ids of the chunks that tombstones hide now."""
-        hidden = self.hidden_names(lease)
+    def hidden_chunks(self, lease: Lease, names: frozenset[str] | None = None) -> frozenset[str]:
+        """Ids of the chunks that tombstones hide now, or of the documents and versions named."""
+        hidden = self.hidden_names(lease) if names is None else names
         if not hidden:
             return frozenset()
         found = lease.hidden_chunks.get(hidden)
         if found is None:
-            names = canonical_json(sorted(hidden))
+            listed = canonical_json(sorted(hidden))
             where = (
                 "doc_id IN (SELECT value FROM json_each(?)) OR version_id IN (SELECT value FROM"
                 " json_each(?))"
             )
-            found = frozenset(lease.release.catalog.chunk_ids(where, (names, names)))
+            found = frozenset(lease.release.catalog.chunk_ids(where, (listed, listed)))
             lease.hidden_chunks = {hidden: found}
         return found
 

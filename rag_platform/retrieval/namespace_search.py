@@ -87,11 +87,11 @@ def search(s: SearchContext) -> Found:
         words = measure_signals(None, query, Retrieved())
         given = Ranking(tuple(ranking.read_given(s)), "none", 1, None, (words,))
         return Found(s.lease, s.strategy, query, plan, top_k, None, s, *given)
-    key = _cache_key(s, query, mode, top_k)
+    inner = s.fork()
+    key = _cache_key(inner, query, mode, top_k)
     remembered: tuple[Ranking, Fallbacks] | None = s.library.retrievals.get(key)
     s.trace.set(cache_hit=remembered is not None)
     if remembered is None:
-        inner = s.fork()
         query, plan, ranked = _search_phrasings(inner, query, plan, mode, top_k)
         s.include(inner)
         if s.failures or not s.flags.keys().isdisjoint(("load_shed", "filter_relaxed")):
@@ -201,7 +201,7 @@ def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hasha
         s.lease.namespace,
         s.lease.release_id,
         s.library.config_id(s.strategy),
-        s.library.hidden_names(s.lease),
+        s.hidden_names,
         mode,
         top_k,
         query.query_profile_id,
@@ -377,7 +377,7 @@ def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | No
         provider_id=filters.RULES,
         profile_id=plan.filter_profile_id,
     ) as span:
-        hidden = s.library.hidden_chunks(s.lease)
+        hidden = s.library.hidden_chunks(s.lease, s.hidden_names)
         allowed: frozenset[str] | None = None
         if plan.where:
             # the same object each time: readers know it again

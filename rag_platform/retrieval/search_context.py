@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from rag_platform.config.settings import Strategy
 from rag_platform.ir import Candidate, Hit, QueryRequest
@@ -39,6 +40,11 @@ class SearchContext(Fallbacks):
     deadline: Deadline
     without: tuple[str, ...] = ()  # what is given up for the load: `limits.RERANK`, `POOL`, `MODEL`
     artifacts: Artifacts | None = None
+
+    @cached_property
+    def hidden_names(self) -> frozenset[str]:
+        """The doc_ids and version_ids that tombstones hide, asked of the ledger once a search."""
+        return self.library.hidden_names(self.lease)
 
     def fork(self) -> SearchContext:
         """The same search with nothing gone wrong: for a part whose report is read apart."""
