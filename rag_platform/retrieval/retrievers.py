@@ -1,5 +1,5 @@
 """The dense and the sparse retriever: both at once, each within its time, one falling back on the
-other.
+other. A scan of the vectors has no limit, but the embedder and the approximate index have.
 
 Vectors are scanned exactly, which misses nothing. The approximate index is asked only where a scan
 is slow (`indexes.dense.needs_ann`) and its measured recall suffices; with a filter never. How a
@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -81,6 +80,7 @@ class _Search:
     access: Access
     k: int
     approximate: bool
+    ends: float  # of time.monotonic()
 
     def run(self, name: str) -> list[Candidate]:
         """The candidates of that retriever, in a span. Raises what the index or embedder raises."""
@@ -122,7 +122,13 @@ class _Search:
             provider_id=embedding.provider,
             provider_version=provider_version("embedder", embedding.provider),
         ) as model:
-            vector, remembered = embed_question(self.s, self.query)
+            vector, remembered = limits.within(
+                self.ends - time.monotonic(),
+                "stage.retrieve_dense",
+                partial(embed_question, self.s, self.query),
+                self.s.deadline,
+                quick=traits("embedder", embedding.provider).quick,
+            )
             model.set(cache_hit=remembered)
         found, path = index.search(
             vector,
@@ -195,7 +201,8 @@ def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k
     approximate = False
     with s.attempt("plan", "the cheapest way to the vectors is unknown (%s); they are scanned"):
         approximate = choose_approximate(s, access)
-    search = _Search(s, query, access, pool_k, approximate)
+    ends = time.monotonic() + config.stage_seconds
+    search = _Search(s, query, access, pool_k, approximate, ends)
     has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     wanted = list(RETRIEVERS[mode])
     if mode == "hybrid" and not all(has.values()):
@@ -206,14 +213,15 @@ def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k
             f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone"
         )
     outcomes: dict[str, _Outcome] = {}
-    ends = time.monotonic() + config.stage_seconds
+    # to wake a thread for a scan of some milliseconds, and be woken, takes one of them
+    here = "" if approximate else "dense"
     # while an embedder on another machine works, a search would hold its place for nothing
     remote = traits("embedder", s.strategy.embedding.provider).remote
     turn = s.deadline.left(TURN_SHARE * config.stage_seconds)
     with nullcontext(False) if remote else limits.searches.take(turn):
         while wanted:
             calls = {name: partial(search.run, name) for name in wanted}
-            outcomes |= _run_at_once(s, calls, ends)
+            outcomes |= _run_at_once(s, calls, ends, here)
             wanted = [
                 other
                 for name, outcome in outcomes.items()
@@ -366,19 +374,25 @@ def is_foreign(lease: Lease, query: QueryIR) -> bool:
     )
 
 
-def _run_at_once(s: SearchContext, calls: _Calls, ends: float) -> dict[str, _Outcome]:
+def _run_at_once(s: SearchContext, calls: _Calls, ends: float, here: str) -> dict[str, _Outcome]:
+    """The candidates of each retriever, or its error, for the other one may give what it could not;
+    the one named `here` runs in this thread, beside the other.
+    """
     # the words take longer, and soon leave the interpreter's lock
-    futures = {name: limits.start(calls[name]) for name in reversed(list(calls))}
-    return {name: _wait(s, name, futures[name], ends - time.monotonic()) for name in calls}
-
-
-def _wait(s: SearchContext, name: str, future: Future[list[Candidate]], seconds: float) -> _Outcome:
-    """The candidates, or the error, for the other retriever may give what this one could not."""
-    stage = f"stage.retrieve_{name}"
-    with faults.Attempt(stage) as attempt:
-        return limits.wait(future, max(0.0, seconds), stage, s.deadline)
-    assert attempt.error is not None
-    return attempt.error
+    waiting = [name for name in reversed(list(calls)) if name != here]
+    futures = {name: limits.start(calls[name]) for name in waiting}
+    outcomes: dict[str, _Outcome] = {}
+    for name, call in calls.items():  # dense first
+        stage = f"stage.retrieve_{name}"
+        with faults.Attempt(stage) as attempt:
+            outcomes[name] = (
+                limits.wait(futures[name], max(0.0, ends - time.monotonic()), stage, s.deadline)
+                if name in futures
+                else call()
+            )
+        if attempt.error is not None:
+            outcomes[name] = attempt.error
+    return outcomes
 
 
 def _gather(outcomes: Mapping[str, _Outcome]) -> Retrieved:
