@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".md", ".markdown", ".mdown", ".mkd", ".mkdn", ".mdx"}
 _CLOSING = re.compile(r"\s+#+$")  # marks that close a heading before its attributes
-ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*)\}\s*$")
+ATTRIBUTES = re.compile(r"\s*(?<!\{)\{:?\s*(?:[#.][^{}]*|[\w-]+=[^{}]*|/\*[^{}]*\*/)\}\s*$")
+_HTML_TITLE = re.compile(r"<h1\b[^<>]*>((?:(?!</?h1\b).)*)</h1\s*>", re.DOTALL | re.IGNORECASE)
 MARKDOWN_LINE = re.compile(
     r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|>"
     r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
@@ -53,7 +54,7 @@ class MarkdownLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -103,7 +104,7 @@ class MarkdownLoader:
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            title = _find_title(blocks, text[head.end :])
+            title = _find_title(blocks, text, head.end)
         engine = Engine("markdown-it-py", engine_version, "commonmark+table")
         metadata = dict(head.metadata)
         return make_facts(
@@ -111,14 +112,18 @@ class MarkdownLoader:
         )
 
 
-def _find_title(blocks: Sequence[Block], text: str) -> str:
-    """The first heading, or the first line where there is none; empty where the first heading only
-    names a section.
+def _find_title(blocks: Sequence[Block], text: str, start: int) -> str:
+    """The first heading, or the first line where there is none; where the first heading only names
+    a section, an `<h1>` above it, or nothing.
     """
     headings = [block for block in blocks if block.title]
     if not headings:
-        return first_line(text)
-    return "" if names_section(headings) else headings[0].title
+        return first_line(text[start:])
+    if not names_section(headings):
+        return headings[0].title
+    above = [block for block in blocks[: headings[0].ordinal] if block.kind == "html"]
+    found = (_HTML_TITLE.search(text, block.start, block.end) for block in above)
+    return next((heading_title(match[1]) for match in found if match), "")
 
 
 def _has_text(text: str, blocks: Sequence[Block]) -> bool:
@@ -315,7 +320,7 @@ def _words(token: Token) -> str:
 
 MAX_CHARS = 64 * 1024
 MAX_DEPTH = 8
-_OPENING = re.compile(r"(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
+_OPENING = re.compile(r"(?:[ \t]*(?:\r\n?|\n))*(---|\+\+\+)[ \t]*(?:\r\n?|\n)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,14 +396,16 @@ def _plain(value: Any) -> Any:
 
 
 def _yaml(source: str) -> tuple[dict[str, Any], list[str]]:
-    """The mapping made of the parser's events: no aliases, no tags, only harmless types."""
+    """The mapping made of the parser's events: no aliases, no tags, only harmless types; tabs are
+    read as blanks, for PyYAML takes none beside values and comments.
+    """
     import yaml
 
     notes: list[str] = []
     root: list[Any] = []
     stack: list[_Open] = []
     try:
-        for event in yaml.parse(source, Loader=yaml.SafeLoader):
+        for event in yaml.parse(source.replace("\t", " "), Loader=yaml.SafeLoader):
             if isinstance(event, yaml.AliasEvent):
                 raise _BrokenError(f"it uses the alias *{event.anchor}, which is not read")
             if tag := getattr(event, "tag", None):

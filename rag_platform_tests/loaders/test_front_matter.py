@@ -35,6 +35,11 @@ def test_end_lies_behind_the_closing_line() -> None:
     assert front_matter("+++\na = 'b'\n+++\nx") == FrontMatter(15, {"a": "b"})
 
 
+def test_blank_lines_may_stand_above_and_tabs_within() -> None:
+    text = "\r\n \n---\ntitle:\tA b\t# shown\nweight: 1\t\n---\n# H"
+    assert front_matter(text) == FrontMatter(len(text) - 4, {"title": "A b", "weight": 1})
+
+
 @pytest.mark.parametrize(
     ("text", "warning"),
     [

@@ -177,6 +177,7 @@ def test_headings_only_where_they_are(tmp_path: Path) -> None:
         ("**bold** [link](x) 中文 😀", "bold link 中文 😀"),
         ("Jinja {{ name }}", "Jinja {{ name }}"),
         ("{ #only }", ""),
+        ("Ids {/* #mdx-id */}", "Ids"),
         ("[1.16](x) - 2026 ## {: #v116 }", "1.16 - 2026"),
         ("a &amp; b \\* c", "a & b * c"),
         ("A\x08B \u202etxt", "AB txt"),
@@ -256,6 +257,11 @@ def test_the_first_of_several_sections_is_no_title(tmp_path: Path) -> None:
     assert load(tmp_path, "## 1.2\n\n* Mend.\n\n## 1.1\n\n* Begin.\n").summary.title == ""
     assert load(tmp_path, "## Guide\n\nText.\n\n### A\n\n### B\n").summary.title == "Guide"
     assert load(tmp_path, "# One\n\n# Two\n").summary.title == "One"
+    banner = (
+        '<p align="center">\n<img src="a.svg">\n<h1 align="center"><b>Zod</b> &amp; co</h1>\n</p>\n'
+    )
+    assert load(tmp_path, banner + "\n## Use\n\n## Test\n").summary.title == "Zod & co"
+    assert load(tmp_path, "## Use\n\n<h1>Zod</h1>\n\n## Test\n").summary.title == ""
 
 
 def test_nothing_but_front_matter_is_refused(tmp_path: Path) -> None:
