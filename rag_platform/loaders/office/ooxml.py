@@ -7,12 +7,14 @@ fails on a relationship without a part.
 
 from __future__ import annotations
 
+import io
 import posixpath
+import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from rag_platform.errors import DocumentError
 
@@ -20,15 +22,10 @@ Element = Any  # an lxml element
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
-_TRANSITIONAL = {
-    f"http://purl.oclc.org/ooxml/{name}".encode(): f"http://schemas.openxmlformats.org/{old}".encode()
-    for name, old in (
-        ("wordprocessingml/main", "wordprocessingml/2006/main"),
-        ("officeDocument/relationships", "officeDocument/2006/relationships"),
-        ("officeDocument/math", "officeDocument/2006/math"),
-        ("drawingml/main", "drawingml/2006/main"),
-    )
-}
+_STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
+_SHOW = re.compile(
+    rb"(presentationml|powerpoint)\.(?:slideshow|template)\.(?=(?:macro\w+\.)?main\+xml)"
+)
 # Wrappers whose content belongs to where they stand.
 TRANSPARENT = {"ins", "moveTo", "smartTag", "customXml", "sdtContent", "fldSimple", "dir", "bdo"}
 DELETED = {"del", "moveFrom"}
@@ -77,15 +74,8 @@ class Package:
     def _parse(self, name: str) -> Element:
         from lxml import etree
 
-        parser = etree.XMLParser(
-            resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
-        )
         try:
-            data = self.archive.read(name)
-            if b"purl.oclc.org/ooxml" in data[:20_000]:
-                for strict, transitional in _TRANSITIONAL.items():
-                    data = data.replace(strict, transitional)
-            return etree.fromstring(data, parser)
+            return parse_part(self.archive.read(name))
         except (
             etree.XMLSyntaxError,
             zipfile.BadZipFile,
@@ -124,6 +114,47 @@ class Package:
             ),
             "",
         )
+
+
+def parse_part(data: bytes) -> Element:
+    """The root element of a part, with the usual names. Raises lxml's XMLSyntaxError."""
+    from lxml import etree
+
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, remove_comments=True, remove_pis=True
+    )
+    return etree.fromstring(_as_transitional(data), parser)
+
+
+def _as_transitional(data: bytes) -> bytes:
+    """A part with the names that the usual form of the format has for its elements."""
+    strict = b"purl.oclc.org/ooxml" in data[:20_000]
+    return _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/", data) if strict else data
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """The opened file, or a copy in memory where openpyxl and python-pptx take it for something
+    else: one that Office saved as "Strict Open XML", a slide show, a template of slides.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = {"_rels/.rels", "[Content_Types].xml"} & archive.NameToInfo.keys()
+        heads = [archive.read(name) for name in names]
+        if not any(_STRICT.search(head) or _SHOW.search(head) for head in heads):
+            return open(path, "rb")
+        return copy_parts(archive, lambda name, data: _SHOW.sub(rb"\1.presentation.", data))
+
+
+def copy_parts(archive: zipfile.ZipFile, change: Callable[[str, bytes], bytes]) -> BinaryIO:
+    """A copy of a file in memory, with the usual names and each part of XML changed."""
+    copy = io.BytesIO()
+    with zipfile.ZipFile(copy, "w") as written:
+        for name in archive.NameToInfo:
+            data = archive.read(name)
+            if name.endswith((".xml", ".rels")):
+                data = change(name, _as_transitional(data))
+            written.writestr(name, data)
+    copy.seek(0)
+    return copy
 
 
 def name_of(element: Element) -> str:

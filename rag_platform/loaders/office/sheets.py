@@ -9,13 +9,15 @@ import csv
 import datetime
 import io
 import itertools
+import logging
 import re
 import warnings
+import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 from urllib.parse import unquote
 
 from rag_platform.errors import DocumentError
@@ -27,7 +29,7 @@ from rag_platform.loaders.office.number_formats import (
     format_number,
     format_partial_date,
 )
-from rag_platform.loaders.office.ooxml import Package
+from rag_platform.loaders.office.ooxml import Package, copy_parts, open_plain
 from rag_platform.loaders.office.sheet_tables import (
     Row,
     Size,
@@ -39,6 +41,8 @@ from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
 from rag_platform.traits import Traits
+
+log = logging.getLogger(__name__)
 
 MAX_CELLS = 2_000_000
 GROUP_CHARS = 720  # a group with its sheet's name fits the shipped chunk size of 800
@@ -219,7 +223,7 @@ class XlsxLoader(ZipLoader):
     hidden_sheets: bool = False
 
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -324,8 +328,6 @@ def sheet_of(locator: str) -> str:
 
 def read_workbook(path: Path, max_cells: int) -> Workbook:
     """Every worksheet of the file, also hidden ones. Raises `broken_file`, `too_large`."""
-    import openpyxl
-
     cells = 0
     sheets: list[Sheet] = []
     with warnings.catch_warnings():
@@ -334,10 +336,8 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
         try:
             with (
                 Package(path) as package,
-                open(path, "rb") as opened,
-                contextlib.closing(
-                    openpyxl.load_workbook(opened, read_only=True, data_only=True)
-                ) as book,
+                open_plain(path) as opened,
+                contextlib.closing(_open_book(opened, package)) as book,
             ):
                 for sheet in book.worksheets:
                     extras = _read_extras(sheet, package)
@@ -365,6 +365,40 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                 code="broken_file",
             ) from error
     return Workbook(tuple(sheets), str(metadata.pop("title", "")), metadata, unread)
+
+
+def _open_book(opened: BinaryIO, package: Package) -> Any:
+    """The workbook; without fonts, colours and named styles where openpyxl refuses one of them or
+    would miscount those that Hancom wraps in alternatives.
+    """
+    import openpyxl
+
+    name = package.related_part(package.related_part("", "officeDocument"), "styles")
+    styles = package.root(name)
+    try:
+        if styles is None or next(styles.iter("{*}AlternateContent"), None) is None:
+            return openpyxl.load_workbook(opened, read_only=True, data_only=True)
+    except (TypeError, ValueError) as error:
+        if styles is None:
+            raise
+        log.info("read without styles", exc_info=error)
+    plain = _plain_styles(styles)
+    with zipfile.ZipFile(opened) as archive:
+        copy = copy_parts(archive, lambda part, data: plain if part == name else data)
+    return openpyxl.load_workbook(copy, read_only=True, data_only=True)
+
+
+def _plain_styles(root: Any) -> bytes:
+    """The styles of cells as far as they say how numbers are shown."""
+    from lxml import etree
+
+    kept = etree.Element(root.tag)
+    kept.extend(root.findall("{*}numFmts"))
+    styles = etree.SubElement(kept, root.tag.replace("styleSheet", "cellXfs"))
+    for item in root.iterfind("{*}cellXfs/*"):  # Hancom wraps some in alternatives
+        if (style := next(item.iter("{*}xf"), None)) is not None:
+            etree.SubElement(styles, style.tag, numFmtId=style.get("numFmtId", "0"))
+    return bytes(etree.tostring(kept))
 
 
 def _metadata(properties: Any) -> Json:

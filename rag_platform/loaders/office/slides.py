@@ -18,7 +18,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
-from rag_platform.loaders.office.ooxml import Package, R
+from rag_platform.loaders.office.ooxml import Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
@@ -33,6 +33,7 @@ _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+D = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
@@ -42,7 +43,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -56,7 +57,8 @@ class SlidesLoader(ZipLoader):
 
         reading = _Reading()
         try:
-            show = pptx.Presentation(str(path))
+            with open_plain(path) as opened:
+                show = pptx.Presentation(opened)
             joined = join_parts(
                 reading.parts(show), "no slide holds text or a picture; nothing to index"
             )
@@ -117,13 +119,14 @@ class _Reading:
     hidden: list[int] = field(default_factory=list)
     hidden_shapes: int = 0
     charts: int = 0
+    in_diagrams: int = 0  # letters of the slide that stand in parts of their own
     left_out: dict[int, int] = field(default_factory=dict)  # slide to letters
 
     def warnings(self) -> list[str]:
         """What the reader of the facts should know."""
         found = [f"{self.charts} charts were not read"] if self.charts else []
         found += [
-            f"slide {number}: {count} letters in diagrams or formulas were not read"
+            f"slide {number}: {count} letters in formulas or other objects were not read"
             for number, count in self.left_out.items()
         ]
         if self.hidden_shapes:
@@ -146,8 +149,11 @@ class _Reading:
 
     def _slide(self, slide: Any, number: int) -> Iterator[Part]:
         title = slide.shapes.title
+        if title is not None and not title.has_text_frame:  # a picture in its place
+            title = None
         unseen = [item for item in slide._element.iter() if _is_unseen(item)]
         self.hidden_shapes += len(unseen)
+        self.in_diagrams = 0
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
         parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
         if heading and title is not None:
@@ -164,7 +170,8 @@ class _Reading:
             )
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
-        whole = sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
+        whole = self.in_diagrams
+        whole += sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
         whole -= sum(
             len(letters(item.text or "")) for shape in unseen for item in shape.iter(f"{A}t")
         )
@@ -193,6 +200,12 @@ class _Reading:
             yield from _table(shape.table, place)
         elif getattr(shape, "has_chart", False):
             self.charts += 1
+        elif (model := next(shape._element.iter(f"{D}relIds"), None)) is not None:
+            relation = shape.part.rels.get(model.get(f"{R}dm"))
+            lines = list(_diagram_lines(parse_part(relation.target_part.blob))) if relation else []
+            self.in_diagrams += sum(len(letters(words)) for _, words in lines)
+            text = "\n".join(f"{'    ' * level}- {words}" for level, words in lines)
+            yield from [Part("list", text, place)] if lines else []
         elif shape._element.tag == f"{P}pic":
             yield from _image(shape, place)
         elif shape.has_text_frame:
@@ -245,6 +258,24 @@ def _words(paragraph: Any) -> str:
     return " ".join("".join(parts).split())
 
 
+def _diagram_lines(root: Any) -> Iterator[tuple[int, str]]:
+    """(level, words) of the points of a SmartArt diagram, in the order in which they are shown."""
+    points = {point.get("modelId"): point for point in root.iter(f"{D}pt")}
+    below: dict[str | None, list[tuple[int, str]]] = {}
+    for link in root.iter(f"{D}cxn"):
+        if link.get("type", "parOf") == "parOf":
+            place = (int(link.get("srcOrd", "0")), link.get("destId", ""))
+            below.setdefault(link.get("srcId"), []).append(place)
+    waiting = [(-1, name) for name, point in points.items() if point.get("type") == "doc"]
+    while waiting:
+        level, name = waiting.pop()
+        waiting += [(level + 1, child) for _, child in sorted(below.pop(name, ()), reverse=True)]
+        for paragraph in points[name].iter(f"{A}p") if level >= 0 and name in points else ():
+            said = "".join(item.text or "" for item in paragraph.iter(f"{A}t"))
+            if words := " ".join(said.split()):
+                yield min(level, MAX_DEPTH), words
+
+
 def _table(table: Any, place: str) -> Iterator[Part]:
     """A pipe table; a merged cell stands in its first place."""
     rows = [
@@ -267,8 +298,11 @@ def _table(table: Any, place: str) -> Iterator[Part]:
 
 
 def _image(shape: Any, place: str) -> Iterator[Part]:
-    """An image in the file with its alternative text; the shape's name is none."""
-    relation = shape.part.rels.get(shape._element.blip_rId or "")
+    """An image in the file with its alternative text; the shape's name is none. Where a PDF and a
+    picture of it are given, as by PowerPoint on a Mac, the picture.
+    """
+    blips = shape._element.findall(f".//{P}blipFill/{A}blip")
+    relation = shape.part.rels.get(blips[-1].get(f"{R}embed")) if blips else None
     if relation is None or relation.is_external:
         return
     target = f"part:{str(relation.target_part.partname).lstrip('/')}"
@@ -308,8 +342,14 @@ class _Source:
         for item in self._package.root(slide).iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
             properties = next(item.iter(f"{P}cNvPr"), None)
             if properties is not None and properties.get("id") == match[2]:
-                return _text_of(item)
+                diagram = next(item.iter(f"{D}relIds"), None)
+                return _text_of(item) if diagram is None else self._diagram_at(slide, diagram)
         return None
+
+    def _diagram_at(self, slide: str, diagram: Any) -> str:
+        model = self._package.relations(slide).get(diagram.get(f"{R}dm"))
+        root = self._package.root(model.target) if model is not None else None
+        return " ".join(words for _, words in _diagram_lines(root)) if root is not None else ""
 
 
 def _text_of(item: Any) -> str:

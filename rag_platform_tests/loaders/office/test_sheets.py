@@ -369,6 +369,39 @@ def test_what_is_no_workbook_is_refused(tmp_path, content, code):
     assert caught.value.code == code
 
 
+def test_a_strict_workbook_is_read(tmp_path):
+    strict = book(tmp_path, Q1=[["city", "day"], ["Bern", datetime.date(2026, 5, 1)]])
+    text = XlsxLoader().load(strict, "a.xlsx").text
+    for name in (b"officeDocument", b"spreadsheetml"):
+        usual = b"http://schemas.openxmlformats.org/%s/2006/" % name
+        target = tmp_path / f"{name}.xlsx"
+        strict = rewritten(strict, target, usual, b"http://purl.oclc.org/ooxml/%s/" % name)
+    facts = XlsxLoader().load(strict, "a.xlsx")
+    assert facts.text == text and "| Bern | 2026-05-01 |" in text
+    assert XlsxLoader().verify_blocks(strict, facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'<cellStyle name="Normal"', b"<cellStyle"),
+        (b"<cellXfs ", b'<cellXfs tool="7" '),
+        # Hancom's
+        (
+            b'<xf numFmtId="164" fontId="0" fillId="0" borderId="0" pivotButton="0" quotePrefix="0"'
+            b' xfId="0"/></cellXfs>',
+            b'<m:AlternateContent xmlns:m="http://schemas.openxmlformats.org/'
+            b'markup-compatibility/2006"><m:Choice><xf numFmtId="14"/></m:Choice><m:Fallback>'
+            b'<xf numFmtId="14"/></m:Fallback></m:AlternateContent></cellXfs>',
+        ),
+    ],
+)
+def test_styles_of_other_programs_cost_no_workbook(tmp_path, old, new):
+    path = book(tmp_path, Q1=[["city", "day"], ["Bern", datetime.date(2026, 5, 1)]])
+    facts = XlsxLoader().load(rewritten(path, tmp_path / "b.xlsx", old, new), "a.xlsx")
+    assert "| Bern | 2026-05-01 |" in facts.text
+
+
 def test_too_many_cells_are_refused_not_cut(tmp_path):
     path = book(tmp_path, A=[[1, 2], [3, 4]], B=[[5, 6]])
     with pytest.raises(DocumentError, match=r"above limits\.max_cells = 5") as caught:

@@ -131,7 +131,112 @@ def test_text_that_is_not_read_is_told(show: Path, tmp_path: Path) -> None:
                 data = data.replace(b"</p:spTree>", extra + b"</mc:AlternateContent></p:spTree>")
             new.writestr(name, data)
     facts = SlidesLoader().load(tmp_path / "b.pptx", "b.pptx")
-    assert "slide 2: 4 letters in diagrams or formulas were not read" in facts.summary.warnings
+    assert "slide 2: 4 letters in formulas or other objects were not read" in facts.summary.warnings
+
+
+def change(path: Path, target: Path, **edits: tuple[bytes, bytes]) -> Path:
+    """The presentation with bytes replaced in the parts whose names hold those of the edits."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(target, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            for part, (before, after) in edits.items():
+                data = data.replace(before, after) if part in name else data
+            new.writestr(name, data)
+    return target
+
+
+@pytest.mark.parametrize("kind", ["slideshow", "template", "strict"])
+def test_slide_shows_templates_and_strict_files_are_read(
+    show: Path, tmp_path: Path, kind: str
+) -> None:
+    main = b"presentation.main+xml"
+    path = change(
+        show, tmp_path / "b.ppsx", Content=(main, main.replace(b"presentation", kind.encode()))
+    )
+    if kind == "strict":
+        path = show
+        for name in ("officeDocument", "presentationml", "drawingml"):
+            usual = f"http://schemas.openxmlformats.org/{name}/2006/".encode()
+            strict = f"http://purl.oclc.org/ooxml/{name}/".encode()
+            path = change(path, tmp_path / f"{name}.ppsx", **{"": (usual, strict)})
+    facts = SlidesLoader().load(path, "b.ppsx")
+    assert facts.text == TEXT
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def test_a_picture_in_place_of_the_title_is_read(tmp_path: Path) -> None:
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[8])
+    slide.placeholders[1].insert_picture(io.BytesIO(PICTURE))
+    slide.placeholders[2].text = "Caption"
+    slide.shapes._spTree.remove(slide.shapes.title._element)
+    made.save(str(tmp_path / "a.pptx"))
+    end = b"</mc:AlternateContent><p:spPr"
+    # as a Mac writes it, with a PDF first that others cannot show
+    alternatives = (
+        b'<mc:AlternateContent xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006">'
+        b'<mc:Choice Requires="ma"><p:blipFill><a:blip r:embed="rId99"/></p:blipFill></mc:Choice>'
+        b"<mc:Fallback><p:blipFill>"
+    )
+    slide1 = change(
+        change(tmp_path / "a.pptx", tmp_path / "b.pptx", slide1=(b'type="pic"', b'type="title"')),
+        tmp_path / "c.pptx",
+        slide1=(b"<p:blipFill>", alternatives),
+    )
+    closed = change(
+        slide1,
+        tmp_path / "d.pptx",
+        slide1=(
+            b"</p:blipFill><p:spPr",
+            b"</p:blipFill></mc:Fallback>" + end,
+        ),
+    )
+    facts = SlidesLoader().load(closed, "d.pptx")
+    assert facts.text == "# Slide 1\n\n![image.png](part:ppt/media/image1.png)\n\nCaption\n"
+    assert SlidesLoader().verify_blocks(closed, facts.text, facts.blocks) == {}
+
+
+def test_diagrams_are_lists_in_the_order_of_their_connections(show: Path, tmp_path: Path) -> None:
+    names = (
+        'xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram"'
+        ' xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
+    )
+    points = "".join(
+        f'<dgm:pt modelId="{name}"><dgm:t><a:p><a:r><a:t>{words}</a:t></a:r></a:p></dgm:t></dgm:pt>'
+        for name, words in (("c", "Build"), ("b", "Plan"), ("d", "Draw"), ("x", "Not shown"))
+    )
+    links = "".join(
+        f'<dgm:cxn srcId="{above}" destId="{below}" srcOrd="{order}"/>'
+        for above, below, order in (("a", "c", 1), ("a", "b", 0), ("b", "d", 0))
+    )
+    (tmp_path / "data.xml").write_text(
+        f'<dgm:dataModel {names}><dgm:ptLst><dgm:pt modelId="a" type="doc"/>{points}</dgm:ptLst>'
+        f"<dgm:cxnLst>{links}</dgm:cxnLst></dgm:dataModel>"
+    )
+    frame = (
+        f'<p:graphicFrame><p:nvGraphicFramePr><p:cNvPr id="77" name=""/><p:cNvGraphicFramePr/>'
+        f'<p:nvPr/></p:nvGraphicFramePr><a:graphic><a:graphicData uri="d">'
+        f'<dgm:relIds {names} r:dm="rId77"/>'
+        "</a:graphicData></a:graphic></p:graphicFrame></p:spTree>"
+    )
+    relation = (
+        '<Relationship Id="rId77" Target="../diagrams/data1.xml" Type="http://schemas'
+        '.openxmlformats.org/officeDocument/2006/relationships/diagramData"/></Relationships>'
+    )
+    path = change(show, tmp_path / "b.pptx", slide2=(b"</p:spTree>", frame.encode()))
+    path = change(
+        path,
+        tmp_path / "c.pptx",
+        **{"slides/_rels/slide2": (b"</Relationships>", relation.encode())},
+    )
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.write(tmp_path / "data.xml", "ppt/diagrams/data1.xml")
+    facts = SlidesLoader().load(path, "c.pptx")
+    assert facts.text == f"{TEXT}\n- Plan\n    - Draw\n- Build\n"
+    assert facts.summary.warnings == ("hidden slides were read too: 2",)
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    forged = facts.text.replace("Draw", "Brew")
+    assert list(SlidesLoader().verify_blocks(path, forged, facts.blocks)) == [len(facts.blocks) - 1]
 
 
 @pytest.mark.parametrize(("kept", "code"), [(400, "broken_file"), (None, "broken_file")])
