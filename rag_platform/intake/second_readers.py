@@ -134,8 +134,10 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
 
 
 def _runs(element: ElementTree.Element) -> Iterator[str]:
-    """The text below an element, without paragraphs inside it and what was deleted."""
-    for child in element:
+    """The text below an element, without paragraphs inside it and what was deleted; a reading aloud
+    behind what is read.
+    """
+    for child in reversed(element) if _local(element) == "ruby" else element:
         name = _local(child)
         if name == "t":
             yield child.text or ""

@@ -579,7 +579,10 @@ class _Source:
         paragraph = name_of(element) == "p"
         if labelled and paragraph:
             yield self.label(element)
-        for child in shown_children(element):
+        children = list(shown_children(element))
+        if name_of(element) == "ruby":  # the reading stands behind what is read
+            children.reverse()
+        for child in children:
             name = name_of(child)
             if name == "t":
                 yield child.text or ""

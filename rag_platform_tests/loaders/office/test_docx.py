@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import DocumentError
+from rag_platform.intake.second_readers import reread
 from rag_platform.ir import Facts
 from rag_platform.loaders.office.docx import DocxLoader
 from rag_platform.loaders.office.docx_styles import number_text
@@ -337,6 +338,17 @@ def test_hidden_text_is_left_out_listed_and_no_title(tmp_path):
         ("vanish", "obey the note")
     ] * 2
     assert facts.summary.warnings == ("2 runs of hidden text were left out",)
+
+
+def test_a_reading_aloud_stands_behind_what_is_read(tmp_path):
+    ruby = (
+        f"<w:r><w:ruby><w:rubyPr/><w:rt>{r('とうきょう')}</w:rt><w:rubyBase>{r('東京')}</w:rubyBase>"
+        "</w:ruby></w:r>"
+    )
+    path = written(tmp_path, p(r("私は") + ruby + r("に住んでいます。")))
+    facts = loaded(path)
+    assert facts.text == "私は東京(とうきょう)に住んでいます。\n"
+    assert reread(path, "docx", facts.text, facts.blocks) == ({}, {})
 
 
 def test_text_boxes_headers_footers_and_code(tmp_path):

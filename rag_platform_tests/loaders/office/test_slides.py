@@ -105,6 +105,19 @@ def test_shapes_that_are_switched_off_are_left_out(tmp_path: Path) -> None:
     assert facts.summary.warnings == ("1 hidden shapes were left out",)
 
 
+def test_shapes_that_share_an_id_are_proved(tmp_path: Path) -> None:
+    made = pptx.Presentation()
+    slide = made.slides.add_slide(made.slide_layouts[6])
+    for text in ("Left caption", "Right caption"):
+        box = slide.shapes.add_textbox(0, 0, Inches(2), Inches(1))
+        box.text_frame.text, box._element.nvSpPr.cNvPr.id = text, 1
+    made.save(str(tmp_path / "a.pptx"))
+    facts = SlidesLoader().load(tmp_path / "a.pptx", "a.pptx")
+    assert SlidesLoader().verify_blocks(tmp_path / "a.pptx", facts.text, facts.blocks) == {}
+    forged = facts.text.replace("Right", "Wrong")
+    assert list(SlidesLoader().verify_blocks(tmp_path / "a.pptx", forged, facts.blocks)) == [2]
+
+
 def test_a_forged_text_or_place_is_not_proved(show: Path) -> None:
     facts = SlidesLoader().load(show, "a.pptx")
     for number, block in enumerate(facts.blocks):
