@@ -68,6 +68,7 @@ _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _ITEM = re.compile(r"^\s*(?:>\s*)*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?")
 _NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+_LETTERED = re.compile(r"\A(?:\| [A-Z]{1,3} )+\|\n")  # the head of columns without names
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,}).*$")
 _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s"
@@ -260,7 +261,8 @@ def _compare(
     at = 0
     for block in blocks:
         alike = Likeness()
-        for piece in _pieces(block.kind, text[block.start : block.end]):
+        said = text[block.start : block.end]
+        for piece in _pieces(block.kind, said if numbers else _LETTERED.sub("", said)):
             found = source.letters.find(piece.letters, at)
             found = found if found >= 0 else source.letters.find(piece.letters)
             if found >= 0:

@@ -231,3 +231,13 @@ def test_words_whose_hiding_is_switched_off_are_read_twice(tmp_path: Path) -> No
     facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")
     assert facts.text == "Otters swim in the river below the mill fast\n"
     assert reread(tmp_path / "a.docx", "docx", facts.text, facts.blocks) == ({}, {})
+
+
+def test_columns_without_names_are_known_by_both_readers(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in ([1.5, 2.5, 3.5, "Oslo"], [4.5, 5.5, 6.5, "Bern"]):
+        book.active.append(row)
+    book.save(tmp_path / "a.xlsx")
+    facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
+    assert "| A | B | C | D |\n" in facts.text
+    assert reread(tmp_path / "a.xlsx", "xlsx", facts.text, facts.blocks) == ({}, {})
