@@ -157,6 +157,9 @@ MONOSPACED = re.compile(r"mono(?!type)|courier|consol|typewriter|cmtt|menlo", re
 _CUT_NAME = re.compile(r"(?:\w_|\bwww\.)$")
 _LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
 MAX_HEADER_ROWS = 6  # of a table
+# letters of scripts with blanks behind which MuPDF sets no space, as behind all above U+0700
+_GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua640-\ud7ff]")
+_GAP = 0.15  # of its size from which MuPDF takes a gap for a space
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
 _MAX_SHIFT = 8.0  # points; likewise, of large letters
@@ -333,13 +336,14 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
         for line in block.get("lines", ()):
             chars: list[Char] = []
             made: list[bool] = []  # characters that MuPDF set between others
-            size, mono, bold = 0.0, True, True
+            size, mono, bold, gapped = 0.0, True, True, False
             for span in line["spans"]:
                 here = _chars(span)
                 made += [item.get("synthetic", False) for item in span["chars"]]
                 text = "".join([char[0] for char in here])
                 if text and not text.isspace():
                     size = max(size, span["size"])
+                    gapped = gapped or _GAPPED.search(text) is not None
                     mono = mono and bool(
                         span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
                         or MONOSPACED.search(span["font"])
@@ -347,11 +351,31 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
+                if gapped:
+                    chars, made = _open_gaps(chars, made, size)
                 chars = _close_letters(chars, made, size)
                 found.append(
                     Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01)
                 )
     return bidi.mark_leftwards(bidi.join_columns(_print_once(found)))
+
+
+def _open_gaps(
+    chars: Sequence[Char], made: Sequence[bool], size: float
+) -> tuple[list[Char], list[bool]]:
+    """The characters of a line with a space for each gap between words that MuPDF leaves out."""
+    opened: list[Char] = []
+    flags: list[bool] = []
+    reached = 0.0  # the right edge of a word, whose last mark may stand above an earlier letter
+    for char, synthetic in zip(chars, made, strict=True):
+        before = opened[-1] if opened else char
+        if char.x0 - reached > _GAP * size and _GAPPED.match(before.text) and char.text != " ":
+            opened.append(Char(" ", reached, before.y0, char.x0, before.y1))
+            flags.append(True)
+        reached = char.x1 if opened and opened[-1].text == " " else max(reached, char.x1)
+        opened.append(char)
+        flags.append(synthetic)
+    return opened, flags
 
 
 def _close_letters(chars: list[Char], made: Sequence[bool], size: float) -> list[Char]:

@@ -421,3 +421,22 @@ def test_what_is_printed_twice_to_look_bold_is_read_once(tmp_path: Path) -> None
     facts = PdfLoader(profile="fast").load(path, "drawn.pdf")
     assert facts.text.replace("# ", "").split() == ["Rules", "Rules"]
     assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize(
+    ("font", "words", "text"),
+    [
+        ("korea", ("나는", "여름", "방학이", "되어"), "나는 여름 방학이 되어"),
+        ("china-s", ("夏天", "放假", "回家"), "夏天放假回家"),
+    ],
+)
+def test_a_gap_ends_a_word_only_where_words_are_set_apart(
+    tmp_path: Path, font: str, words: tuple[str, ...], text: str
+) -> None:
+    document, at = pymupdf.open(), 72.0
+    page = document.new_page()
+    for word in words:  # as TeX sets them, without a space
+        page.insert_text((at, 72), word, fontsize=10, fontname=font)
+        at += 10 * len(word) + 3
+    document.save(tmp_path / "a.pdf")
+    assert PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf").text == text
