@@ -69,7 +69,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -283,12 +283,25 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
         for number in inside
         if first <= number <= last or not _is_navigation(pieces[number], sizes[number])
     ]
-    above = [
+    # the headline, and an introduction below it, often stand above the text's element
+    above = [number for number in range(kept[0]) if _is_headline(pieces[number], title)]
+    said = [
         number
-        for number in range(kept[0])
-        if pieces[number].level == 1 and _begins_title(pieces[number], title)
+        for number in range(above[-1] if above else kept[0], kept[0])
+        if not _is_navigation(pieces[number], sizes[number])
     ]
-    return [*above[-1:], *kept]  # the headline often stands above the text's element
+    return [*said, *kept]
+
+
+def _is_headline(piece: Piece, title: str) -> bool:
+    """True for a heading that says the page's title, perhaps behind a number, or begins it; of one
+    without a title, for one of the first level.
+    """
+    if not letters(title):
+        return piece.level == 1 and bool(piece.title)
+    return _begins_title(piece, title) or (
+        bool(piece.title) and letters(piece.title).lstrip("0123456789") == letters(title)
+    )
 
 
 def _is_main(element: _Element) -> bool:

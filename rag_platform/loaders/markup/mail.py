@@ -77,7 +77,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

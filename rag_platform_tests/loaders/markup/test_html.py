@@ -4,6 +4,7 @@ proof notices.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -345,6 +346,19 @@ def test_the_main_content_is_taken_and_the_rest_counted(tmp_path: Path) -> None:
     assert facts.summary.metadata["left_out"].endswith("letters beside the main content")
     assert facts.summary.title == "Ports"
     assert "Menu entry 29" in load(tmp_path, page).text
+
+
+@pytest.mark.parametrize("headline", ["<h3>4.11. Ports</h3>", "<h1>Ports</h1>"])
+def test_what_stands_below_the_headline_is_read_with_the_main_content(
+    tmp_path: Path, headline: str
+) -> None:
+    page = (
+        f"<title>Ports</title><div>{MENU}</div><div>{headline}<p>Opens one.</p>{MENU}</div>"
+        f"<div id=text>{ARTICLE}</div><div>{MENU}</div>"
+    )
+    text = load(tmp_path, page, HtmlLoader()).text
+    assert re.match(r"#+ (4\.11\. )?Ports\n\nOpens one\.\n\nParagraph 0 tells", text)
+    assert "Menu entry" not in text
 
 
 def test_a_page_without_a_main_part_is_taken_whole(tmp_path: Path) -> None:
