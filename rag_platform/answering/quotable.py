@@ -43,6 +43,8 @@ _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins an
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
+# of `5.2.1. Tools`: within a line it would end a sentence
+_NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
 _BETWEEN_ITEMS = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)、])?\s*")
 
 
@@ -361,6 +363,7 @@ def _name_place(section: str, unit: Unit) -> str:
     if not inside or inside[0][0] > SECTION_LEVELS:
         names = [section, *names]
     shown = [_ANCHOR.sub("", plain(name)).strip(" #*:：?？.。") for name in names[-2:]]
+    shown = [_NUMBER_END.sub("", name) for name in shown]
     if not any(shown):
         return ""
     wide = is_wide(" ".join(shown))
