@@ -1,14 +1,15 @@
 """PowerPoint presentations: the titles, texts, tables, images and notes of each slide, in the
 order of its shapes.
 
-Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them),
-`slide=3` for the heading of a slide without a title, and `slide=3;notes`. The proof reads the XML
-of the slide without python-pptx.
+Locators are `slide=3;shape=5` (slides count from 1, shapes by the id that the file gives them, with
+`5.2` for the second that has the id 5), `slide=3` for the heading of a slide without a title, and
+`slide=3;notes`. The proof reads the XML of the slide without python-pptx.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,11 +86,11 @@ class SlidesLoader(ZipLoader):
         with Package(path) as package:
             source = _Source(package)
             for block in blocks:
-                said = list(source.texts_at(block.locator))
+                said = source.text_at(block.locator)
                 facts = _plain(_IMAGE.sub(r"\1", text[block.start : block.end]))
-                if not said:
+                if said is None:
                     bad[block.ordinal] = f"nothing stands at {block.locator}"
-                elif letters(facts) not in map(letters, said):
+                elif letters(facts) != letters(said):
                     bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
         return bad
 
@@ -121,6 +122,7 @@ class _Reading:
     charts: int = 0
     in_diagrams: int = 0  # letters of the slide that stand in parts of their own
     left_out: dict[int, int] = field(default_factory=dict)  # slide to letters
+    names: dict[Any, str] = field(default_factory=dict)  # of the shapes of the slide
 
     def warnings(self) -> list[str]:
         """What the reader of the facts should know."""
@@ -154,13 +156,14 @@ class _Reading:
         unseen = [item for item in slide._element.iter() if _is_unseen(item)]
         self.hidden_shapes += len(unseen)
         self.in_diagrams = 0
+        self.names = dict(_name_shapes(slide._element))
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
         parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
         if heading and title is not None:
             yield Part(
                 "heading",
                 f"# {heading}",
-                f"slide={number};shape={title.shape_id}",
+                f"slide={number};shape={self.names[title._element]}",
                 level=1,
                 title=heading,
             )
@@ -192,7 +195,7 @@ class _Reading:
     def _shape(self, shape: Any, number: int, title: Any, depth: int) -> Iterator[Part]:
         if (title is not None and shape._element is title._element) or _is_unseen(shape._element):
             return
-        place = f"slide={number};shape={shape.shape_id}"
+        place = f"slide={number};shape={self.names.get(shape._element, '')}"
         if hasattr(shape, "shapes"):
             for inner in shape.shapes if depth < MAX_DEPTH else ():
                 yield from self._shape(inner, number, title, depth + 1)
@@ -325,31 +328,40 @@ class _Source:
         ids = [item.get(f"{R}id") for item in package.root(main).iter(f"{P}sldId")]
         self._slides = [related[name].target for name in ids if name in related]
 
-    def texts_at(self, locator: str) -> Iterator[str]:
-        """What the XML holds at a locator: several texts where shapes share an id, as pandoc's."""
-        match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+)|;(notes))?", locator)
+    def text_at(self, locator: str) -> str | None:
+        """The text that the XML holds at a locator, None where nothing is."""
+        match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+(?:\.\d+)?)|;(notes))?", locator)
         if match is None or not 1 <= int(match[1]) <= len(self._slides):
-            return
+            return None
         slide = self._slides[int(match[1]) - 1]
         if match[3]:
             notes = self._package.root(self._package.related_part(slide, "notesSlide"))
             for item in notes.iter(f"{P}sp") if notes is not None else ():
                 if (ph := item.find(f".//{P}ph")) is not None and ph.get("type") == "body":
-                    yield _text_of(item)
-                    return
-        elif not match[2]:
-            yield f"Slide {match[1]}"
-        else:
-            for item in self._package.root(slide).iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
-                properties = next(item.iter(f"{P}cNvPr"), None)
-                if properties is not None and properties.get("id") == match[2]:
-                    diagram = next(item.iter(f"{D}relIds"), None)
-                    yield _text_of(item) if diagram is None else self._diagram_at(slide, diagram)
+                    return _text_of(item)
+            return None
+        if not match[2]:
+            return f"Slide {match[1]}"
+        for item, name in _name_shapes(self._package.root(slide)):
+            if name == match[2]:
+                diagram = next(item.iter(f"{D}relIds"), None)
+                return _text_of(item) if diagram is None else self._diagram_at(slide, diagram)
+        return None
 
     def _diagram_at(self, slide: str, diagram: Any) -> str:
         model = self._package.relations(slide).get(diagram.get(f"{R}dm"))
         root = self._package.root(model.target) if model is not None else None
         return " ".join(words for _, words in _diagram_lines(root)) if root is not None else ""
+
+
+def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:
+    """The shapes of a slide with their ids: `6`, and `6.2` for the second that has the id 6."""
+    seen: Counter[str] = Counter()
+    for item in slide.iter(f"{P}sp", f"{P}graphicFrame", f"{P}pic"):
+        if (properties := next(item.iter(f"{P}cNvPr"), None)) is not None:
+            name = properties.get("id", "")
+            seen[name] += 1
+            yield item, f"{name}.{seen[name]}" if seen[name] > 1 else name
 
 
 def _text_of(item: Any) -> str:

@@ -114,6 +114,8 @@ def test_shapes_that_share_an_id_are_proved(tmp_path: Path) -> None:
     made.save(str(tmp_path / "a.pptx"))
     facts = SlidesLoader().load(tmp_path / "a.pptx", "a.pptx")
     assert SlidesLoader().verify_blocks(tmp_path / "a.pptx", facts.text, facts.blocks) == {}
+    places = [block.locator for block in facts.blocks]
+    assert places == ["slide=1", "slide=1;shape=1", "slide=1;shape=1.2"]
     forged = facts.text.replace("Right", "Wrong")
     assert list(SlidesLoader().verify_blocks(tmp_path / "a.pptx", forged, facts.blocks)) == [2]
 
