@@ -288,8 +288,8 @@ def _pieces(kind: str, text: str) -> list[Line]:
     """The runs of words of a block without the Markdown around them: cells, lines of code, lines
     and what stands between pictures.
     """
-    if kind == "table":
-        parts = cells(text)
+    if kind == "table":  # two rows of a sheet's header are joined by a stroke
+        parts = [half for cell in cells(text) for half in cell.split(" / ")]
     elif kind == "code":
         parts = [line for line in text.split("\n") if not _FENCE.match(line)]
     else:

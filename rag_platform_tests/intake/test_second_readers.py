@@ -241,3 +241,19 @@ def test_columns_without_names_are_known_by_both_readers(tmp_path: Path) -> None
     facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
     assert "| A | B | C | D |\n" in facts.text
     assert reread(tmp_path / "a.xlsx", "xlsx", facts.text, facts.blocks) == ({}, {})
+
+
+def test_a_header_of_two_rows_is_found_from_far_below(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    for row in (
+        ["The state that was chosen", None, None, "The measure that was chosen", None, None],
+        ["Row", "Count of people", "Days spent", "Money paid", "Money owed", "Money lent"],
+        *([f"x{n}", *[n + 1000] * 5] for n in range(900)),
+    ):
+        book.active.append(row)
+    book.active.merge_cells("A1:C1")
+    book.active.merge_cells("D1:F1")
+    book.save(tmp_path / "a.xlsx")
+    facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
+    assert facts.text.count("| The state that was chosen / Row | The state that was ") > 9
+    assert reread(tmp_path / "a.xlsx", "xlsx", facts.text, facts.blocks) == ({}, {})
