@@ -23,7 +23,7 @@ from rag_platform.answering.constants import (
 from rag_platform.text.markdown_blocks import FENCE, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
-from rag_platform.text.scripts import is_wide
+from rag_platform.text.scripts import HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS
 
 INTRODUCES = (":", "：")
@@ -45,6 +45,7 @@ _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
 # of `5.2.1. Tools`: within a line it would end a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
+_HANGUL = re.compile(f"[{HANGUL}]")  # Korean has the punctuation of English
 _BETWEEN_ITEMS = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)、])?\s*")
 
 
@@ -366,7 +367,7 @@ def _name_place(section: str, unit: Unit) -> str:
     shown = [_NUMBER_END.sub("", name) for name in shown]
     if not any(shown):
         return ""
-    wide = is_wide(" ".join(shown))
+    wide = is_wide(" ".join(shown)) and not _HANGUL.search(" ".join(shown))
     return escape_marks(("，" if wide else ", ").join(filter(None, shown))) + (
         "：" if wide else ":"
     )

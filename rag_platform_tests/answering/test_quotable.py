@@ -167,6 +167,7 @@ def test_a_nested_list_is_quoted_whole() -> None:
         ("## 1.2 of May?\n\n### New\n\n- lid", "1.2 of May, New:\n\n- lid\n\n[1]"),
         ("## 水泵\n\n```sh\nls\n```", "水泵：\n\n```sh\nls\n```\n\n[1]"),
         ("Valves\n------\n\n- lid", "Valves:\n\n- lid\n\n[1]"),
+        ("### 펌프 설치\n\n- lid", "Pumps, 펌프 설치:\n\n- lid\n\n[1]"),
         # the full stop of a number would end a sentence that has no mark
         ("### 5.2.1. 水泵\n\n- lid", "Pumps，5.2.1 水泵：\n\n- lid\n\n[1]"),
         # a sentence stands by itself, but not one of a version
