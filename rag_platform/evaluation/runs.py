@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +26,7 @@ from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.observability import tracing
+from rag_platform.processes.processors import usable_processors
 from rag_platform.query import filters
 from rag_platform.registry import build, provider_version
 from rag_platform.retrieval.library import Lease, Library
@@ -38,8 +38,7 @@ OnProgress = Callable[[int, int], None]  # cases done, all cases
 
 _BATCH = 64  # cases asked, measured and committed together: what a killed run loses
 _TOP_K = 10
-_DEFAULT = "basic"  # evaluator of a run that names neither one nor a judge
-_THREADS = min(8, os.cpu_count() or 1)  # fewer than make a library give something up
+_THREADS = min(8, usable_processors())  # fewer than make a library give something up
 _DEFAULT = "basic"  # the evaluator of a run that names neither one nor a judge
 
 

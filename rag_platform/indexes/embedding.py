@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 import queue
 import threading
 import time
@@ -33,6 +32,7 @@ from rag_platform.indexes.embedding_pool import (
 )
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.observability import tracing
+from rag_platform.processes.processors import usable_processors
 from rag_platform.protocols import Embedder, Vectors
 from rag_platform.registry import build, traits, traits_of, with_cache_folder
 from rag_platform.retrying import pause
@@ -392,7 +392,7 @@ def _start_seconds(embedding: EmbeddingConfig) -> float:
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
     """Number of child processes; 0 when starting them costs more than they save."""
-    count = min(processes or os.cpu_count() or 1, texts)
+    count = min(processes or usable_processors(), texts)
     saved = alone - alone / count
     return count if count > 1 and saved > _start_seconds(embedding) else 0
 

@@ -4,7 +4,6 @@ seconds on its imports.
 
 from __future__ import annotations
 
-import os
 from contextlib import closing, suppress
 
 from rag_platform.config.settings import load_settings, load_strategy
@@ -13,6 +12,7 @@ from rag_platform.indexes.embedding_pool import begin_pool, parts
 from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
+from rag_platform.processes.processors import usable_processors
 from rag_platform.registry import traits
 from rag_platform.workspace import DataRoot
 
@@ -34,7 +34,7 @@ def begin_embedding(job_id: str) -> None:
             job = ledger.job(job_id)
             size = _new_bytes(job, ledger)
             bound = ledger.namespaces().get(job.namespace)
-        if not size or (settings.embedding_processes or os.cpu_count() or 1) == 1:
+        if not size or (settings.embedding_processes or usable_processors()) == 1:
             return
         strategy = load_strategy(settings, bound, ingestion=True)
         if not strategy.builds_dense:

@@ -4,7 +4,6 @@ what kind of release follows. Planning changes nothing.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.receiving import is_given_up
 from rag_platform.ir import Document, Json, Version, View
 from rag_platform.normalisation.edits import canonical
+from rag_platform.processes.processors import usable_processors
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info
 from rag_platform.releases.publishing import find_equal
@@ -282,7 +282,7 @@ def _total_seconds(
         return 0.0
     pages = sum(int(version.counts.get("pages", 0)) for version in unread)
     chunks = sum(int(version.counts.get("chunks", 0)) for _, version in live)
-    reading = pages * _PAGE_SECONDS / max(1, min(4, os.cpu_count() or 1))
+    reading = pages * _PAGE_SECONDS / min(4, usable_processors())
     releasing = chunks * _CHUNK_SECONDS + _DELTA_SECONDS if release == "full" else _DELTA_SECONDS
     return round(_START_SECONDS + len(due) * _DOCUMENT_SECONDS + reading + embedding + releasing, 1)
 

@@ -29,6 +29,7 @@ from rag_platform.loaders.pdf.page_json import info_from_json, page_from_json
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.loaders.pdf.quoting import PageQuote
 from rag_platform.observability import tracing
+from rag_platform.processes.processors import usable_processors
 from rag_platform.processes.sandbox import START_SECONDS, ChildLost, SandboxPool
 from rag_platform.registry import traits
 from rag_platform.storage.records import from_json
@@ -500,7 +501,7 @@ def new_pool(size: int) -> SandboxPool:
 
 
 def _fresh_pool() -> SandboxPool:
-    return new_pool(max(1, min(4, os.cpu_count() or 1)))
+    return new_pool(min(4, usable_processors()))
 
 
 def _after_fork() -> None:

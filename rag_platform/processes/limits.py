@@ -30,6 +30,7 @@ from rag_platform.config.settings import LoadSettings
 from rag_platform.errors import CancelledError, ProviderError, RagError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing
+from rag_platform.processes.processors import usable_processors
 from rag_platform.protocols import LLM, Completion, Message
 
 R = TypeVar("R")
@@ -244,7 +245,7 @@ class Turns:
                 self._free += 1
 
 
-searches = Turns(os.cpu_count() or 1)
+searches = Turns(usable_processors())
 
 
 RERANK, POOL, MODEL = "rerank", "pool", "model"

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import queue
 import threading
 from collections import deque
@@ -18,6 +17,7 @@ from typing import Any, TypeVar
 from rag_platform.ir import Json
 from rag_platform.observability import faults
 from rag_platform.processes.child import ChildProcess, Pickle, take_pipes
+from rag_platform.processes.processors import usable_processors
 
 TaskT = TypeVar("TaskT")
 AnswerT = TypeVar("AnswerT")
@@ -89,7 +89,7 @@ class Workers:
     """
 
     def __init__(self, count: int = 0) -> None:
-        self.count = min(count or os.cpu_count() or 1, _MOST_WORKERS)
+        self.count = min(count or usable_processors(), _MOST_WORKERS)
         self._children: list[Child | None] = [None] * self.count
         self._lock = threading.Lock()
         self._closed = False

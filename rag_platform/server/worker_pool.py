@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import subprocess
 import threading
 import time
@@ -35,6 +34,7 @@ from rag_platform.observability import faults, otlp, tracing
 from rag_platform.observability.logs import setup_logging
 from rag_platform.processes import limits
 from rag_platform.processes.limits import Deadline
+from rag_platform.processes.processors import usable_processors
 from rag_platform.processes.worker import Child, ChildDied, serve
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.preload import warm
@@ -84,7 +84,7 @@ class SharedQuestions:
         self, library: Library, processes: int = 0, *, idle_seconds: float = IDLE_SECONDS
     ) -> None:
         self._library = library
-        self._most = processes or min(os.cpu_count() or 1, MAX_PROCESSES)
+        self._most = processes or min(usable_processors(), MAX_PROCESSES)
         self._idle_seconds = idle_seconds
         self._changed = threading.Condition()
         self._places = [_Place()]  # the server itself first
