@@ -43,12 +43,19 @@ _DIRECTIVE = re.compile(
     re.IGNORECASE,
 )
 # of MDX: JavaScript between the paragraphs
-_SCRIPT = re.compile(
-    r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$|export\s+(?:const|default|function)\b"
+_SCRIPT = re.compile(r"import\s(?:[^'\"]*\sfrom\s+)?['\"][^'\"]+['\"];?\s*$")
+# the same over several lines, up to an empty one
+_SCRIPT_BEGINS = re.compile(
+    r"import\s*\{[^}'\"]*$|export\s+(?:(?:const|let|var|async|function|class)\s+[\w$*{\[]"
+    r"|default\s+(?:async|function|class|\(|\{|[\w$]+;?\s*$))"
 )
+# a tag whose attributes go on in the next lines, and the end of the last one
+_TAG_BEGINS = re.compile(r"[\s>]*<[A-Za-z][\w.-]*(?:\s[^<>`]*)?$")
+_TAG_END = re.compile(r"(?<!=)>[ \t]*$", re.MULTILINE)
+_EMPTY_LINE = re.compile(r"\n[ \t]*(?=\n)")
 _PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a session in Python, which an empty line ends
-_HIDDEN = re.compile(r"[\s>]*<(!--|script\b|style\b)", re.IGNORECASE)
-_HIDDEN_END = {"!--": "-->", "script": "</script>", "style": "</style>"}
+_HIDDEN = re.compile(r"[\s>]*(<!--|<script\b|<style\b|\{/\*)", re.IGNORECASE)
+_HIDDEN_END = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "{/*": "*/}"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below a term that explains it
@@ -217,7 +224,8 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     """(kind, whether a block begins with it, start, end) of each line; what is not shown is
     blank.
     """
-    fence = hidden = ""
+    fence = ""
+    hidden = 0  # the end of what is not shown
     in_doctest = False
     rows = _table_lines(text)
     indented = _indented_code(text)
@@ -229,11 +237,10 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             yield "code", False, start, end
             fence = "" if closes(line, fence) else fence
             continue
-        if "<" in line and (opened := _HIDDEN.match(line)):
-            hidden = _HIDDEN_END[opened[1].lower()]
-        if hidden:
+        if start >= hidden:
+            hidden = _end_of_hidden(text, start, end)
+        if start < hidden:
             yield "blank", False, start, end
-            hidden = "" if hidden in line.lower() else hidden
             continue
         if line.strip() and (in_doctest or (">>>" in line and _PROMPT.match(line))):
             yield "code", not in_doctest, start, end
@@ -248,6 +255,27 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             fence = found[1]
         kind = "code" if fence else "table" if start in rows else _kind(line)
         yield kind, bool(fence) or kind in ("heading", "item"), start, end
+
+
+def _end_of_hidden(text: str, start: int, end: int) -> int:
+    """Where the comment, script or tag ends that the line begins, `start` where it begins none."""
+    line = text[start:end]
+    if ("<" in line or "{/*" in line) and (opened := _HIDDEN.match(line)):
+        closing = text.lower().find(_HIDDEN_END[opened[1].lower()], start)
+        return closing + 1 if closing >= 0 else len(text)
+    if "<" in line:
+        paragraph = _paragraph_end(text, end)
+        if _TAG_BEGINS.match(line) and (closed := _TAG_END.search(text, end, paragraph)):
+            return closed.end()
+    if line.startswith(("import", "export")) and _SCRIPT_BEGINS.match(line):
+        return _paragraph_end(text, end)
+    return start
+
+
+def _paragraph_end(text: str, start: int) -> int:
+    """Where the next empty line begins."""
+    found = _EMPTY_LINE.search(text, start)
+    return found.start() if found else len(text)
 
 
 def _indented_code(text: str) -> dict[int, bool]:

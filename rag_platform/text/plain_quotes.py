@@ -13,6 +13,11 @@ _WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\
 _AWAY = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_AWAY}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
 _DRESS = "a|abbr|center|details|dfn|div|font|p|small|span|summary|u"
+# of MDX; `<Enter>` and `Vec<T>` are words
+_COMPONENT = (
+    r"</(?-i:[A-Z])[\w.]*>|(?<![A-Za-z0-9_])<(?:(?-i:[A-Z])[\w.]*(?:\s+[\w:-]+=[^<>]*|\s*/)"
+    r"|(?P<component>(?-i:[A-Z])[\w.]*)(?=>[^<]*</(?P=component)>))>"
+)
 # code first, for nothing in it is markup
 _MARKUP = re.compile(
     # a link or a name of reStructuredText, and the colons before its code
@@ -23,6 +28,7 @@ _MARKUP = re.compile(
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
     rf"|</?(?:{_DRESS})(?:\s[^<>]*)?>"
+    rf"|{_COMPONENT}"
     r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
     re.IGNORECASE,
 )

@@ -226,6 +226,23 @@ def test_comments_imports_and_includes_are_no_units() -> None:
     assert quotes(text) == [("sentence", "The limit is 50 MB.")]
 
 
+def test_components_of_mdx_are_no_units_but_their_words_are() -> None:
+    text = (
+        "export const Mark = ({children}) => (\n  <span\n    style={{a: 1}}>\n    {children}\n"
+        "  </span>\n);\n\n"
+        "<Tabs\n  values={[\n    {label: 'npm'},\n  ]}>\n<TabItem value=\"npm\">\n\n"
+        "Run npm.\n\n</TabItem>\n</Tabs>\n\n{/* Not\nsaid. */}\n"
+        '<Card\n  title="A"\n  onClick={() =>\n    go()}\n>\n  It opens a card.\n</Card>\n\n'
+        "export default settings with this command.\n\n<b and c\nare smaller."
+    )
+    assert quotes(text) == [
+        ("sentence", "Run npm."),
+        ("sentence", "It opens a card."),
+        ("sentence", "export default settings with this command."),
+        ("sentence", "<b and c\nare smaller."),
+    ]
+
+
 def test_nothing_inside_of_code_a_link_or_a_tag_ends_a_sentence() -> None:
     text = (
         "Call `println! x` or `a ? b : c` first. Then see [What? Why? How](https://x.io/a) for"

@@ -17,9 +17,12 @@ from rag_platform.text.plain_quotes import plain, plain_code
         ('An <abbr title="Object mapper">OM</abbr> is <b>new</b>.', "An OM is <b>new</b>."),
         ("Mind the gap,\n> for it is\n>   wide.", "Mind the gap,\nfor it is\n  wide."),
         ("See `the manual <https://a.org>`_ and `open()`_::", "See the manual and open():"),
+        ('A <Mark color="red">card</Mark> is <Big>red</Big>.<Icon />', "A card is red."),
+        ('默认<Mark color="red">红色</Mark>。', "默认红色。"),
         # code is no markup, and neither is what only looks like it
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
         ("Take rows[i][j], a < b > c, {x} and [1] of ![it](it.png).", "="),
+        ("Press <Enter>, a Vec<T> and `<Mark a=1>`.", "="),
     ],
 )
 def test_a_quote_has_no_marks_of_its_page(quote: str, expected: str) -> None:
