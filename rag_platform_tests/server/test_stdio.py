@@ -35,7 +35,7 @@ def test_half_a_surrogate_pair_is_dropped() -> None:
         ("7", None),
         ('{"jsonrpc":"2.0","id":"x","method":7}', "x"),
         ('{"jsonrpc":"1.0","id":3,"method":"ping"}', 3),
-        ('{"id":4,"x":' + "[" * 3000 + "]" * 3000 + "}", None),
+        ('{"id":4,"x":' + "[" * 100_000 + "]" * 100_000 + "}", None),
     ],
 )
 def test_what_is_no_message_is_answered(line: str, number: Any) -> None:
