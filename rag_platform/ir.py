@@ -441,6 +441,9 @@ class Citation:
     namespace: str = ""
     # what of `text` the answer rests on, half open; empty: all of it
     spans: tuple[tuple[int, int], ...] = ()
+    # where the spans stand, if that is narrower than the place of `text`
+    quote_section: str = ""
+    quote_lines: tuple[int, int] | None = None
 
 
 State = Literal["answered", "closest", "nothing_found"]

@@ -17,6 +17,7 @@ from rag_platform.answering import citations, states
 from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
 from rag_platform.answering.question_context import OnText, Question
+from rag_platform.answering.quote_places import narrow
 from rag_platform.errors import CancelledError
 from rag_platform.ir import Citation, Hit, Json, State
 from rag_platform.observability import faults, tracing
@@ -212,7 +213,7 @@ class _Composer:
                 text=checked.text
                 if is_answer
                 else citations.mark_closest(checked.text, query.language),
-                citations=checked.citations,
+                citations=tuple(map(narrow, checked.citations)),
                 warnings=(*written.warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),
             )

@@ -16,7 +16,7 @@ _ANSWER_KEYS = (
 )
 _PASSAGE_KEYS = (
     *("doc_id", "section_path", "page_range", "line_range", "locator", "text", "spans"),
-    *("edited_from", "namespace"),
+    *("quote", "edited_from", "namespace"),
 )
 # tokens of what stands around an answer: trace_id, warnings, braces, the cursor
 ENVELOPE_TOKENS = 280

@@ -28,6 +28,7 @@ from rag_platform.contract.schema import (
     CitationPart,
     ErrorPart,
     QueryData,
+    QuotePart,
     ResultPart,
 )
 from rag_platform.errors import InputError
@@ -272,13 +273,23 @@ def citation_part(
         part["namespace"] = citation.namespace
     if spans := [[start, end] for start, end in citation.spans if end <= max_chars]:
         part["spans"] = spans
+        quote: QuotePart = {}
+        if citation.quote_section:
+            quote["section_path"] = citation.quote_section
+        if citation.quote_lines is not None:
+            quote["line_range"] = list(citation.quote_lines)
+        if quote:
+            part["quote"] = quote
     return part
 
 
 def source_line(citation: Citation, language: str = "en") -> str:
-    """`file, heading, page or lines`, and whether the text was edited, for a list of sources."""
-    place = format_place(citation.page_range, citation.line_range, citation.locator, language)
-    section = format_section(citation.section_path)
+    """`file, heading, page or lines` of what the answer rests on, and whether the text was edited,
+    for a list of sources.
+    """
+    lines = citation.quote_lines or citation.line_range
+    place = format_place(citation.page_range, lines, citation.locator, language)
+    section = format_section(citation.quote_section or citation.section_path)
     parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
     return ", ".join(filter(None, parts))
 

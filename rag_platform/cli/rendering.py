@@ -22,10 +22,12 @@ def render_answer(data: Json, question: str, console: Console) -> None:
     from rich.padding import Padding
     from rich.text import Text
 
+    from rag_platform.contract.markdown_views import quote_of
+
     head, tail, language = _split(str(data["markdown"]))
     console.print(Markdown(head))
     words = {word.lower() for word in _WORD.findall(question)}
-    for citation in data["citations"] if tail else ():
+    for citation in map(quote_of, data["citations"] if tail else ()):
         line = Text()
         line.append(f"[{citation['id']}] ", style="bold")
         line.append(str(citation["source_uri"]), style="cyan")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from rag_platform.contract.place_names import format_place
 from rag_platform.contract.schema import (
@@ -25,6 +26,11 @@ from rag_platform.text.plurals import pluralise
 
 SOURCES, ALSO_FOUND = "Sources", "Also found"  # headings of an answer
 _FIELD_CHARS = 500  # of a document's tags and metadata
+
+
+def quote_of(citation: Mapping[str, Any]) -> dict[str, Any]:
+    """The citation with the section and the lines of what it quotes."""
+    return {**citation, **citation.get("quote", {})}
 
 
 def format_section(section_path: str) -> str:

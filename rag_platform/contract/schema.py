@@ -57,6 +57,15 @@ class CitationPart(TypedDict):
     namespace: NotRequired[str]  # the collection it stands in, where several were asked
     # [start, end) of what in `text` the answer rests on; absent: all of it
     spans: NotRequired[list[list[int]]]
+    # the place of the spans, where it is narrower than that of `text`
+    quote: NotRequired[QuotePart]
+
+
+class QuotePart(TypedDict):
+    """Where what an answer rests on stands in its passage."""
+
+    section_path: NotRequired[str]
+    line_range: NotRequired[list[int]]
 
 
 class ResultPart(TypedDict):
@@ -122,6 +131,7 @@ class FoundPassage(TypedDict):
     cited: NotRequired[bool]
     # [start, end) of what in `text` the answer rests on
     spans: NotRequired[list[list[int]]]
+    quote: NotRequired[QuotePart]
     edited_from: NotRequired[list[str]]
     namespace: NotRequired[str]
     asset_uris: NotRequired[list[str]]

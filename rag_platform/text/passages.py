@@ -69,7 +69,7 @@ _LABEL = re.compile(r"\s*(\*\*|__)(?=\S)((?:(?!\1)[^\n])+?)[:：]?\1[:：]?\s*$"
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
 _NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
-_LABEL_LEVEL = 7  # of a line of bold words, below all headings
+LABEL_LEVEL = 7  # of a line of bold words, below all headings
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
@@ -125,7 +125,7 @@ def units(text: str) -> list[Unit]:
             found += [Unit("item", begin, end, context)]
         elif kind == "paragraph" and (label := _LABEL.match(block)) and not _ends(label[2]):
             heading, intro = label[2], ""
-            above = (*(item for item in above if item[0] < _LABEL_LEVEL), (_LABEL_LEVEL, heading))
+            above = (*(item for item in above if item[0] < LABEL_LEVEL), (LABEL_LEVEL, heading))
         elif kind == "term":
             found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
         else:

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.templating import Jinja2Templates
 
 from rag_platform import access
-from rag_platform.contract.markdown_views import format_section
+from rag_platform.contract.markdown_views import format_section, quote_of
 from rag_platform.contract.place_names import format_place
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
@@ -97,7 +97,8 @@ def _templates() -> Jinja2Templates:
 
 def _context(request: Request) -> dict[str, Any]:
     """What every template may use: `_` translates, `filled` what has its values already, such as
-    the message of an error; `place_of` says where a passage stands, `link` builds addresses.
+    the message of an error; `place_of` says where a passage stands, `quote_of` puts the place
+    of a citation's quote into it, `link` builds addresses.
     """
     language = language_of(request)
     site = get_site(request)
@@ -105,6 +106,7 @@ def _context(request: Request) -> dict[str, Any]:
         "_": partial(translate, language=language),
         "filled": partial(translate_filled, language=language),
         "place_of": partial(place_of, language=language),
+        "quote_of": quote_of,
         "language": language,
         "languages": LANGUAGES,
         "theme": theme_of(request),

@@ -243,7 +243,7 @@ def test_text_output_reads_alone(library: Any) -> None:
     shown = CliRunner().invoke(main, list(QUESTION))
     assert shown.exit_code == 0 and "The upload limit is 50 MB. [1]" in shown.stdout
     assert (
-        "docs/limits.md, Limits, lines 1-3" in shown.stdout
+        "docs/limits.md, Limits, line 3" in shown.stdout
         and not shown.stdout.lstrip().startswith("{")
     )
     failed = CliRunner().invoke(main, ["query", ""])

@@ -63,7 +63,7 @@ def test_query_answers_with_sources(read_only_shelf: Any) -> None:
         [5, 7],
     )
     assert data["documents"][cited["doc_id"]]["source_uri"] == "files/ports.md"
-    assert f"[1] [files/ports.md, Ports, lines 5-7]({cited['uri']})" in text
+    assert f"[1] [files/ports.md, Ports, line 7]({cited['uri']})" in text
     [link] = result.content[1:]
     assert (link.type, str(link.uri)) == ("resource_link", cited["uri"])
     assert envelope["trace_id"] in text
