@@ -16,6 +16,7 @@ from rag_platform.ir import Hit, QueryIR
 from rag_platform.observability import tracing
 from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion, Message, Written
+from rag_platform.text.sentences import STOPS
 from rag_platform.traits import Traits
 
 SENTINEL = "NOT_IN_PASSAGES"  # what the prompt asks for where the passages have no answer
@@ -24,7 +25,7 @@ _OVERFLOW = re.compile(
     r" .{0,40}(?:tokens|context)",
     re.I,
 )
-_BOUNDARY = re.compile(r"\n|[。！？]|[.!?](?=\s)")
+_BOUNDARY = re.compile(rf"\n|[{STOPS}]|[.!?](?=\s)")
 
 
 @dataclass(frozen=True)

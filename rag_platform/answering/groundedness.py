@@ -18,6 +18,7 @@ from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import has_han, is_wide
 from rag_platform.text.segmentation import is_identifier
+from rag_platform.text.sentences import STOPS
 from rag_platform.text.terms import kind_weight, meaning
 
 _JOINT = re.compile(r"[^0-9a-z]+")
@@ -93,7 +94,7 @@ def _holds(text: str, sentence: str) -> bool:
     end = at + len(sentence)
     return all(
         edge in (0, len(text))
-        or any(char.isspace() or char in "。！？" for char in text[edge - 1 : edge + 1])
+        or any(char.isspace() or char in STOPS for char in text[edge - 1 : edge + 1])
         for edge in (at, end)
     )
 

@@ -24,7 +24,7 @@ from rag_platform.text.markdown_blocks import FENCE, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
 from rag_platform.text.scripts import HANGUL, is_wide
-from rag_platform.text.sentences import CLOSERS
+from rag_platform.text.sentences import CLOSERS, STOPS
 
 INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
@@ -38,7 +38,7 @@ _REFERS = re.compile(
     re.IGNORECASE,
 )
 # the end of a whole sentence, and what belongs to it behind its mark
-_ENDED = re.compile(rf"[.!?…;。！？；][{CLOSERS}»`]*\Z")
+_ENDED = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")

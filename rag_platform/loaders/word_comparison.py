@@ -16,6 +16,7 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from rag_platform.text.scripts import letters
+from rag_platform.text.segmentation import fold_semitic
 
 # scripts that set no spaces between words: each of their letters is a word, so that cuts between
 # them are none
@@ -23,7 +24,6 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 _FRAGMENT = 3.2  # letters that the parts of torn words have on the mean, at most
-_TATWEEL = "\u0640"  # stretches an Arabic word
 _BETWEEN = 2  # letters that a font of signs adds in a row: hindexihlabeli
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
@@ -43,7 +43,7 @@ class Line:
             part
             for word in words
             for item in _UNSPACED.split(word)
-            if (part := letters(item).casefold().replace(_TATWEEL, ""))
+            if (part := fold_semitic(letters(item).casefold()))
         ]
         starts, at = [], 0
         for part in parts:

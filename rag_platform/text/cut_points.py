@@ -14,7 +14,7 @@ from typing import Any
 from rag_platform.text.markdown_blocks import CODE_SPAN, HEADING, Guarded, structure
 from rag_platform.text.scripts import HAN, KANA
 from rag_platform.text.segmentation import chinese_dictionary
-from rag_platform.text.sentences import CLOSERS, sentence_ends
+from rag_platform.text.sentences import CLOSERS, STOPS, sentence_ends
 
 Ends = Callable[[str, int, int], Iterable[int]]  # where in text[start:end] a separator ends
 _CLAUSE = re.compile(rf"(?:[，、：；]|……|——)+[{CLOSERS}]*|(?<=[^\s,:;])[,:;][{CLOSERS}]*(?=\s)")
@@ -22,7 +22,7 @@ _BLANKS = re.compile(r"[ \t\u3000]+")
 # what a sentence goes on with on the next line: no digit, list item, heading, row or quote
 _BREAKS = re.compile("\n+")
 _GOES_ON = re.compile(r"[ \t]*(?:[^\W\d_]|[\"'“‘(\[*_`](?=[^\W_]))")
-_STOPS = frozenset(".!?。！？:：;；|…")
+_STOPS = frozenset(f".!?{STOPS}:：;；|…")
 _LOOKED_BACK = 400  # characters before a place, for what stands behind white space
 _MARKS = 4  # characters: a colon and the marks of bold or slanting text behind it
 _WRAPPED_COLUMNS = 60  # of the lines of wrapped prose, at least; wide characters are two

@@ -18,7 +18,7 @@ import importlib.util
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
@@ -37,9 +37,18 @@ _KEPT_CHARS = 40  # longer tokens are seldom seen twice
 _PAIRED = KANA + SOUTHEAST_ASIAN + HANGUL
 _WORD = rf"[^\W{HAN}{_PAIRED}]"
 _JOINT = r"[._\-/\\:@'’+#&]+"
-_TOKEN = re.compile(
-    rf"(?P<han>[{HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{_WORD}+(?:{_JOINT}{_WORD}+)*(?:\+\+|[#+](?!{_WORD}))?)"
-)
+# Devanagari to Sinhala, whose vowel signs are letters to readers but not to `\w`
+_INDIC = "\u0900-\u0963\u0970-\u0dff"
+
+
+def _compile_tokens(word: str) -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<han>[{HAN}]+)|(?P<run>[{_PAIRED}]+)|(?P<word>(?:(?<![\w.])\.)?{word}+(?:{_JOINT}{word}+)*(?:\+\+|[#+](?!{word}))?)"
+    )
+
+
+_TOKEN, _INDIC_TOKEN = map(_compile_tokens, (_WORD, rf"(?:{_WORD}|[{_INDIC}])"))
+_HAS_INDIC = re.compile(f"[{_INDIC}]")
 # The words of a text that is ASCII throughout: the same pattern, in a fifth of the time.
 _ASCII_WORD = re.compile(
     r"(?:(?<![\w.])\.)?\w+(?:[._\-/\\:@'+#&]+\w+)*(?:\+\+|[#+](?!\w))?", re.ASCII
@@ -48,14 +57,27 @@ _SEPARATOR = re.compile(_JOINT)
 _PAIR = re.compile(rf"[{HAN}]{{2}}|[{_PAIRED}]{{2}}")
 _APART = re.compile(rf"[\s,;!?()\[\]{{}}\"|<>*=~`$%^{HAN}{_PAIRED}]")  # what no word reaches across
 _FULL_WIDTH = tuple(zip("，：；！？（）", ",:;!?()", strict=True))
-_PLAIN = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)*")
-_HYPHENATED = re.compile(r"[^\W\d_]+(?:[-'][^\W\d_]+)*")
+_LETTER = rf"(?:[^\W\d_]|[{_INDIC}])"
+_PLAIN = re.compile(rf"{_LETTER}+(?:['’]{_LETTER}+)*")
+_HYPHENATED = re.compile(rf"{_LETTER}+(?:[-']{_LETTER}+)*")
 _CASE_PARTS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[^\W\dA-Z_]+|[A-Z]+|\d+|[^\W\d_]+")
 _MIXED = {"han", "word"}
 # letters and digits, an underscore, or numbers joined by no point
 _EXACT = re.compile(r"(?=.*\d)(?=.*[^\W\d]).+|.*_.*|\d+(?:[-/:]\d+)+")
 _BESIDE = (1, 2)  # characters
 _VERSION = re.compile(r"v\d+(?:\.\d+)+")
+_SEMITIC = re.compile("[\u0590-\u08ff]")
+# vowel marks of Hebrew and Arabic, signs of recitation, the stretching of words, joiners
+_UNWRITTEN = re.compile(
+    "[\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
+    "\u06d6-\u06dc\u06df-\u06e8\u06ea-\u06ed\u200c\u200d]"
+)
+# letters and digits that one types for another, as Lucene's normalizers of Arabic and Persian and
+# its DecimalDigitFilter have them
+_FOLDED = str.maketrans(
+    "آأإٱىیےکہۀةۃ٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹",
+    "اااايييكهههه01234567890123456789",
+)
 
 
 def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
@@ -70,7 +92,7 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     cut = {"han": run_terms if chinese == "pairs" else dictionary_terms, "run": run_terms}
     text = to_nfkc(text)
     before: re.Match[str] | None = None
-    for match in _TOKEN.finditer(text):
+    for match in _tokens(text):
         token, kind = match.group(), match.lastgroup or "word"
         if (
             before is not None
@@ -86,13 +108,30 @@ def terms(text: str, chinese: Chinese = "pairs") -> list[str]:
     return found
 
 
+def _tokens(text: str) -> Iterator[re.Match[str]]:
+    return (_INDIC_TOKEN if _HAS_INDIC.search(text) else _TOKEN).finditer(text)
+
+
 def to_nfkc(text: str) -> str:
-    """The text in NFKC (Unicode Standard Annex 15)."""
-    if not text.isascii():
-        # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
-        for wide, narrow in _FULL_WIDTH:
-            text = text.replace(wide, narrow)
-    return unicodedata.normalize("NFKC", text)
+    """The text in NFKC (Unicode Standard Annex 15), Arabic, Persian and Hebrew folded."""
+    if text.isascii():
+        return text
+    # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
+    for wide, narrow in _FULL_WIDTH:
+        text = text.replace(wide, narrow)
+    return fold_semitic(unicodedata.normalize("NFKC", text))
+
+
+def fold_semitic(text: str) -> str:
+    """Arabic, Persian and Hebrew as one types a question: without vowel marks and stretching, with
+    one form of each letter and ASCII digits. Other text as it is.
+
+    >>> fold_semitic("كِتَابُ القـــراءة ۱۲"), fold_semitic("שָׁלוֹם")
+    ('كتاب القراءه 12', 'שלום')
+    """
+    if not _SEMITIC.search(text):
+        return text
+    return _UNWRITTEN.sub("", text).translate(_FOLDED)
 
 
 def is_pair(term: str) -> bool:
@@ -128,7 +167,7 @@ def sequence(text: str) -> list[str]:
     ['set', 'maxretrycount', '重', '试', '次', '数']
     """
     found: list[str] = []
-    for match in _TOKEN.finditer(to_nfkc(text)):
+    for match in _tokens(to_nfkc(text)):
         token = match.group().lower()
         found += [token.replace("’", "'")[:MAX_TERM_CHARS]] if match.lastgroup == "word" else token
     return found
@@ -160,7 +199,7 @@ def exact_names(text: str) -> list[list[str]]:
     [['19001-2016'], ['gb/t', '19001-2016'], ['xk7'], ['xk7', '三'], ['xk7', '三', '代']]
     """
     text = to_nfkc(text)
-    tokens = list(_TOKEN.finditer(text))
+    tokens = list(_tokens(text))
     found: list[list[str]] = []
     number = 0
     while number < len(tokens):
@@ -221,7 +260,8 @@ def word_terms(token: str) -> list[str]:
     ['v1.2.3', '1.2.3', 'v1', '1', '2', '3']
     """
     whole = token.lower().replace("’", "'")
-    if _PLAIN.fullmatch(token) and (token.islower() or token.isupper() or token[1:].islower()):
+    has_parts = not (token.islower() or token.isupper() or token[1:].islower())
+    if _PLAIN.fullmatch(token) and (not has_parts or whole == token.upper()):
         return [whole[:MAX_TERM_CHARS]]
     parts = []
     if _VERSION.fullmatch(whole):

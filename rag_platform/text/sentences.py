@@ -1,4 +1,4 @@
-"""Where sentences end, in Chinese and in languages with Latin stops."""
+"""Where sentences end, by the stops of Chinese, of Latin and of other scripts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 # quotation marks, brackets and emphasis that belong to the sentence before them
 CLOSERS = "”’」』）】》)\"'\\]*_"
+# a stop wherever it stands: Chinese, Indian, Urdu, Arabic, Khmer, Burmese, Ethiopic, Armenian
+STOPS = "。！？।॥۔؟។။።։"
 # one set of characters first: scanned several times as fast; possessive, so that long rows of dots
 # are not tried in every length
 _END = re.compile(
-    rf"[。！？.!?](?:(?<=[。！？])[。！？]*+[{CLOSERS}]*+|(?<=[.!?])[.!?]*+[{CLOSERS}]*+(?=\s))"
+    rf"[{STOPS}.!?](?:(?<=[{STOPS}])[{STOPS}]*+[{CLOSERS}]*+|(?<=[.!?])[.!?]*+[{CLOSERS}]*+(?=\s))"
 )
 # An abbreviation, an initial, or the number of a list item or heading.
 _NO_END = re.compile(
@@ -26,7 +28,7 @@ def sentence_ends(text: str, start: int = 0, end: int | None = None) -> Iterator
     """The offsets behind the sentences that end in text[start:end], before the white space that
     follows.
 
-    A Chinese stop always ends one, a Latin one only before white space; a full stop not before a
+    One of STOPS always ends one, a Latin one only before white space; a full stop not before a
     lower-case letter either, unless it stands alone, as in tokenised text.
     """
     for match in _END.finditer(text, start, len(text) if end is None else end):

@@ -175,6 +175,12 @@ def test_stretched_words_are_the_words() -> None:
     assert judged("محــــمد كتــــاب", "محمد كتاب") == ""
 
 
+def test_letters_of_one_shape_are_one_letter() -> None:
+    arabic, persian = "يعمل الكتاب على ٢٠", "یعمل الکتاب علی ۲۰"
+    assert judged(persian, arabic) == ""
+    assert judged("تعمل الکباب إلی ۲۱", arabic) != ""
+
+
 def test_what_another_engine_cannot_read_is_said_and_no_failure(tmp_path: Path) -> None:
     file = pymupdf.open()
     page = file.new_page()

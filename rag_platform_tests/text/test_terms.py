@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import unicodedata
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -45,6 +47,41 @@ def test_every_part_of_the_program_stems_alike() -> None:
     text = "configuration policies running"
     assert list(terms(text)) == Analysis().terms(text) == ["configur", "polici", "run"]
     assert select_terms(text) == ["configur", "polic", "run"]
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("كِتَابُ القِرَاءَةِ", "كتاب القراءة"),
+        ("الســـلام", "السلام"),
+        ("أحمد إلى الآن", "احمد الي الان"),
+        ("یعمل الکتاب", "يعمل الكتاب"),  # a Persian keyboard
+        ("می‌شود", "میشود"),
+        ("٢٠٢٤ ۲۰۲۴", "2024 2024"),
+        ("בְּרֵאשִׁית", "בראשית"),
+        ("\ufedf\ufefc", "للا"),  # forms as they are drawn
+    ],
+)
+def test_arabic_persian_and_hebrew_are_found_however_they_are_typed(
+    written: str, asked: str
+) -> None:
+    assert Analysis().terms(written) == Analysis().terms(asked) != []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("हिन्दी में दस्तावेज़।", ["हिन्दी", "में", "दस्तावेज़"]),
+        ("தமிழ் மொழி v1.2", ["தமிழ்", "மொழி", "v1.2"]),
+        ("বাংলা-ভাষা", ["বাংলা-ভাষা", "বাংলা", "ভাষা"]),
+    ],
+)
+def test_the_vowel_signs_of_indian_scripts_belong_to_their_words(
+    text: str, words: list[str]
+) -> None:
+    found = Analysis().terms(text)
+    assert found[: len(words)] == [unicodedata.normalize("NFKC", word) for word in words]
+    assert not any(len(term) == 1 and term.isalpha() for term in found)
 
 
 @pytest.mark.parametrize(

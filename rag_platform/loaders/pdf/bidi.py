@@ -30,7 +30,7 @@ _MIRRORED = dict(zip("()[]{}«»‹›<>", ")(][}{»«›‹><", strict=True))
 _OPENING = frozenset("([{«‹<")
 _CLOSING = frozenset(")]}»›>.,;:!?،؛؟")
 _LATIN = re.compile("[A-Za-z]")
-_LAM = "\u0644"
+_LAM, _ALEFS = "\u0644", "\u0627\u0622\u0623\u0625\u0671"
 _ALONE = 0.1  # points; glyphs less wide are marks or further letters of a ligature
 _GAP = 0.25  # of the size; pieces further apart are words of their own
 # words that a reader garbled; authors join two scripts here and there: الـAPI
@@ -54,11 +54,16 @@ class _Sign:
 
     @property
     def left(self) -> float:
-        return min(char.x0 for char in self.chars)
+        return min(char.x0 for char in self._wide)
 
     @property
     def right(self) -> float:
-        return max(char.x1 for char in self.chars)
+        return max(char.x1 for char in self._wide)
+
+    @property
+    def _wide(self) -> Sequence[Char]:
+        """Its characters with a width; some writers set marks far from their letter."""
+        return [char for char in self.chars if char.x1 - char.x0 >= _ALONE] or self.chars
 
 
 def has_leftwards(text: str) -> bool:
@@ -77,11 +82,16 @@ def is_garbled(words: Iterable[str]) -> bool:
 
 def is_leftwards(runs: Sequence[Run]) -> bool:
     """True where most words, or a fifth on a leftward page, run from right to left."""
-    text = " ".join(run.text for run in runs)
+    times = _FEW if any(run.leftwards for run in runs) else 1
+    return is_leftward_text(" ".join(run.text for run in runs), times)
+
+
+def is_leftward_text(text: str, times: int = 1) -> bool:
+    """True where the words from right to left, taken so many times, are more than the others."""
     if not has_leftwards(text):
         return False
     kinds = [next((kind for kind in map(_kind, word) if kind in "LR"), "") for word in text.split()]
-    return kinds.count("R") * (_FEW if any(run.leftwards for run in runs) else 1) > kinds.count("L")
+    return kinds.count("R") * times > kinds.count("L")
 
 
 def mark_leftwards(runs: list[Run]) -> list[Run]:
@@ -173,7 +183,8 @@ def _signs(chars: Sequence[Char]) -> Iterator[_Sign]:
 
     The letters of a ligature come either as the first one, as wide as the whole, and the others
     without width at its right edge, or all with the rectangle of the whole. An engine that turned a
-    word around wrote the first one last. Marks follow their letter.
+    word around wrote the first one last. An alef may also stand at the left edge of its lam, where
+    the next letter ends. Marks follow their letter.
     """
     held: list[Char] = []
     waiting: list[Char] = []  # letters of a ligature whose wide one comes next
@@ -196,6 +207,15 @@ def _signs(chars: Sequence[Char]) -> Iterator[_Sign]:
         ):
             # lam and alef are the ligature of every font
             held.insert(0 if char.text == _LAM else len(held), char)
+        elif (
+            held
+            and held[-1].text == _LAM
+            and char.text in _ALEFS
+            and char.x1 - char.x0 < _ALONE
+            and abs(held[0].x0 - char.x0) < _ALONE
+            and all(other.text != _LAM for other in _wide_behind(chars, at))
+        ):
+            held.append(char)
         elif char.x1 - char.x0 < _ALONE and any(
             abs(other.x1 - char.x0) < _ALONE for other in _wide_behind(chars, at)
         ):
@@ -318,12 +338,14 @@ def _numbers(stretch: Sequence[_Sign], *, arabic: bool) -> Iterator[tuple[int, i
             at += 1
             continue
         begin, end = at, at + 1
+        kinds = ("L",) if stretch[begin].kind == "L" else ("EN", "AN")
         while end < len(stretch) and (
-            stretch[end].kind == stretch[begin].kind
+            stretch[end].kind in kinds
             or (
                 stretch[end].text in inside
                 and end + 1 < len(stretch)
-                and stretch[end + 1].kind == stretch[begin].kind != "L"
+                and stretch[end + 1].kind in kinds
+                and kinds != ("L",)
             )
         ):
             end += 1

@@ -167,6 +167,7 @@ _MAX_SHIFT = 8.0  # points; likewise, of large letters
 # be more: a line of a paragraph can belong to a block that lies in it
 _STRETCH = 36.0
 _FAR = 1e6  # broken files place glyphs at infinity
+_UNKNOWN = "\ufffd"  # a glyph that its font gives no meaning
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +282,7 @@ def read_runs(page: Any) -> list[Run]:
 def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
     visible, hidden = split_hidden(page, _raw_blocks(page))
-    return make_runs(visible), hidden
+    return _name_unknown(page, make_runs(visible)), hidden
 
 
 def read_typed_text(page: Any) -> str:
@@ -295,7 +296,31 @@ def read_typed_text(page: Any) -> str:
 
 def all_runs(page: Any) -> list[Run]:
     """The text lines of a page without rotation, shown or not, in content order."""
-    return make_runs(_raw_blocks(page))
+    return _name_unknown(page, make_runs(_raw_blocks(page)))
+
+
+def _name_unknown(page: Any, runs: list[Run]) -> list[Run]:
+    """The runs; glyphs without a meaning in their font are what the page says beside them."""
+    if not any(_UNKNOWN in run.text for run in runs):
+        return runs
+    flags = text_flags() & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
+    named = {
+        char[1:]: char
+        for block in TextPage(page, flags).blocks()
+        for line in block.get("lines", ())
+        for span in line["spans"]
+        for char in _chars(span)
+    }
+    # one without width is a mark, beside which the page says the letter that bears it
+    return [
+        run._replace(
+            chars=tuple(
+                named.get(char[1:], char) if char.text == _UNKNOWN and char.x0 < char.x1 else char
+                for char in run.chars
+            )
+        )
+        for run in runs
+    ]
 
 
 def _raw_blocks(page: Any) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
+from statistics import median
 from typing import Any
 
 from rag_platform.ir import Box
@@ -25,6 +26,7 @@ from rag_platform.loaders.pdf.runs import Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
+_COLUMN_LINES, _COLUMN_EMS = 4, 10  # of prose; fewer or shorter lines are cells and addresses
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
 
@@ -65,12 +67,42 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
+    found = split_columns(drop_backgrounds(found, runs), runs)
     return keep_sentences_whole(
-        order_regions(
-            page, blocks, complete_regions(drop_backgrounds(found, runs), runs), leftwards=leftwards
-        ),
-        runs,
+        order_regions(page, blocks, complete_regions(found, runs), leftwards=leftwards), runs
     )
+
+
+def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions; a text whose full lines stand in columns with nothing between them is one region
+    a column.
+    """
+    pieces = assign_runs(runs, [region.bbox for region in regions])[0]
+    found: list[Region] = []
+    for region, lines in zip(regions, pieces, strict=True):
+        columns = _columns(lines) if region.label == "text" else []
+        found += [
+            Region(round_out(union([run.box for run in column])), region.label)
+            for column in columns
+        ] or [region]
+    return found
+
+
+def _columns(lines: Sequence[Run]) -> list[list[Run]]:
+    """The lines of each column, none where there are no two of prose."""
+    columns: list[list[Run]] = []
+    reached = 0.0
+    for run in sorted(lines, key=lambda run: run.box[0]):
+        if not columns or run.box[0] > reached:
+            columns.append([])
+        columns[-1].append(run)
+        reached = max(reached, run.box[2])
+    prose = all(
+        len({round(run.box[3]) for run in column}) >= _COLUMN_LINES
+        and median(run.box[2] - run.box[0] for run in column) > _COLUMN_EMS * column[0].size
+        for column in columns
+    )
+    return columns if len(columns) > 1 and prose else []
 
 
 def drop_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:

@@ -166,7 +166,12 @@ def _by_lines(words: Sequence[Word], *, margins: bool = False) -> list[Word]:
             lines[-1].append(word)
         else:
             lines.append([word])
-    return [word for line in lines for word in sorted(line, key=lambda word: word.box[0])]
+    leftwards = bidi.is_leftward_text(" ".join(word.text for word in words))
+    return [
+        word
+        for line in lines
+        for word in sorted(line, key=lambda word: word.box[0], reverse=leftwards)
+    ]
 
 
 def _stands_beside(word: Word, other: Word) -> bool:

@@ -119,6 +119,62 @@ def test_marks_follow_their_letter(tmp_path):
     assert PdfLoader(profile="fast").load(path, "x.pdf").text == "שלום בָא"
 
 
+def test_an_alef_without_width_stands_behind_its_lam(tmp_path):
+    # fonts that draw the ligature as two glyphs place the second one where the first one begins,
+    # which is also where the next letter ends; seen from left to right: سلام للأمل
+    path = write_glyphs(
+        tmp_path / "x.pdf",
+        [("ل", 60, 6), ("م", 66, 6), ("أ", 72, 0.01), ("ل", 72, 7), ("ل", 79, 6)],
+        [("م", 100, 6), ("ا", 106, 0.01), ("ل", 106, 7), ("س", 113, 8)],
+    )
+    assert PdfLoader(profile="fast").load(path, "x.pdf").text.split() == ["للأمل", "سلام"]
+
+
+def test_a_mark_that_is_set_far_away_does_not_move_its_letter(tmp_path):
+    # the mark at 130 belongs to the last letter of ضمان, seen from left to right
+    path = write_glyphs(
+        tmp_path / "x.pdf",
+        [("\u064b", 130, 0.01), ("ن", 100, 6), ("ا", 106, 3), ("م", 109, 6), ("ض", 115, 9)],
+    )
+    assert letters(PdfLoader(profile="fast").load(path, "x.pdf").text) == "ضمان"
+
+
+def test_digits_of_two_kinds_are_one_number():
+    # some fonts say ٦ for ۶: European and Arabic digits to UAX 9, which are set alike
+    assert typed("۸۸۷۷٦٦۵۵ نفلت") == "تلفن ۸۸۷۷٦٦۵۵"
+
+
+def test_a_glyph_that_only_the_page_names_is_that_letter(tmp_path):
+    path = write_glyphs(tmp_path / "x.pdf", [("a", 100, 6), ("\ufffd", 106, 6), ("c", 112, 6)])
+    with pymupdf.open(path) as document:
+        [xref] = document[0].get_contents()
+        shown = document.xref_stream(xref)
+        glyph = shown.split(b"Tm ")[2].split(b" Tj")[0] + b" Tj"
+        # that of U+FFFD, which sorts behind the letters
+        told = b"/Span <</ActualText <FEFF0062>>> BDC " + glyph + b" EMC"
+        document.update_stream(xref, shown.replace(glyph, told))
+        document.saveIncr()
+    assert PdfLoader(profile="fast").load(path, "x.pdf").text == "abc"
+
+
+def test_the_words_of_a_leftward_line_are_compared_from_the_right_on(tmp_path):
+    # the second reader stores the words of a line in an order of its own
+    words = ["الجهاز", "يعمل", "على", "منفذ", "رقم", "ثمانية", "دائما"]
+    path = tmp_path / "x.pdf"
+    glyphs, x = [], 80.0
+    for word in reversed(words):
+        glyphs.append(seen(word[::-1], x))
+        x += 6 * len(word) + 4
+    stored = [glyph for at in (2, 0, 4, 1, 6, 3, 5) for glyph in glyphs[at]]
+    write_glyphs(path, stored, simple=True)
+    facts = PdfLoader(profile="fast").load(path, "x.pdf")
+    assert facts.text == " ".join(words)
+    assert reread(path, "pdf", facts.text, facts.blocks) == ({}, {})
+    for forged in ([*words[3:], *words[:3]], words[::-1]):
+        otherwise, _ = reread(path, "pdf", " ".join(forged), facts.blocks)
+        assert "another order" in otherwise[0]
+
+
 PARAGRAPHS = (
     (
         "המכירות עלו בשנת 2024 בשיעור של 12.5% לעומת השנה הקודמת (לאחר מס) והגיעו לסכום של"

@@ -7,7 +7,11 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.loaders.pdf.characters import Region
-from rag_platform.loaders.pdf.layout import drop_backgrounds, keep_sentences_whole
+from rag_platform.loaders.pdf.layout import (
+    drop_backgrounds,
+    keep_sentences_whole,
+    split_columns,
+)
 from rag_platform.loaders.pdf.runs import Char, Run
 
 
@@ -91,3 +95,25 @@ def test_a_picture_behind_a_paragraph_is_no_region_and_one_with_labels_is():
     ]
     heading = Region(text.bbox, "section-header")
     assert drop_backgrounds([behind, heading], [paragraph]) == [behind, heading]
+
+
+def test_a_text_over_two_columns_of_prose_is_two():
+    # lines of 150 points in 10 points size, 12 points apart
+    left = [run("x" * 30, 60, 100 + 12 * i, 10.0) for i in range(5)]
+    right = [run("y" * 30, 222, 106 + 12 * i, 10.0) for i in range(5)]
+    mixed = [line for pair in zip(left, right, strict=True) for line in pair]
+    whole = Region((50, 90, 400, 200), "text")
+    assert [(region.bbox, region.label) for region in split_columns([whole], mixed)] == [
+        ((60, 100, 210, 158), "text"),
+        ((222, 106, 372, 164), "text"),
+    ]
+    # a line across both, three lines only, short lines, another kind of region
+    title = run("z" * 60, 60, 92, 10.0)
+    names = [run("name", 60, 100 + 12 * i, 10.0) for i in range(5)]
+    for lines, region in (
+        ([title, *mixed], whole),
+        (mixed[:6], whole),
+        ([*names, *right], whole),
+        (mixed, Region(whole.bbox, "table")),
+    ):
+        assert split_columns([region], lines) == [region]
