@@ -44,8 +44,7 @@ def format_place(
     """
     for name, bounds in (("page", page_range), ("line", line_range)):
         if bounds is not None:
-            first, last = bounds
-            return _count(name, str(first) if first == last else f"{first}-{last}", language)
+            return _count(name, "-".join(map(str, bounds)), language)
     return format_locator(locator, language)
 
 
@@ -84,6 +83,8 @@ def _format_step(step: str, language: str) -> str | None:
         return translate("sheet {name}", language, name=unquote(step.removeprefix("sheet=")))
     if step == "notes":
         return translate("notes", language)
+    if step.startswith("header="):  # of a mail
+        return translate("mail header", language)
     match = _STEP.fullmatch(step)
     if match is None or match[1] not in (*_NOUNS, *_UNSAID):
         return None
@@ -93,5 +94,7 @@ def _format_step(step: str, language: str) -> str | None:
 
 
 def _count(noun: str, place: str, language: str) -> str:
+    first, _, last = place.partition("-")
+    place = first if first == last else place
     plural = "s" if "-" in place else ""
     return translate(f"{noun}{plural} {{place}}", language, place=place)

@@ -33,6 +33,12 @@ from rag_platform.messages import translate
             "part a.xhtml to part b.xhtml",
             None,
         ),
+        (
+            "header=subject to part=1;lines=7-7",
+            "mail header to part 1, line 7",
+            "邮件头 至 部分 1，第 7 行",
+        ),
+        ("cell=1;lines=1-1", "cell 1, line 1", "第 1 格，第 1 行"),
         ("", "", ""),
     ],
 )
