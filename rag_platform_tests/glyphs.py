@@ -71,6 +71,18 @@ def write_glyphs(path: Path, *lines: list[Glyph], size: float = 12.0, simple: bo
     return path
 
 
+def name_glyphs(path: Path, first: int, last: int, text: str) -> None:
+    """Let the page say beside its glyphs `first` to `last`, from 0 on, what they mean together."""
+    with pymupdf.open(path) as document:
+        [xref] = document[0].get_contents()
+        glyphs = document.xref_stream(xref).split(b"1 0 0 1 ")  # before each of them
+        said = f"/Span <</ActualText <FEFF{text.encode('utf-16-be').hex()}>>> BDC "
+        glyphs[first] += said.encode()
+        glyphs[last + 1] = glyphs[last + 1].replace(b"Tj", b"Tj EMC")
+        document.update_stream(xref, b"1 0 0 1 ".join(glyphs))
+        document.saveIncr()
+
+
 def seen(text: str, x: float = 100.0, width: float = 6.0) -> list[Glyph]:
     """Glyphs set one after the other from left to right."""
     return [(char, x + i * width, width) for i, char in enumerate(text)]

@@ -11,6 +11,8 @@ from typing import Literal
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 KANA = r"\u3040-\u30ff\u31f0-\u31ff"
 HANGUL = r"\u1100-\u11ff\uac00-\ud7af"
+# of India and Southeast Asia, whose syllables are drawn as glyphs of their own
+REORDERED = r"\u0900-\u0dff\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
 SOUTHEAST_ASIAN = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"  # Thai, Lao, Burmese and Khmer
 CJK = HAN + KANA + HANGUL
 UNSPACED = HAN + KANA + SOUTHEAST_ASIAN  # scripts that write no blanks between words

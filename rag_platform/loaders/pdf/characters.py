@@ -30,7 +30,7 @@ from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
-from rag_platform.text.scripts import letters
+from rag_platform.text.scripts import REORDERED, letters
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
 MAX_PART = 12  # characters above or below the bar of a fraction
@@ -168,6 +168,13 @@ _MAX_SHIFT = 8.0  # points; likewise, of large letters
 _STRETCH = 36.0
 _FAR = 1e6  # broken files place glyphs at infinity
 _UNKNOWN = "\ufffd"  # a glyph that its font gives no meaning
+_REORDERED = re.compile(f"[{REORDERED}]")
+# vowel signs and other marks of these scripts, none of which is written twice
+_SIGN = re.compile(
+    "[\u0900-\u0903\u093a-\u094f\u0981-\u0983\u09be-\u09cd\u0a01-\u0a03\u0a3e-\u0a4d\u0a81-\u0a83"
+    "\u0abe-\u0acd\u0b01-\u0b03\u0b3e-\u0b4d\u0b82\u0bbe-\u0bcd\u0c00-\u0c03\u0c3e-\u0c4d\u0c81-\u0c83"
+    "\u0cbe-\u0ccd\u0d00-\u0d03\u0d3e-\u0d4d\u0dca-\u0ddf\u102b-\u103e\u17b6-\u17d3]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +288,14 @@ def read_runs(page: Any) -> list[Run]:
 
 def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
-    visible, hidden = split_hidden(page, _raw_blocks(page))
-    return _name_unknown(page, make_runs(visible)), hidden
+    blocks, flags = _raw_blocks(page)
+    visible, hidden = split_hidden(page, blocks, flags)
+    return _make_clear(page, make_runs(visible, gapped=_has_gaps(flags))), hidden
 
 
 def read_typed_text(page: Any) -> str:
     """The text lines of a page, shown or not, as one types them, whichever way they are written."""
-    text = str(page.get_text("text", flags=text_flags()))
+    text = str(_read(page)[0].text())
     if not bidi.has_leftwards(text):
         return text
     unrotate(page)
@@ -296,11 +304,44 @@ def read_typed_text(page: Any) -> str:
 
 def all_runs(page: Any) -> list[Run]:
     """The text lines of a page without rotation, shown or not, in content order."""
-    return _name_unknown(page, make_runs(_raw_blocks(page)))
+    blocks, flags = _raw_blocks(page)
+    return _make_clear(page, make_runs(blocks, gapped=_has_gaps(flags)))
 
 
-def _name_unknown(page: Any, runs: list[Run]) -> list[Run]:
-    """The runs; glyphs without a meaning in their font are what the page says beside them."""
+def _read(page: Any) -> tuple[TextPage, int]:
+    """The text of a page, and the flags that it was extracted with: with what the page says beside
+    its glyphs, where these are drawn in another order than they are typed.
+    """
+    flags = text_flags()
+    read = TextPage(page, flags)
+    if not _REORDERED.search(read.text()):
+        return read, flags
+    told_flags = flags & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
+    told = TextPage(page, told_flags)
+    return (read, flags) if told.text() == read.text() else (told, told_flags)
+
+
+def _has_gaps(flags: int) -> bool:
+    """False where letters come without the widths of their glyphs, which leave gaps in words."""
+    return bool(flags & load_pymupdf().TEXT_IGNORE_ACTUALTEXT)
+
+
+def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
+    """The runs; glyphs without a meaning in their font are what the page says beside them, and a
+    sign of a syllable that MuPDF reads twice, in the syllable and by itself, is one.
+    """
+    runs = [
+        run._replace(
+            chars=tuple(
+                char
+                for before, char in zip([None, *run.chars], run.chars, strict=False)
+                if before is None or char.text != before.text or not _SIGN.match(char.text)
+            )
+        )
+        if _REORDERED.search(run.text)
+        else run
+        for run in runs
+    ]
     if not any(_UNKNOWN in run.text for run in runs):
         return runs
     flags = text_flags() & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
@@ -323,9 +364,9 @@ def _name_unknown(page: Any, runs: list[Run]) -> list[Run]:
     ]
 
 
-def _raw_blocks(page: Any) -> list[dict[str, Any]]:
+def _raw_blocks(page: Any) -> tuple[list[dict[str, Any]], int]:
     pymupdf = load_pymupdf()
-    read = TextPage(page, text_flags())
+    read, flags = _read(page)
     blocks = read.blocks()
     empty = [
         (block, at)
@@ -334,11 +375,11 @@ def _raw_blocks(page: Any) -> list[dict[str, Any]]:
         if not line["spans"]
     ]
     if empty and _has_undrawn(read.text(), blocks):
-        again = TextPage(page, text_flags() & ~pymupdf.TEXT_ACCURATE_BBOXES).blocks()
+        again = TextPage(page, flags & ~pymupdf.TEXT_ACCURATE_BBOXES).blocks()
         by_number = {block["number"]: block for block in again}
         for block, at in empty:
             block["lines"][at] = by_number[block["number"]]["lines"][at]
-    return list(blocks)
+    return list(blocks), flags
 
 
 def _has_undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
@@ -353,22 +394,24 @@ def _has_undrawn(text: str, blocks: Sequence[dict[str, Any]]) -> bool:
     return sum(not char.isspace() for char in text) > held
 
 
-def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
-    """The lines of extractRAWDICT()["blocks"] with a visible character, in content order."""
+def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> list[Run]:
+    """The lines of extractRAWDICT()["blocks"] with a visible character, in content order; with
+    spaces for the gaps between words that MuPDF leaves out, where `gapped`.
+    """
     pymupdf = load_pymupdf()
     found: list[Run] = []
     for number, block in enumerate(raw_blocks):
         for line in block.get("lines", ()):
             chars: list[Char] = []
             made: list[bool] = []  # characters that MuPDF set between others
-            size, mono, bold, gapped = 0.0, True, True, False
+            size, mono, bold, open_gaps = 0.0, True, True, False
             for span in line["spans"]:
                 here = _chars(span)
                 made += [item.get("synthetic", False) for item in span["chars"]]
                 text = "".join([char[0] for char in here])
                 if text and not text.isspace():
                     size = max(size, span["size"])
-                    gapped = gapped or _GAPPED.search(text) is not None
+                    open_gaps = open_gaps or (gapped and _GAPPED.search(text) is not None)
                     mono = mono and bool(
                         span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
                         or MONOSPACED.search(span["font"])
@@ -376,7 +419,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]]) -> list[Run]:
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
-                if gapped:
+                if open_gaps:
                     chars, made = _open_gaps(chars, made, size)
                 chars = _close_letters(chars, made, size)
                 found.append(

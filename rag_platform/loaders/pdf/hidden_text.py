@@ -60,11 +60,12 @@ class _Span(NamedTuple):
 
 
 def split_hidden(
-    page: Any, blocks: Sequence[dict[str, Any]]
+    page: Any, blocks: Sequence[dict[str, Any]], flags: int
 ) -> tuple[list[dict[str, Any]], list[Hidden]]:
     """(blocks without hidden characters, the hidden text), both in content order.
 
-    The blocks must have been extracted with vectors from a page without rotation.
+    The blocks must have been extracted with `flags`, vectors among them, from a page without
+    rotation.
     """
     spans = [
         _Span(span, order, tuple(span["bbox"]))
@@ -82,7 +83,7 @@ def split_hidden(
     reasons = _find_unpainted(spans, look)
     if seen:
         reasons |= _find_outside(spans, reasons, width, height)
-        reasons |= _find_clipped(page, spans, reasons)
+        reasons |= _find_clipped(page, spans, reasons, flags)
         for span in _find_suspected(spans, blocks):
             if id(span.data) not in reasons:
                 reasons |= {
@@ -126,11 +127,10 @@ def find_off_layers(page: Any) -> list[Hidden]:
     return found
 
 
-def _read_text(page: Any, flags: int = 0) -> TextPage:
+def _read_text(page: Any) -> TextPage:
     import pymupdf
 
-    flags |= pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT
-    return TextPage(page, flags)
+    return TextPage(page, pymupdf.TEXT_ACCURATE_BBOXES | pymupdf.TEXT_IGNORE_ACTUALTEXT)
 
 
 def _lines(read: TextPage) -> list[list[dict[str, Any]]]:
@@ -237,11 +237,13 @@ def _distance(one: Box, other: Box) -> tuple[float, float]:
     return max(other[0] - one[2], one[0] - other[2]), max(other[1] - one[3], one[1] - other[3])
 
 
-def _find_clipped(page: Any, spans: Sequence[_Span], known: dict[int, str]) -> dict[int, str]:
+def _find_clipped(
+    page: Any, spans: Sequence[_Span], known: dict[int, str], flags: int
+) -> dict[int, str]:
     """Characters that lie wholly outside of the clip they are painted in."""
     import pymupdf
 
-    read = _read_text(page, pymupdf.TEXT_CLIP)
+    read = TextPage(page, flags & ~pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_CLIP)
     if _letters(read.text()) == _letters(
         "".join(char["c"] for span in spans for char in span.data["chars"])
     ):

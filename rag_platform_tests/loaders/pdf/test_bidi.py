@@ -144,19 +144,6 @@ def test_digits_of_two_kinds_are_one_number():
     assert typed("۸۸۷۷٦٦۵۵ نفلت") == "تلفن ۸۸۷۷٦٦۵۵"
 
 
-def test_a_glyph_that_only_the_page_names_is_that_letter(tmp_path):
-    path = write_glyphs(tmp_path / "x.pdf", [("a", 100, 6), ("\ufffd", 106, 6), ("c", 112, 6)])
-    with pymupdf.open(path) as document:
-        [xref] = document[0].get_contents()
-        shown = document.xref_stream(xref)
-        glyph = shown.split(b"Tm ")[2].split(b" Tj")[0] + b" Tj"
-        # that of U+FFFD, which sorts behind the letters
-        told = b"/Span <</ActualText <FEFF0062>>> BDC " + glyph + b" EMC"
-        document.update_stream(xref, shown.replace(glyph, told))
-        document.saveIncr()
-    assert PdfLoader(profile="fast").load(path, "x.pdf").text == "abc"
-
-
 def test_the_words_of_a_leftward_line_are_compared_from_the_right_on(tmp_path):
     # the second reader stores the words of a line in an order of its own
     words = ["الجهاز", "يعمل", "على", "منفذ", "رقم", "ثمانية", "دائما"]

@@ -4,6 +4,8 @@ a drop cap at its word.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rag_platform.ir import Block
@@ -15,7 +17,10 @@ from rag_platform.loaders.pdf.characters import (
     line_text,
     visual_lines,
 )
+from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.second_reading import reread
+from rag_platform_tests.glyphs import Glyph, name_glyphs, write_glyphs
 
 
 def run(text: str, x: float, y: float, size: float = 10.0, height: float = 7.0) -> Run:
@@ -147,3 +152,38 @@ def test_a_line_where_two_rectangles_overlap_stays_whole():
     pieces, orphans = assign_runs([line], [(0, -20, 100, 8), (0, 6, 100, 30)])
     assert [[run.text for run in piece] for piece in pieces] == [["tilvo"], []]
     assert not orphans
+
+
+@pytest.mark.parametrize(
+    ("glyphs", "named", "text"),
+    [
+        # a letter that the font does not name
+        ([("a", 100, 6), ("\ufffd", 106, 6), ("c", 112, 6)], (1, 1, "b"), "abc"),
+        # a syllable in the order in which it is drawn, its last glyph without a meaning
+        (
+            [
+                ("क", 100, 6),
+                ("त", 106, 6),
+                ("ा", 112, 3),
+                ("\ufffd", 113, 0.01),
+                (" ", 115, 4),
+                ("है", 119, 9),
+            ],
+            (1, 3, "र्ता"),
+            "कर्ता है",
+        ),
+        # a sign of the syllable once more, as a glyph by itself
+        ([("क", 100, 6), ("ा", 106, 3), ("म", 109, 6)], (0, 0, "का"), "काम"),
+        # Latin letters are what their font says, whatever the page says
+        ([("a", 100, 6), ("b", 106, 6)], (1, 1, "x"), "ab"),
+    ],
+)
+def test_what_the_page_says_beside_glyphs_is_read_where_they_say_too_little(
+    tmp_path: Path, glyphs: list[Glyph], named: tuple[int, int, str], text: str
+) -> None:
+    path = write_glyphs(tmp_path / "x.pdf", glyphs)
+    name_glyphs(path, *named)
+    facts = PdfLoader(profile="fast").load(path, "x.pdf")
+    assert facts.text == text
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert reread(path, "pdf", facts.text, facts.blocks)[0] == {}
