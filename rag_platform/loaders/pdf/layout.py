@@ -74,17 +74,25 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
 
 
 def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions; a text whose full lines stand in columns with nothing between them is one region
-    a column.
+    """The regions; a text whose full lines stand in columns with nothing between them, or several
+    that overlap, become one region a column.
     """
-    pieces = assign_runs(runs, [region.bbox for region in regions])[0]
     found: list[Region] = []
-    for region, lines in zip(regions, pieces, strict=True):
-        columns = _columns(lines) if region.label == "text" else []
-        found += [
-            Region(round_out(union([run.box for run in column])), region.label)
-            for column in columns
-        ] or [region]
+    texts: list[list[Region]] = []  # that overlap
+    for region in regions:
+        if region.label != "text":
+            found.append(region)
+            continue
+        touched = [
+            group for group in texts if any(_overlap(region.bbox, one.bbox) > 0 for one in group)
+        ]
+        texts = [group for group in texts if group not in touched]
+        texts.append([*(one for group in touched for one in group), region])
+    for group in texts:
+        box = union([region.bbox for region in group])
+        lines = [run for run in runs if run.horizontal and contains(box, run.box)]
+        columns = [round_out(union([run.box for run in column])) for column in _columns(lines)]
+        found += [Region(column, "text") for column in columns] or group
     return found
 
 

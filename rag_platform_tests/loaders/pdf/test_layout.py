@@ -107,6 +107,17 @@ def test_a_text_over_two_columns_of_prose_is_two():
         ((60, 100, 210, 158), "text"),
         ((222, 106, 372, 164), "text"),
     ]
+    # so are texts that overlap, with a line of each cut in two
+    for parts in (
+        [Region((50, 90, 400, 130), "text"), Region((150, 120, 400, 200), "text")],
+        [Region((150, 90, 400, 150), "text"), Region((50, 100, 300, 200), "text")],
+    ):
+        assert [region.bbox for region in split_columns(parts, mixed)] == [
+            (60, 100, 210, 158),
+            (222, 106, 372, 164),
+        ]
+    apart = [Region((50, 90, 215, 200), "text"), Region((220, 90, 400, 200), "text")]
+    assert split_columns(apart, mixed) == apart
     # a line across both, three lines only, short lines, another kind of region
     title = run("z" * 60, 60, 92, 10.0)
     names = [run("name", 60, 100 + 12 * i, 10.0) for i in range(5)]
