@@ -26,7 +26,7 @@ from rag_platform.loaders.pdf.runs import Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
-_COLUMN_LINES, _COLUMN_EMS = 4, 10  # of prose; fewer or shorter lines are cells and addresses
+_COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
 
