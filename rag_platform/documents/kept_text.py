@@ -18,7 +18,7 @@ from rag_platform.ir import Block, Chunk, Facts, Json, PageKept
 from rag_platform.loaders.pdf import bidi
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
-from rag_platform.text.scripts import HAN, KANA
+from rag_platform.text.scripts import HAN, KANA, REORDERED
 
 NOT_CHUNKED = "not_chunked"  # nobody asked for that: it counts as lost
 _REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines"))
@@ -113,6 +113,7 @@ _OTHER_ENGINE = {"pymupdf": "pdfium", "pdfium": "pymupdf"}  # a reader must not 
 _VERBATIM = ("markdown", "text")  # their facts are the decoded bytes, which need no other reader
 _IDEOGRAPHS = rf"{HAN}{KANA}\u2e80-\u303f"  # with radicals and punctuation
 _RUN = re.compile(r"[^\W_]+")
+_REORDERED = re.compile(f"[{REORDERED}]")
 _WORD = re.compile(rf"[{_IDEOGRAPHS}]|[^\W_{_IDEOGRAPHS}]+")
 _TOKEN = re.compile(rf"[{_IDEOGRAPHS}]|[^{_IDEOGRAPHS}]+")
 # a hyphen that the reader takes for the end of a line
@@ -181,7 +182,8 @@ def found_words(words: Sequence[str], text: str) -> int:
     """How many of the words stand in the text, each as often as it is there.
 
     Missing words in a row are looked for as one run of letters, then each inside others, because
-    readers cut words apart differently.
+    readers cut words apart differently. Of India's and Southeast Asia's syllables PDFium reads many
+    twice, as glyphs and as what the page says beside them, so there each counts that is anywhere.
     """
     here = list(tokens(text))
     left = Counter(here)
@@ -200,7 +202,10 @@ def found_words(words: Sequence[str], text: str) -> int:
         if len(run) > 1 and len("".join(run)) > 2 and "".join(run) in letters:
             found += len(run)
         else:
-            found += sum(len(word) > 2 and word in letters for word in run)
+            found += sum(
+                (len(word) > 2 or _REORDERED.match(word) is not None) and word in letters
+                for word in run
+            )
     return found
 
 

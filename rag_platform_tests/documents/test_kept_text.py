@@ -42,6 +42,8 @@ from rag_platform.workspace import Workspace
         ("H E A D E R", "header", 6),  # letters set apart
         ("exam\ufffe\nple", "example", 1),  # PDFium's mark of a cut word
         ("检索增强", "检索 增强", 4),
+        ("คู่ คู่ มือ", "คู่มือ", 4),  # PDFium reads syllables twice
+        ("คู่มือ วันนี้", "คู่มือ", 3),  # ค ม อ, but no ว นน
         ("ﬁne ＡＢＣ", "fine abc", 2),
         ("lost words here", "nothing of it", 0),
     ],
