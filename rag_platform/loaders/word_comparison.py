@@ -16,7 +16,6 @@ from difflib import SequenceMatcher
 from itertools import pairwise
 
 from rag_platform.text.scripts import letters
-from rag_platform.text.segmentation import fold_semitic
 
 # scripts that set no spaces between words: each of their letters is a word, so that cuts between
 # them are none
@@ -24,6 +23,9 @@ _UNSPACED = re.compile(
     "([\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff])"
 )
 _FRAGMENT = 3.2  # letters that the parts of torn words have on the mean, at most
+# the same glyph, to which fonts give one code or the other, and what stretches an Arabic word; a
+# hamza or another letter changes the word
+_ALIKE = str.maketrans("ىیک٠١٢٣٤٥٦٧٨٩۰۱۲۳۴۵۶۷۸۹", "ييك01234567890123456789", "\u0640")
 _BETWEEN = 2  # letters that a font of signs adds in a row: hindexihlabeli
 _PIPE = re.compile(r"(?<!\\)\|")
 _RULE = re.compile(r"^\s*\|?(?:\s*:?-+:?\s*\|)+\s*$", re.MULTILINE)
@@ -43,7 +45,7 @@ class Line:
             part
             for word in words
             for item in _UNSPACED.split(word)
-            if (part := fold_semitic(letters(item).casefold()))
+            if (part := letters(item).casefold().translate(_ALIKE))
         ]
         starts, at = [], 0
         for part in parts:

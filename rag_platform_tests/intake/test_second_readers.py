@@ -178,7 +178,21 @@ def test_stretched_words_are_the_words() -> None:
 def test_letters_of_one_shape_are_one_letter() -> None:
     arabic, persian = "يعمل الكتاب على ٢٠", "یعمل الکتاب علی ۲۰"
     assert judged(persian, arabic) == ""
-    assert judged("تعمل الکباب إلی ۲۱", arabic) != ""
+
+
+ARABIC = ["أحمد", "مدرسة", "كتاب", "٢٠"]
+
+
+@pytest.mark.parametrize(
+    ("at", "forged"),
+    [(0, "احمد"), (1, "مدرسه"), (2, "كباب"), (3, "٢١"), (3, "۲۱")],
+    ids=["hamza", "teh", "letter", "digit", "Persian digit"],
+)
+def test_another_letter_or_digit_is_another_word(at: int, forged: str) -> None:
+    said = [*ARABIC[:at], forged, *ARABIC[at + 1 :]]
+    for words in (ARABIC, said):
+        found = compare_words(Line.of(words), [Line.of(ARABIC)])
+        assert found.missing == (words is said)
 
 
 def test_what_another_engine_cannot_read_is_said_and_no_failure(tmp_path: Path) -> None:
