@@ -42,7 +42,8 @@ def pages() -> dict[str, str]:
 
 
 def _commands() -> Iterator[str]:
-    yield "# Commands\n\nEvery command takes `--help`; all but `serve` take `--json`.\n"
+    yield "# Commands\n\nEvery command takes `--help`; "
+    yield "all but `serve`, `ui` and `dagster` take `--json`.\n"
     yield from _group(main, click.Context(main, info_name="rag", **main.context_settings))
 
 

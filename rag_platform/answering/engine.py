@@ -308,7 +308,7 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, flo
     own = [hit for hit in hits if hit.namespace == first]
     signals = states.Signals()
     with q.attempt("signals", "how sure the answer is could not be told (%s)"):
-        signals = states.read_signals(item.signals, own)
+        signals = states.read_signals(q.request.text, item.signals, own)
     sure = states.probability(signals, phrased=len(item.signals) > 1) if hits else 0.0
     return dataclasses.asdict(signals), sure
 

@@ -3,12 +3,14 @@ not answer the question) or `nothing_found`.
 
 The decision is a logistic model over signals of the searches. `bench/train_states.py` writes its
 coefficients and thresholds into `states.yaml`, from questions that people asked. Confidence is the
-model's probability that one of the first three hits holds the answer.
+model's probability that one of the first three hits holds the answer. A number in the question
+that none of them holds (a version, a year) lets no probability reach `answered`.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -16,10 +18,27 @@ from pathlib import Path
 from statistics import fmean
 
 from rag_platform.answering.constants import READ_HITS
+from rag_platform.answering.groundedness import numbers
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.scripts import is_wide
+
+STEP = 0.001  # of probabilities, which are told with three digits
+# a date in digits, with its year in front
+_DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
+# numbers that texts write as words
+_WRITTEN = {
+    str(value): re.compile(rf"\b(?:{english})\b|[{chinese}]")
+    for value, (english, chinese) in enumerate(
+        zip(
+            "one two three four five six seven eight nine ten".split(),
+            "一 二两兩 三 四 五 六 七 八 九 十".split(),
+            strict=True,
+        ),
+        1,
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,7 @@ class Signals:
     sparse_reach: float | None = None  # the best of the searches, as the next two
     sparse_margin: float | None = None
     dense_standing: float | None = None
+    numbers_absent: float | None = None  # the share of the question's numbers that no hit holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +65,10 @@ class _Model:
     closest: float
 
 
-def read_signals(searches: Sequence[SearchSignals], hits: Sequence[Hit]) -> Signals:
+def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequence[Hit]) -> Signals:
     """The signals of a question with its search phrasings. With phrasings those are read alone: the
     question's own words may be other ones than the documents'. Words tell nothing where the first
-    hit is in another script.
+    hit is in another script; numbers are the same in all.
     """
     texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in hits[:READ_HITS]]
     read = searches[1:] or searches
@@ -60,7 +80,27 @@ def read_signals(searches: Sequence[SearchSignals], hits: Sequence[Hit]) -> Sign
         sparse_reach=_over(max, [item.sparse_reach for item in same]),
         sparse_margin=_over(max, [item.sparse_margin for item in same]),
         dense_standing=_over(max, [item.dense_standing for item in read]),
+        numbers_absent=_numbers_absent(
+            question, "\n".join([*texts, *(hit.source_uri for hit in hits[:READ_HITS])])
+        ),
     )
+
+
+def _numbers_absent(question: str, text: str) -> float | None:
+    """The share of the question's numbers that do not stand in the text; None without numbers. Of
+    a date the year counts, because months are written as words too; 3.12 stands in 3.12.1.
+    """
+    asked = {number.lstrip("0") for number in numbers(_DATE.sub(r"\1", question))} - {""}
+    if not asked:
+        return None
+    words = text.lower()
+    held = {number for number in asked & set(_WRITTEN) if _WRITTEN[number].search(words)}
+    held |= {
+        ".".join(parts[:length]).lstrip("0")
+        for parts in (number.split(".") for number in numbers(text))
+        for length in range(min(2, len(parts)), len(parts) + 1)
+    }
+    return len(asked - held) / len(asked)
 
 
 def _over(join: Callable[[list[float]], float], values: Sequence[float | None]) -> float | None:
@@ -70,14 +110,18 @@ def _over(join: Callable[[list[float]], float], values: Sequence[float | None]) 
 
 def probability(signals: Signals, *, phrased: bool) -> float:
     """The probability that a passage with the answer is among the first three hits; `phrased` where
-    search phrasings were searched. A signal that is not there counts as the usual one.
+    search phrasings were searched. A signal that is not there counts as the usual one. Below
+    `answered` if a number is absent.
     """
     model = _load_models()["searches" if phrased else "question"]
     total = model.intercept
     for name, value in asdict(signals).items():
         if value is not None and name in model.weights:
             total += model.weights[name] * (value - model.means[name]) / model.deviations[name]
-    return round(1 / (1 + math.exp(-total)), 3)
+    sure = 1 / (1 + math.exp(-total))
+    if signals.numbers_absent:
+        sure = min(sure, model.answered - STEP)
+    return round(sure, 3)
 
 
 def decide(

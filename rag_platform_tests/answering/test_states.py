@@ -19,6 +19,7 @@ from rag_platform.storage.store import Store
 from rag_platform_tests.published import GUIDE, HANDBOOK
 
 MODELS = yaml.safe_load(Path(states.__file__).with_name("states.yaml").read_text(encoding="utf-8"))
+RULES = {"numbers_absent"}  # signals that no coefficient weighs
 USUAL = {"intercept": 0.0, "means": {"words_found": 0.5}, "deviations": {"words_found": 0.25}}
 
 
@@ -49,7 +50,11 @@ def test_the_shipped_coefficients_say_what_they_were_fitted_on() -> None:
     assert MODELS["trained_on"]["half"] == "tuned"
     assert len(MODELS["trained_on"]["sha256"]) == 64
     for model in MODELS["models"].values():
-        assert set(model["weights"]) == set(model["means"]) == set(Signals.__dataclass_fields__)
+        assert (
+            set(model["weights"])
+            == set(model["means"])
+            == set(Signals.__dataclass_fields__) - RULES
+        )
         assert min(model["deviations"].values()) > 0
         assert 0 < model["closest"] < model["answered"] < 1
         assert model["weights"]["words_found"] > 0
@@ -115,3 +120,35 @@ def test_a_caller_may_set_the_threshold(guide: None, vary: Any, library: Library
     result = answer(library, QueryRequest("What is the maximum upload size?", strategy=strict))
     assert (result.state, result.confidence < 0.99) == ("closest", True)
     assert "The maximum upload size is 50 MB." in result.answer_markdown
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "absent"),
+    [
+        ("How do I move from Pydantic v2 to v3?", "Since Pydantic 2.13, v2 models", 0.5),
+        ("fastapi 0.150.2 修了哪些 bug", "## 0.115.2", 1.0),
+        ("What changed in 3.12?", "Python 3.12.1 mends it", 0.0),  # a version of that line
+        ("What changed in 3?", "Python 3.12.1 mends it", 1.0),
+        ("Which 3 ways are there?", "There are three ways.", 0.0),
+        ("有哪 2 种办法？", "有两种办法。", 0.0),
+        ("Who was elected on 2023-05-03?", "elected on May 3, 2023", 0.0),  # its year is told
+        ("Who earned $1,200 at 08:00?", "1200 dollars, at 8 o'clock", 0.0),
+        ("Who was it?", "nobody of 7", None),
+    ],
+)
+def test_the_numbers_of_a_question_that_no_passage_holds(
+    question: str, text: str, absent: float | None
+) -> None:
+    assert states._numbers_absent(question, text) == absent
+
+
+def test_no_passage_about_another_number_is_an_answer(
+    guide: None, library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sure = states._Model(9.0, {}, {}, {}, answered=0.7, closest=0.3)
+    monkeypatch.setattr(states, "_load_models", lambda: {"question": sure})
+    known = answer(library, QueryRequest("Is the maximum upload size 50 MB?"))
+    other = answer(library, QueryRequest("Is the maximum upload size 80 MB?"))
+    assert known.state == "answered" and known.confidence > 0.9
+    assert (other.state, other.signals["numbers_absent"]) == ("closest", 1.0)
+    assert other.confidence == 0.699
