@@ -24,20 +24,21 @@ from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
 from rag_platform.text.scripts import is_wide
 
-STEP = 0.001  # of probabilities, which are told with three digits
+_STEP = 0.001  # of probabilities, which are told with three digits
 # a date in digits, with its year in front
 _DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
 # numbers that texts write as words
 _WRITTEN = {
-    str(value): re.compile(rf"\b(?:{english})\b|[{chinese}]")
-    for value, (english, chinese) in enumerate(
-        zip(
-            "one two three four five six seven eight nine ten".split(),
-            "一 二两兩 三 四 五 六 七 八 九 十".split(),
-            strict=True,
-        ),
-        1,
-    )
+    "1": re.compile(r"\bone\b|一"),
+    "2": re.compile(r"\btwo\b|[二两兩]"),
+    "3": re.compile(r"\bthree\b|三"),
+    "4": re.compile(r"\bfour\b|四"),
+    "5": re.compile(r"\bfive\b|五"),
+    "6": re.compile(r"\bsix\b|六"),
+    "7": re.compile(r"\bseven\b|七"),
+    "8": re.compile(r"\beight\b|八"),
+    "9": re.compile(r"\bnine\b|九"),
+    "10": re.compile(r"\bten\b|十"),
 }
 
 
@@ -70,7 +71,8 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     question's own words may be other ones than the documents'. Words tell nothing where the first
     hit is in another script; numbers are the same in all.
     """
-    texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in hits[:READ_HITS]]
+    first = hits[:READ_HITS]
+    texts = [f"{hit.doc_title}\n{hit.section_path}\n{hit.chunk_text}" for hit in first]
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     same = [item for item in read if item.wide == wide]
@@ -81,7 +83,7 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
         sparse_margin=_over(max, [item.sparse_margin for item in same]),
         dense_standing=_over(max, [item.dense_standing for item in read]),
         numbers_absent=_numbers_absent(
-            question, "\n".join([*texts, *(hit.source_uri for hit in hits[:READ_HITS])])
+            question, "\n".join([*texts, *(hit.source_uri for hit in first)])
         ),
     )
 
@@ -120,7 +122,7 @@ def probability(signals: Signals, *, phrased: bool) -> float:
             total += model.weights[name] * (value - model.means[name]) / model.deviations[name]
     sure = 1 / (1 + math.exp(-total))
     if signals.numbers_absent:
-        sure = min(sure, model.answered - STEP)
+        sure = min(sure, model.answered - _STEP)
     return round(sure, 3)
 
 
