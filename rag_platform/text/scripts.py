@@ -47,6 +47,26 @@ def find_script(text: str) -> Literal["wide", "latin", "other"]:
     return "other" if others > sum(map(len, _LATIN_WORD.findall(text))) else "latin"
 
 
+# for U+2E80 to U+2EF3, from Unicode's EquivalentUnifiedIdeograph.txt; NFKC does those from U+2F00
+_UNIFIED = (
+    "⺀厂乛乚乙亻冂𠘨刀刂卜㔾小小兀尣尢𡯂巳幺彑彐忄心扌攵⺚旡日月歺母民氵氺灬爫爫丬牛犭王𤴔目示礻𥫗糹纟罓罒㓁冗𦉫"
+    "羊𦍌𦍋耂肀聿肉𦥑艹艹艹虎衤覀西见角𧢲讠贝𧾷车辶辶辶邑钅長镸长门𨸏阝雨青韦页风飞食𩙿飠饣𩠐马骨鬼鱼鸟卤麦黄黾斉齐歯齿竜龙龜亀龟"
+)
+_RADICAL = re.compile(r"[\u2e80-\u2ef3\u2f00-\u2fd5]")
+
+
+def unify_radicals(text: str) -> str:
+    """The text with characters for radicals, as many fonts of PDFs name the glyphs that both share:
+    长 for ⻓ (U+2ED3), 高 for ⾼ (U+2FBC).
+    """
+    return _RADICAL.sub(_unify_radical, text)
+
+
+def _unify_radical(found: re.Match[str]) -> str:
+    place = ord(found[0]) - 0x2E80
+    return _UNIFIED[place] if place < len(_UNIFIED) else unicodedata.normalize("NFKC", found[0])
+
+
 _NO_LETTER = re.compile(r"[\W_]+")
 
 
@@ -59,4 +79,4 @@ def letters(text: str) -> str:
 
 @functools.lru_cache(maxsize=65536)
 def _nfkc(char: str) -> str:
-    return unicodedata.normalize("NFKC", char)
+    return unicodedata.normalize("NFKC", unify_radicals(char))

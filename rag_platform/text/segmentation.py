@@ -24,7 +24,7 @@ from typing import Any, Literal, get_args
 
 from rag_platform.config.folders import config_file
 from rag_platform.errors import ConfigError
-from rag_platform.text.scripts import HAN, HANGUL, KANA, SOUTHEAST_ASIAN
+from rag_platform.text.scripts import HAN, HANGUL, KANA, SOUTHEAST_ASIAN, unify_radicals
 
 Chinese = Literal["pairs", "words"]
 
@@ -119,7 +119,7 @@ def to_nfkc(text: str) -> str:
     # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
     for wide, narrow in _FULL_WIDTH:
         text = text.replace(wide, narrow)
-    return fold_semitic(unicodedata.normalize("NFKC", text))
+    return fold_semitic(unicodedata.normalize("NFKC", unify_radicals(text)))
 
 
 def fold_semitic(text: str) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 import pytest
 
@@ -14,6 +15,8 @@ from rag_platform.text.scripts import (
     find_script,
     has_han,
     is_wide,
+    letters,
+    unify_radicals,
 )
 
 
@@ -75,3 +78,13 @@ def test_a_text_is_wide_when_most_of_it_is_chinese_japanese_or_korean(
 )
 def test_the_script_that_most_of_a_text_is_in(text: str, script: str) -> None:
     assert find_script(text) == script
+
+
+def test_radicals_become_the_characters_they_are_drawn_as() -> None:
+    assert unify_radicals("欧阳⾼级⼯程师，部⻔⻓⻜⻛") == "欧阳高级工程师，部门长飞风"
+    assert unify_radicals("⺀⺚ 长 a") == "⺀⺚ 长 a"  # the first two have no such character
+    # each is the one that NFKC gives, where it gives any
+    for code in [*range(0x2E80, 0x2EF4), *range(0x2F00, 0x2FD6)]:
+        composed = unicodedata.normalize("NFKC", chr(code))
+        assert composed in (chr(code), unify_radicals(chr(code)))
+    assert letters("⻓") == letters("长")

@@ -30,7 +30,7 @@ from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
-from rag_platform.text.scripts import REORDERED, letters
+from rag_platform.text.scripts import REORDERED, letters, unify_radicals
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
 MAX_PART = 12  # characters above or below the bar of a fraction
@@ -179,11 +179,14 @@ _SIGN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A rectangle of a page and its class; `grid` has the inner borders of a table."""
+    """A rectangle of a page and its class; `grid` has the inner borders of a table, `rules` the
+    vertical lines drawn in it: x, top, bottom.
+    """
 
     bbox: Box
     label: str
     grid: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    rules: tuple[tuple[float, float, float], ...] = ()
 
 
 # --- opening ------------------------------------------------------------------------------------
@@ -503,11 +506,13 @@ def clamp_box(bbox: Sequence[float]) -> Box:
 
 @functools.lru_cache(maxsize=65536)
 def clean_char(text: str) -> str:
-    """One character that UTF-8 can hold: controls are spaces, surrogates U+FFFD."""
+    """One character that UTF-8 can hold: controls are spaces, surrogates U+FFFD, radicals the
+    characters that they are drawn as.
+    """
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:
         return " "
-    return "\ufffd" if kind == "Cs" else text
+    return "\ufffd" if kind == "Cs" else unify_radicals(text)
 
 
 # --- ownership ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import groupby
 from statistics import median
 from typing import Any
@@ -27,6 +28,7 @@ from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
 _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses
+_RULE = 3.0  # points; what is drawn thinner is a line
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
 
@@ -58,18 +60,34 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         found.append(
             Region((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, borders)
         )
+    drawn = [block["bbox"] for block in blocks if block["type"] == 3 and block["isrect"]]
     page.layout_information = [(*region.bbox, region.label) for region in found]
     utils.clean_pictures(page, blocks)
     utils.add_image_orphans(page, blocks)
-    grids = {(region.bbox, region.label): region.grid for region in found if region.grid}
+    tables = {
+        (region.bbox, region.label): replace(region, rules=_rules(region.bbox, drawn))
+        for region in found
+        if region.grid
+    }
     found = []
     for item in page.layout_information:
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
-        found.append(Region(bbox, str(item[4]), grids.get((bbox, str(item[4])))))
+        region = Region(bbox, str(item[4]))
+        found.append(tables.get((region.bbox, region.label), region))
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
     found = split_columns(drop_backgrounds(found, runs), runs)
     return keep_sentences_whole(
         order_regions(page, blocks, complete_regions(found, runs), leftwards=leftwards), runs
+    )
+
+
+def _rules(table: Box, drawn: Sequence[Box]) -> tuple[tuple[float, float, float], ...]:
+    """The vertical sides of what is drawn in a table: x, top, bottom; a thin one has one side."""
+    return tuple(
+        (x, top, bottom)
+        for left, top, right, bottom in drawn
+        if bottom - top > _RULE and table[1] < (top + bottom) / 2 < table[3]
+        for x in ((left, right) if right - left > _RULE else ((left + right) / 2,))
     )
 
 
@@ -157,8 +175,7 @@ def complete_regions(regions: Sequence[Region], runs: Sequence[Run]) -> list[Reg
             else:
                 grown[owner] = union([grown[owner], box])
     kept = [
-        Region(round_out(box), region.label, region.grid)
-        for box, region in zip(grown, regions, strict=True)
+        replace(region, bbox=round_out(box)) for box, region in zip(grown, regions, strict=True)
     ]
     return kept + [
         Region(round_out(box), "text") for box in _clusters(loose, [region.bbox for region in kept])

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.characters import (
@@ -24,6 +24,8 @@ from rag_platform.text import pipe_tables
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
+_WORD_GAP = 0.8  # em; letters that stand further apart are two words
+_CELL_GAP = 0.2  # em; the same where a border stands between them
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,9 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     """
     columns, rows = region.grid or ((), ())
     seen = [bidi.order_as_seen(run) for run in runs]
-    found = _grid(seen, _split_columns(seen, columns, rows), rows, words)
+    borders = _split_columns(seen, columns, rows)
+    pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
+    found = _grid(pieces, borders, rows, words)
     grid = _join_headers([_mirror(row) for row in found] if bidi.is_leftwards(runs) else found)
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
@@ -65,20 +69,18 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
 
 
 def _grid(
-    runs: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]
+    pieces: Sequence[Run], columns: Sequence[float], rows: Sequence[float], words: frozenset[str]
 ) -> list[_Row]:
     """The rows that hold text, each from column to cell."""
     cells: dict[tuple[int, int], list[Run]] = {}
-    for run in runs:
-        for piece in _pieces(run, columns):
-            x0, y0, x1, y1 = piece.box
-            cells.setdefault(
-                (bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)), []
-            ).append(piece)
+    for piece in pieces:
+        x0, y0, x1, y1 = piece.box
+        place = bisect_right(rows, (y0 + y1) / 2), bisect_right(columns, (x0 + x1) / 2)
+        cells.setdefault(place, []).append(piece)
     grid: dict[int, _Row] = {}
-    for (row, column), pieces in sorted(cells.items(), key=lambda item: item[0]):
-        box = union([piece.box for piece in pieces])
-        text = flow_lines([line_text(line) for line in visual_lines(pieces)], words)
+    for (row, column), held in sorted(cells.items(), key=lambda item: item[0]):
+        box = union([piece.box for piece in held])
+        text = flow_lines([line_text(line) for line in visual_lines(held)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
 
@@ -92,23 +94,36 @@ def _mirror(row: _Row) -> _Row:
     }
 
 
-def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
+def _pieces(
+    run: Run, columns: Sequence[float], rules: Sequence[tuple[float, float, float]]
+) -> list[Run]:
     """A run cut where column borders lie between its phrases.
 
-    A phrase is words no more than a space apart, but not two figures; it stands on one side of a
-    border even where it crosses it, and so does a column of Chinese.
+    A phrase is words no more than a space apart, but not two figures or two words that a line is
+    drawn between; it stands on one side of a border even where it crosses it, and so does a column
+    of Chinese.
     """
     if bidi.is_vertical([run]):
         return [run]
     space = (0.65 if run.mono else 0.45) * run.size
+    middle = (run.box[1] + run.box[3]) / 2
+    ruled = sorted(x for x, top, bottom in rules if top <= middle <= bottom)
     phrases: list[list[Char]] = []
     figure = False
-    for word in _words(run):
-        before, figure = figure, bool(_FIGURE.fullmatch("".join(char.text for char in word)))
-        if phrases and not (before and figure) and abs(word[0].x0 - phrases[-1][-1].x1) < space:
-            phrases[-1] += [phrases[-1][-1]._replace(text=" "), *word]
-        else:
-            phrases.append(word)
+    for spaced in _spaced(run):
+        for at, word in enumerate(_words(spaced, run.size, columns)):
+            before, figure = figure, bool(_FIGURE.fullmatch("".join(char.text for char in word)))
+            last = phrases[-1][-1] if phrases else word[0]
+            if (
+                phrases
+                and not at
+                and not (before and figure)
+                and abs(word[0].x0 - last.x1) < space
+                and not (_parted(last, word[0], columns) and _parted(last, word[0], ruled))
+            ):
+                phrases[-1] += [last._replace(text=" "), *word]
+            else:
+                phrases.append(word)
     pieces: list[tuple[int, list[Char]]] = []
     for phrase in phrases:
         column = bisect_right(
@@ -121,16 +136,29 @@ def _pieces(run: Run, columns: Sequence[float]) -> list[Run]:
     return [run._replace(chars=tuple(chars)) for _, chars in pieces]
 
 
-def _words(run: Run) -> list[list[Char]]:
-    words: list[list[Char]] = [[]]
-    for char in run.chars:
-        if char.text.isspace():
-            words.append([])
-        elif words[-1] and abs(char.x0 - words[-1][-1].x1) > 0.8 * run.size:
+def _spaced(run: Run) -> list[list[Char]]:
+    """The characters between spaces."""
+    groups = groupby(run.chars, lambda char: char.text.isspace())
+    return [list(group) for blank, group in groups if not blank]
+
+
+def _words(chars: Sequence[Char], size: float, borders: Sequence[float] = ()) -> list[list[Char]]:
+    """Characters without a space, cut at wide gaps, and at those that a border stands in: no space
+    is written between cells, nor between the words of Chinese.
+    """
+    words = [[chars[0]]]
+    for last, char in pairwise(chars):
+        gap = abs(char.x0 - last.x1) / size
+        if gap > _WORD_GAP or (gap > _CELL_GAP and _parted(last, char, borders)):
             words.append([char])
         else:
             words[-1].append(char)
-    return [word for word in words if word]
+    return words
+
+
+def _parted(one: Char, other: Char, borders: Sequence[float]) -> bool:
+    """Whether a border stands between a character and the next."""
+    return bisect_right(borders, one.x1) < bisect_right(borders, other.x0)
 
 
 def _split_columns(
@@ -140,7 +168,7 @@ def _split_columns(
     # (column, row) to words: left, right, has a letter or digit
     lines: dict[tuple[int, int], list[tuple[float, float, bool]]] = {}
     for run in runs:
-        for word in _words(run):
+        for word in (word for spaced in _spaced(run) for word in _words(spaced, run.size)):
             left, right = min(char.x0 for char in word), max(char.x1 for char in word)
             row = bisect_right(rows, (word[0].y0 + word[0].y1) / 2)
             said = any(char.text.isalnum() for char in word)

@@ -55,6 +55,40 @@ def test_figures_a_space_apart_are_cells_of_their_own():
     assert table(runs, (42.0,), (15.0,)) == [["x", "y"], ["1,040", "1,120"]]
 
 
+def chinese(y: float, *words: tuple[str, float]) -> Run:
+    """A line of 10-point text without a space; each word from its x on, 10 a character."""
+    chars = [
+        Char(char, x + i * 10, y, x + (i + 1) * 10, y + 10)
+        for word, x in words
+        for i, char in enumerate(word)
+    ]
+    return Run(tuple(chars), 0, 10, False, False, True)
+
+
+def test_chinese_is_cut_where_a_border_stands_in_a_gap_and_at_no_other_gap():
+    runs = [
+        chinese(0, ("姓名", 0), ("职务", 44), ("电话", 98)),
+        chinese(20, ("欧阳娜娜", 0), ("高级工程师", 44), ("139000", 98)),
+        chinese(40, ("王", 0), ("小二", 13), ("会计", 44), ("137000", 98)),
+    ]
+    assert table(runs, (42.0, 96.0), (15.0, 35.0)) == [
+        ["姓名", "职务", "电话"],
+        ["欧阳娜娜", "高级工程师", "139000"],
+        ["王小二", "会计", "137000"],
+    ]
+
+
+def test_words_a_space_apart_are_two_cells_where_a_line_is_drawn_between_them():
+    runs = [run("bolt M8 Wurth", 0, 0, 4), run("nut", 0, 20), run("Keller", 40, 20)]
+    grid = (31.0,), (15.0,)
+    one, two = (
+        tables.table_text(runs, Region((0, 0, 99, 40), "table", grid, rules), frozenset())
+        for rules in ((), ((30.5, 0.0, 15.0),))
+    )
+    assert one.startswith("| bolt M8 Wurth |  |")
+    assert two == "| bolt M8 | Wurth |\n| --- | --- |\n| nut | Keller |"
+
+
 def test_two_columns_in_one_of_the_grid_are_told_apart_by_the_gap_their_rows_share():
     rows = [("Code", "Sum"), ("A1", "10"), ("B22", "2,000"), ("C3", "37")]
     runs = [
