@@ -101,6 +101,15 @@ class Finds:
         """Add an input that is not read."""
         self.refused.append(JobItem(source_uri, "", "", "refused", "failed", code, reason))
 
+    def refuse_name(self, source_uri: str) -> None:
+        """Add an input whose name is no UTF-8, as names from old Windows archives are not."""
+        shown = os.fsencode(source_uri).decode("utf-8", "backslashreplace")
+        reason = (
+            "the file name is not UTF-8, so no citation could name it; rename it (for a Chinese"
+            " name of Windows: `convmv -f GBK -t UTF-8 --notest` and the path)"
+        )
+        self.refuse(shown, "bad_name", reason)
+
 
 def find(
     inputs: Sequence[Input],
@@ -161,7 +170,9 @@ class _Finder:
 
     def add_path(self, given: Path | str) -> None:
         path = Path(given).expanduser().absolute()
-        if path.is_dir():
+        if not _is_utf8(str(path)):
+            self.finds.refuse_name(str(given))
+        elif path.is_dir():
             source, prefix = self._folder_source(path.resolve())
             self._sources[source.name] = source
             _look_through(source, prefix, self._options.settle_seconds, self.finds)
@@ -317,7 +328,10 @@ def _look_through(source: Source, prefix: str, settle_seconds: float, finds: Fin
     finds.sources[source.name] = source
     locked: list[Path] = []
     for file in _scan(source, prefix, settle_seconds, locked):
-        finds.found.setdefault(file.source_uri, file)
+        if _is_utf8(file.source_uri):
+            finds.found.setdefault(file.source_uri, file)
+        elif not file.ignored:
+            finds.refuse_name(file.source_uri)
     finds.looked.append(f"{source.name}/{prefix}/" if prefix else f"{source.name}/")
     for folder in locked:
         finds.unseen.append(f"{_uri_below(source, folder)}/".replace("/./", "/"))
@@ -349,6 +363,11 @@ def _scan(
             arriving = age < settle_seconds
             reason = f"changed {age:.0f} s ago and may still be written" if arriving else ""
             yield Found(path, source, _uri_below(source, path), False, reason, arriving=arriving)
+
+
+def _is_utf8(name: str) -> bool:
+    """False for a name that the system gave with bytes that are no UTF-8."""
+    return not any("\udc80" <= char <= "\udcff" for char in name)
 
 
 def _reason_to_ignore(path: Path, source: Source) -> str:

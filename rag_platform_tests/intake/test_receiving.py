@@ -461,6 +461,17 @@ def test_a_file_that_was_just_written_is_left_for_the_next_look(library: Library
     }
 
 
+def test_a_file_name_that_is_no_utf8_is_refused_and_the_folder_goes_on(library: Library) -> None:
+    library.write("a.md", "# A")
+    bad = library.folder / os.fsdecode("说明".encode("gbk") + b".md")
+    bad.write_bytes(b"# B")
+    reception = library.receive()
+    assert decisions(reception) == {"docs/a.md": "new", r"docs/˵\xc3\xf7.md": "refused"}
+    assert [item.code for item in reception.items if item.decision == "refused"] == ["bad_name"]
+    [named] = library.receive(bad).items
+    assert named.code == "bad_name"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")
 def test_documents_of_a_folder_that_cannot_be_read_stay(library: Library) -> None:
     path = library.write("sub/a.md", "# A")
