@@ -114,8 +114,8 @@ class HiddenText:
     """Text of a page that nobody who reads it sees: no part of the facts, and never searched."""
 
     page: int  # 0 in a format without pages
-    # invisible | transparent | tiny | outside | clipped | no_contrast | layer_off | vanish |
-    # not_displayed
+    # invisible | transparent | tiny | outside | clipped | no_contrast | layer_off | comment |
+    # vanish | not_displayed
     reason: str
     text: str
 

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf.textpages import TextPage
+from rag_platform.text.scripts import letters
 
 # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
 _FILLED, _STROKED, _CLIPPING = 16, 32, 64
@@ -36,6 +37,7 @@ REASONS = {
     "clipped": "a clip cuts it away",
     "no_contrast": "it has the colour of what lies below it, or lies under a shape",
     "layer_off": "it belongs to a layer that the file does not show",
+    "comment": "it is a comment on the page, which is not printed",
 }
 
 
@@ -125,6 +127,13 @@ def find_off_layers(page: Any) -> list[Hidden]:
         if text := " ".join(text.split()):
             found.append(Hidden("layer_off", text))
     return found
+
+
+def find_comments(page: Any) -> list[Hidden]:
+    """The texts of notes, highlights and the like, but for those that are drawn on the page."""
+    said = [" ".join(note.info["content"].split()) for note in page.annots() or ()]
+    drawn = letters(_read_text(page).text()) if any(said) else ""
+    return [Hidden("comment", text) for text in said if text and letters(text) not in drawn]
 
 
 def _read_text(page: Any) -> TextPage:

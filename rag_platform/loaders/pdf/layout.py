@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from statistics import median
 from typing import Any
 
@@ -29,6 +30,9 @@ from rag_platform.text.scripts import letters
 
 _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses
 _RULE = 3.0  # points; what is drawn thinner is a line
+_GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster_stripes
+_ALIKE = 0.5  # the narrowest column by the widest; a narrower one is a margin beside the text
+_MARGINS = ("page-header", "page-footer")
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
 
@@ -76,9 +80,13 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         found.append(tables.get((region.bbox, region.label), region))
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
     found = split_columns(drop_backgrounds(found, runs), runs)
-    return keep_sentences_whole(
-        order_regions(page, blocks, complete_regions(found, runs), leftwards=leftwards), runs
-    )
+    found = complete_regions(found, runs)
+    ordered = [
+        region
+        for part in read_columns(found, runs, leftwards=leftwards)
+        for region in order_regions(page, blocks, part, leftwards=leftwards)
+    ]
+    return keep_sentences_whole(ordered, runs)
 
 
 def _rules(table: Box, drawn: Sequence[Box]) -> tuple[tuple[float, float, float], ...]:
@@ -123,12 +131,14 @@ def _columns(lines: Sequence[Run]) -> list[list[Run]]:
             columns.append([])
         columns[-1].append(run)
         reached = max(reached, run.box[2])
-    prose = all(
-        len({round(run.box[3]) for run in column}) >= _COLUMN_LINES
-        and median(run.box[2] - run.box[0] for run in column) > _COLUMN_EMS * column[0].size
-        for column in columns
+    return columns if len(columns) > 1 and all(map(_is_prose, columns)) else []
+
+
+def _is_prose(lines: Sequence[Run]) -> bool:
+    return (
+        len({round(run.box[3]) for run in lines}) >= _COLUMN_LINES
+        and median(run.box[2] - run.box[0] for run in lines) > _COLUMN_EMS * lines[0].size
     )
-    return columns if len(columns) > 1 and prose else []
 
 
 def drop_backgrounds(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
@@ -218,6 +228,107 @@ def _clusters(words: Sequence[Run], others: Sequence[Box]) -> list[Box]:
 def _overlap(one: Box, other: Box) -> float:
     return area(
         (max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3]))
+    )
+
+
+def read_columns(
+    regions: Sequence[Region], runs: Sequence[Run], *, leftwards: bool = False
+) -> list[list[Region]]:
+    """The regions in parts that are read one after the other: a column of prose, or what reaches
+    over the columns above and below it. One part where there are no columns of prose.
+
+    `order_regions` alone reads a heading, or the end of a column, that has nothing beside it, as
+    if it reached over all columns.
+    """
+    body = sorted(
+        (region for region in regions if region.label not in _MARGINS), key=lambda r: r.bbox[1]
+    )
+    gutters = _gutters(body, runs)
+    if not gutters:
+        return [list(regions)]
+    columns = [bisect_right(gutters, (r.bbox[0] + r.bbox[2]) / 2) for r in body]
+    first = len(gutters) if leftwards else 0
+    parts: list[list[Region]] = [[r for r in regions if r.label == "page-header"], []]
+    band: list[list[Region]] = [[] for _ in range(len(gutters) + 1)]
+    for at, (region, column) in enumerate(zip(body, columns, strict=True)):
+        if not (
+            _crosses(region, gutters)
+            or (
+                column == first
+                and region.label == "section-header"
+                and _heads_columns(region, band, body[at + 1 :], gutters)
+            )
+        ):
+            band[column].append(region)
+            continue
+        if any(band):
+            parts += [*(reversed(band) if leftwards else band), []]
+            band = [[] for _ in band]
+        parts[-1].append(region)
+    parts += [
+        *(reversed(band) if leftwards else band),
+        [r for r in regions if r.label == "page-footer"],
+    ]
+    return [part for part in parts if part]
+
+
+def _gutters(body: Sequence[Region], runs: Sequence[Run]) -> list[float]:
+    """The middles of the gaps between columns of prose that are about as wide; [] without any."""
+    owned = assign_runs(runs, [region.bbox for region in body])[0]
+    texts = [
+        (region.bbox, lines)
+        for region, lines in zip(body, owned, strict=True)
+        if region.label in ("text", "list-item") and lines
+    ]
+    texts.sort(key=lambda item: item[0][0] - item[0][2])
+    for wider in range(len(texts)):
+        columns: list[list[tuple[Box, list[Run]]]] = []
+        for box, lines in sorted(texts[wider:], key=lambda item: item[0][0]):
+            if columns and box[0] - max(other[2] for other, _ in columns[-1]) <= _GUTTER:
+                columns[-1].append((box, lines))
+            else:
+                columns.append([(box, lines)])
+        edges = [union([box for box, _ in column]) for column in columns]
+        widths = [right - left for left, _, right, _ in edges]
+        if len(columns) > 1:
+            prose = all(_is_prose([run for _, lines in c for run in lines]) for c in columns)
+            alike = min(widths) > _ALIKE * max(widths)
+            return (
+                [(one[2] + other[0]) / 2 for one, other in pairwise(edges)]
+                if prose and alike
+                else []
+            )
+    return []
+
+
+def _crosses(region: Region, gutters: Sequence[float]) -> bool:
+    left, _, right, _ = region.bbox
+    return any(left + _GUTTER < gutter < right - _GUTTER for gutter in gutters)
+
+
+def _heads_columns(
+    heading: Region,
+    band: Sequence[Sequence[Region]],
+    below: Sequence[Region],
+    gutters: Sequence[float],
+) -> bool:
+    """Whether a heading in the first column is one of all columns: none has anything beside it, and
+    all go on below it at the same height, or what reaches over them does.
+    """
+    _, top, _, bottom = heading.bbox
+    if not all(band) or any(region.bbox[3] > top for column in band for region in column):
+        return False
+    tops: dict[int, float] = {}
+    for region in below:
+        if _crosses(region, gutters):
+            return len(tops) <= 1
+        tops.setdefault(
+            bisect_right(gutters, (region.bbox[0] + region.bbox[2]) / 2), region.bbox[1]
+        )
+    return (
+        len(tops) == len(band)
+        and min(tops.values()) >= bottom
+        and max(tops.values()) - min(tops.values()) < (bottom - top) / 2
     )
 
 

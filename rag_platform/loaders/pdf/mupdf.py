@@ -28,7 +28,7 @@ from rag_platform.loaders.pdf.assembly import (
     storable_items,
     verify_pages,
 )
-from rag_platform.loaders.pdf.hidden_text import find_off_layers
+from rag_platform.loaders.pdf.hidden_text import find_comments, find_off_layers
 from rag_platform.loaders.pdf.images import find_images
 from rag_platform.loaders.pdf.layout import layout_regions
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
@@ -186,8 +186,11 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
         warnings.append(
             f"page {number + 1}: parts may be missing, the PDF is damaged here ({damage[0][:120]})"
         )
+    unseen += find_off_layers(page)
+    with Reading("stage.loader"):  # a broken comment costs no page
+        unseen += find_comments(page)
     hidden = [
         HiddenText(number + 1, reason, "".join(map(characters.clean_char, text)))
-        for reason, text in (*unseen, *find_off_layers(page))
+        for reason, text in unseen
     ]
     return page_facts(number + 1, blocks, images, engine, warnings, hidden)

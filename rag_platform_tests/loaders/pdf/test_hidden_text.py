@@ -194,6 +194,21 @@ def test_hidden_words_never_become_the_title_of_a_layout_page(tmp_path):
     assert PdfLoader().load(path, "title.pdf") == facts
 
 
+def test_comments_are_listed_but_for_those_that_are_drawn(tmp_path):
+    def draw(page: pymupdf.Page) -> None:
+        page.add_text_annot((300, 72), "Ask Barnaby\nabout the silt.")
+        page.add_freetext_annot((72, 200, 400, 240), "Move the gate")
+        marked = page.add_highlight_annot(page.search_for("Visible"))
+        marked.set_info(content="Really?")
+        marked.update()
+        page.add_highlight_annot(page.search_for("line"))
+
+    assert read(tmp_path, draw) == (
+        "Visible line Move the gate",
+        [("comment", "Ask Barnaby about the silt."), ("comment", "Really?")],
+    )
+
+
 def test_words_of_a_layer_that_is_off_are_hidden(tmp_path):
     def draw(page: pymupdf.Page) -> None:
         on = page.parent.add_ocg("shown", on=True)

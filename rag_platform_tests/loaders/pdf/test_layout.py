@@ -10,6 +10,7 @@ from rag_platform.loaders.pdf.characters import Region
 from rag_platform.loaders.pdf.layout import (
     drop_backgrounds,
     keep_sentences_whole,
+    read_columns,
     split_columns,
 )
 from rag_platform.loaders.pdf.runs import Char, Run
@@ -128,3 +129,52 @@ def test_a_text_over_two_columns_of_prose_is_two():
         (mixed, Region(whole.bbox, "table")),
     ):
         assert split_columns([region], lines) == [region]
+
+
+def parts(*printed: tuple[str, float, float, int, float], leftwards: bool = False) -> str:
+    """The names of regions, given as (name, x, y, lines, width), as they are read: parts divided by
+    `|`. A name in capitals is a heading's, `p...` that of a picture.
+    """
+    regions: dict[str, Region] = {}
+    runs: list[Run] = []
+    for name, x, y, lines, width in printed:
+        label = "section-header" if name.isupper() else "picture" if name[0] == "p" else "text"
+        regions[name] = Region((x, y, x + width, y + 12 * lines), label)
+        if label != "picture":
+            runs += [run("x" * int(width // 5), x, y + 12 * i, 10) for i in range(lines)]
+    names = {region.bbox: name for name, region in regions.items()}
+    read = read_columns(list(regions.values()), runs, leftwards=leftwards)
+    return " | ".join(" ".join(names[region.bbox] for region in part) for part in read)
+
+
+def test_columns_of_prose_are_read_one_after_the_other():
+    """Though a heading, or the end of a column, has nothing beside it."""
+    title, left, right = ("TITLE", 0, 0, 2, 480), ("a", 0, 70, 9, 230), ("B", 250, 50, 1, 90)
+    rest = (("b", 250, 70, 4, 230), ("c", 0, 200, 3, 230), ("d", 0, 250, 3, 230))
+    assert parts(title, left, right, *rest) == "TITLE | a c d | B b"
+    assert parts(title, left, right, *rest, leftwards=True) == "TITLE | B b | a c d"
+    # what reaches over both columns divides them
+    whole = ("e", 0, 190, 1, 480)
+    assert parts(left, *rest, whole) == "a | b | e | c d"
+    picture = ("p", 100, 185, 1, 280)
+    assert parts(left, *rest, picture, ("f", 250, 210, 2, 230)) == "a | b | p | c d | f"
+
+
+def test_a_heading_of_all_columns_is_no_part_of_the_first():
+    above, other = ("a", 0, 0, 5, 230), ("b", 250, 0, 5, 230)
+    heading = ("H", 0, 80, 1, 90)
+    below = ("c", 0, 110, 5, 230), ("d", 250, 112, 5, 230)
+    assert parts(above, other, heading, *below) == "a | b | H | c | d"
+    # it is one of the first column where the others begin elsewhere, or have something beside it
+    assert parts(above, other, heading, below[0], ("d", 250, 100, 5, 230)) == "a H c | b d"
+    assert parts(above, ("b", 250, 0, 7, 230), heading, *below) == "a H c | b d"
+    # one above what reaches over all columns is read with it
+    assert parts(above, other, heading, ("e", 0, 110, 2, 480)) == "a | b | H e"
+
+
+def test_cells_margins_and_short_lines_are_no_columns():
+    text = ("a", 100, 0, 9, 380)
+    assert parts(text, ("b", 0, 0, 9, 90)) == "a b"
+    assert parts(("b", 0, 0, 9, 45), ("c", 60, 0, 9, 45)) == "b c"
+    assert parts(("b", 0, 0, 1, 230), ("c", 250, 0, 1, 230)) == "b c"
+    assert parts(text) == "a"
