@@ -23,6 +23,7 @@ from rag_platform.loaders.pdf.characters import (
     round_out,
     text_flags,
     union,
+    visual_lines,
 )
 from rag_platform.loaders.pdf.runs import Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
@@ -32,6 +33,7 @@ _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells
 _RULE = 3.0  # points; what is drawn thinner is a line
 _GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster_stripes
 _ALIKE = 0.5  # the narrowest column by the widest; a narrower one is a margin beside the text
+_TITLE = 1.25  # of the size of the text below it
 _MARGINS = ("page-header", "page-footer")
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
@@ -80,7 +82,7 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         found.append(tables.get((region.bbox, region.label), region))
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
     found = split_columns(drop_backgrounds(found, runs), runs)
-    found = complete_regions(found, runs)
+    found = split_titles(complete_regions(found, runs), runs)
     ordered = [
         region
         for part in read_columns(found, runs, leftwards=leftwards)
@@ -229,6 +231,35 @@ def _overlap(one: Box, other: Box) -> float:
     return area(
         (max(one[0], other[0]), max(one[1], other[1]), min(one[2], other[2]), min(one[3], other[3]))
     )
+
+
+def split_titles(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions; the first line of a text in much larger print, as on slides, is a heading."""
+    found: list[Region] = []
+    for region, owned in zip(
+        regions, assign_runs(runs, [region.bbox for region in regions])[0], strict=True
+    ):
+        lines = visual_lines(owned) if region.label in ("text", "list-item") else []
+        if len(lines) < 2 or not all(run.horizontal for run in owned):
+            found.append(region)
+            continue
+        (left, top, right, bottom), rest = (
+            union([run.box for line in part for run in line]) for part in (lines[:1], lines[1:])
+        )
+        size = median(run.size for line in lines[1:] for run in line)
+        if (
+            min(run.size for run in lines[0]) >= _TITLE * size
+            and len(letters("".join(run.text for run in lines[0]))) > 1  # else an initial
+            and bottom <= rest[1] + size / 4
+        ):
+            bottom = min(bottom, rest[1])
+            found += [
+                Region(round_out((left, top, right, bottom)), "section-header"),
+                replace(region, bbox=round_out((rest[0], bottom, rest[2], rest[3]))),
+            ]
+        else:
+            found.append(region)
+    return found
 
 
 def read_columns(

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.pdf.characters import Region
+from rag_platform.loaders.pdf.characters import Region, assign_runs
 from rag_platform.loaders.pdf.layout import (
     drop_backgrounds,
     keep_sentences_whole,
     read_columns,
     split_columns,
+    split_titles,
 )
 from rag_platform.loaders.pdf.runs import Char, Run
 
@@ -178,3 +179,26 @@ def test_cells_margins_and_short_lines_are_no_columns():
     assert parts(("b", 0, 0, 9, 45), ("c", 60, 0, 9, 45)) == "b c"
     assert parts(("b", 0, 0, 1, 230), ("c", 250, 0, 1, 230)) == "b c"
     assert parts(text) == "a"
+
+
+def titles(*lines: tuple[str, float, float], label: str = "text") -> list[tuple[str, str]]:
+    """(label, words) of the regions made of one, whose lines are (words, y, size)."""
+    runs = [run(text, 10, y, size) for text, y, size in lines]
+    regions = split_titles([Region((0, 0, 500, 200), label)], runs)
+    pieces, orphans = assign_runs(runs, [region.bbox for region in regions])
+    assert not orphans
+    return [
+        (region.label, " ".join(piece.text for piece in owned))
+        for region, owned in zip(regions, pieces, strict=True)
+    ]
+
+
+def test_a_first_line_in_much_larger_print_is_a_heading():
+    body = (("第一条", 40, 20), ("第二条", 70, 20))
+    split = [("section-header", "风险与对策"), ("text", "第一条 第二条")]
+    assert titles(("风险与对策", 0, 32), *body) == split
+    whole = [("text", "风险与对策 第一条 第二条")]
+    assert titles(("风险与对策", 0, 24), *body) == whole
+    assert titles(("风", 0, 32), *body) == [("text", "风 第一条 第二条")]  # an initial
+    assert titles(("风险与对策", 0, 50), *body) == whole  # one that reaches down beside the text
+    assert titles(("风险", 0, 32), *body, label="picture") == [("picture", "风险 第一条 第二条")]
