@@ -50,7 +50,7 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     seen = [bidi.order_as_seen(run) for run in runs]
     borders = _split_columns(seen, columns, rows)
     pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
-    found = _grid(pieces, borders, rows, words)
+    found = _join_columns(_grid(pieces, borders, rows, words))
     grid = _join_headers([_mirror(row) for row in found] if bidi.is_leftwards(runs) else found)
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
@@ -83,6 +83,22 @@ def _grid(
         text = flow_lines([line_text(line) for line in visual_lines(held)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
+
+
+def _join_columns(grid: list[_Row]) -> list[_Row]:
+    """The rows; two columns of which each row fills one, and the first line only heads one, are
+    one, whose header is centred over cells at the left.
+    """
+    columns = sorted({column for row in grid for column in row})
+    for one, other in pairwise(columns):
+        if (one in grid[0]) != (other in grid[0]) and not any(
+            one in row and other in row for row in grid
+        ):
+            for row in grid:
+                if other in row:
+                    row[one] = row.pop(other)
+            return _join_columns([dict(sorted(row.items())) for row in grid])
+    return grid
 
 
 def _mirror(row: _Row) -> _Row:

@@ -89,6 +89,23 @@ def test_words_a_space_apart_are_two_cells_where_a_line_is_drawn_between_them():
     assert two == "| bolt M8 | Wurth |\n| --- | --- |\n| nut | Keller |"
 
 
+def test_a_centred_header_is_one_column_with_the_cells_at_the_left_of_it():
+    runs = [run("Item", 0, 0), run("Place", 120, 0)]
+    runs += [run("nut", 0, 20), run("Hall A", 60, 20)]
+    runs += [run("bolt", 0, 40), run("Hall B", 60, 40)]
+    grid = (40.0, 100.0), (15.0, 35.0)
+    joined = [["Item", "Place"], ["nut", "Hall A"], ["bolt", "Hall B"]]
+    assert table(runs, *grid) == joined
+    both = [*runs, run("old", 120, 40)]
+    assert table(both, *grid) == [
+        ["Item", "", "Place"],
+        ["nut", "Hall A", ""],
+        ["bolt", "Hall B", "old"],
+    ]
+    named = [*runs, run("Hall", 60, 0)]
+    assert table(named, *grid)[0] == ["Item", "Hall", "Place"]
+
+
 def test_two_columns_in_one_of_the_grid_are_told_apart_by_the_gap_their_rows_share():
     rows = [("Code", "Sum"), ("A1", "10"), ("B22", "2,000"), ("C3", "37")]
     runs = [
