@@ -111,11 +111,13 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class HiddenText:
-    """Text of a page that nobody who reads it sees: no part of the facts, and never searched."""
+    """Text of a page that is no part of the facts and never searched, because nobody who reads the
+    page sees it, or because it stands around the main content of a web page.
+    """
 
     page: int  # 0 in a format without pages
     # invisible | transparent | tiny | outside | clipped | no_contrast | layer_off | comment |
-    # vanish | not_displayed
+    # vanish | not_displayed | page_frame | beside_main
     reason: str
     text: str
 

@@ -21,6 +21,7 @@ from rag_platform.registry import traits
 from rag_platform.text.scripts import HAN, KANA, REORDERED
 
 NOT_CHUNKED = "not_chunked"  # nobody asked for that: it counts as lost
+_SEEN = ("page_frame", "beside_main")  # the reader of a web page sees it; the others are hidden
 _REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines"))
 
 
@@ -29,8 +30,8 @@ class Dropped(NamedTuple):
 
     page: int
     line: int
-    # hidden_text: WHY, repeated_header, repeated_footer, front_matter, url, email, noise:N,
-    # data_uri, not_chunked
+    # hidden_text: WHY, page_frame, beside_main, repeated_header, repeated_footer, front_matter,
+    # url, email, noise:N, data_uri, not_chunked
     reason: str
     text: str
 
@@ -38,7 +39,12 @@ class Dropped(NamedTuple):
 def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
     """What was hidden, what the edits removed, and what no chunk covers, each in order."""
     hidden = [
-        Dropped(item.page, 0, f"hidden_text: {item.reason}", item.text)
+        Dropped(
+            item.page,
+            0,
+            item.reason if item.reason in _SEEN else f"hidden_text: {item.reason}",
+            item.text,
+        )
         for item in facts.summary.hidden
     ]
     lost = [

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, Json
+from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, Piece, letters, source_text
@@ -45,6 +45,9 @@ MARK_LETTERS = 400  # of them that are compared
 CONTAINED = 0.9  # share of the recognised text that the main element must hold
 # of a block's letters that stand in links, from which it is navigation at the content's edges
 LINK_SHARE = 0.7
+_ANSWERS = re.compile(r"question|answer|repl(?:y|ies)\b", re.I)
+# classes that say where an element stands and not what it holds
+_LAYOUT = re.compile(r"row|col|container|wrap|grid|box|inner|block|module|widget|clear", re.I)
 _METADATA = {
     "author": "author article:author dc.creator dcterms.creator".split(),
     "date": (
@@ -69,7 +72,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -108,10 +111,8 @@ class HtmlLoader:
         warnings = [*page.notes, *([f"hidden text left out: {unseen} letters"] if unseen else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
-        if left_out := sum(map(len, page.letters)) - sum(
-            len(page.letters[number]) for number in kept
-        ):
-            metadata["left_out"] = f"{left_out} letters beside the main content"
+        beside = find_beside(page, kept)
+        metadata |= count_beside(beside)
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
         version = (
             f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura"
@@ -120,7 +121,14 @@ class HtmlLoader:
         engine = Engine("lxml", version, f"main_content={self.main_content}")
         title = title or first_line(joined.text)
         return joined_facts(
-            self, engine, joined, title, metadata, warnings, decoded, hidden=page.hidden
+            self,
+            engine,
+            joined,
+            title,
+            metadata,
+            warnings,
+            decoded,
+            hidden=page.hidden + page.frame + beside,
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -242,8 +250,8 @@ def _begins_title(piece: Piece, title: str) -> bool:
 def main_pieces(page: Page, title: str) -> Sequence[int]:
     """Numbers of the pieces of the main content; all of them where it is unclear.
 
-    It is the element around what trafilatura extracts, widened to the `main` around it, else the
-    only `main` or `article`.
+    It is the element around what trafilatura extracts, widened to the `main` around it, or else to
+    others of its kind beside it; or the only `main` or `article`.
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
     marked = [
@@ -262,7 +270,9 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
             child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)
         ) is not None:
             main = child
-        main = next((above for above in main.iterancestors() if _is_main(above)), main)
+        main = next((above for above in main.iterancestors() if _is_main(above)), None) or _widen(
+            main, page
+        )
     else:
         named = [item for item in page.root.iter("*") if _is_main(item)] or page.root.findall(
             ".//article"
@@ -290,7 +300,58 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
         for number in range(above[-1] if above else kept[0], kept[0])
         if not _is_navigation(pieces[number], sizes[number])
     ]
-    return [*said, *kept]
+    return sorted({*said, *kept, *marked})
+
+
+def _widen(main: _Element, page: Page) -> _Element:
+    """The element around all that is of one kind with `main`, or with what `main` lies in: articles
+    of a blog, answers to a question, parts of a manual.
+    """
+    said: dict[Any, int] = defaultdict(int)
+    for piece, size in zip(page.pieces, map(len, page.letters), strict=True):
+        around = [piece.element, *piece.element.iterancestors()]
+        linked = any(element.tag == "a" for element in around)
+        if piece.kind != "heading" and not linked and not _is_navigation(piece, size):
+            for element in around:
+                said[element] += size
+    for element in (main, *main.iterancestors()):
+        parent = element.getparent()
+        if parent is not None and any(
+            item is not element and said[item] >= MIN_MAIN and _is_alike(item, element)
+            for item in parent
+        ):
+            main = parent
+    return main
+
+
+def _is_alike(one: _Element, other: _Element) -> bool:
+    """True for two articles or sections, two of one tag and first class that names content, and a
+    question and its answers.
+    """
+    if not isinstance(one.tag, str) or one.tag != other.tag:
+        return False
+    named, others = (item.get("class", "").split()[:1] for item in (one, other))
+    return (
+        one.tag in ("article", "section")
+        or (bool(named) and named == others and not _LAYOUT.match(named[0]))
+        or _ANSWERS.search(f"{one.get('id')} {one.get('class')}") is not None
+    )
+
+
+def find_beside(page: Page, kept: Sequence[int]) -> tuple[HiddenText, ...]:
+    """The text of the pieces that are not kept, in order."""
+    numbers = set(kept)
+    return tuple(
+        HiddenText(0, "beside_main", " ".join(source_text(piece).split()))
+        for number, piece in enumerate(page.pieces)
+        if number not in numbers and page.letters[number]
+    )
+
+
+def count_beside(beside: Sequence[HiddenText]) -> Json:
+    """The entry of the metadata that says how much stands beside the main content, if anything."""
+    size = sum(len(letters(item.text)) for item in beside)
+    return {"left_out": f"{size} letters beside the main content"} if size else {}
 
 
 def _is_headline(piece: Piece, title: str) -> bool:

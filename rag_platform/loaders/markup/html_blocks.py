@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rag_platform.ir import HiddenText
 from rag_platform.loaders.markup.html_inline import (
+    FRAMES,
     HEADINGS,
     SKIPPED,
     Inline,
@@ -96,6 +97,17 @@ class Page:
             else:
                 left.extend(reversed(element))
         return tuple(found)
+
+    @cached_property
+    def frame(self) -> tuple[HiddenText, ...]:
+        """What stands around the content: navigation, headers, footers and the like, in order."""
+        return tuple(
+            HiddenText(0, "page_frame", text)
+            for element in self.root.iter(*FRAMES)
+            if is_skipped(element)
+            and not any(map(hidden_reason, (element, *element.iterancestors())))
+            and (text := " ".join(visible(element).split()))
+        )
 
     @cached_property
     def letters(self) -> list[str]:

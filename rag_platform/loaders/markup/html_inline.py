@@ -20,6 +20,7 @@ SKIPPED = set(
     " applet svg canvas video audio map button select option optgroup datalist input textarea"
     " output progress meter dialog noframes noembed".split()
 )
+FRAMES = ("nav", "header", "footer", "aside")
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
@@ -82,7 +83,7 @@ def is_skipped(element: _Element) -> bool:
         return True
     if hidden_reason(element) or _is_ornament(element):
         return True
-    if tag == "nav" or (tag in ("header", "footer", "aside") and _is_frame(element)):
+    if tag in FRAMES and (tag == "nav" or _is_frame(element)):
         return True
     return bool(LINE_NUMBERS.intersection(element.get("class", "").split()))
 

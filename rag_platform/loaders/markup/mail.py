@@ -24,7 +24,14 @@ from urllib.parse import urljoin
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
-from rag_platform.loaders.markup.html import decode_page, find_unproved, main_pieces, parse_page
+from rag_platform.loaders.markup.html import (
+    count_beside,
+    decode_page,
+    find_beside,
+    find_unproved,
+    main_pieces,
+    parse_page,
+)
 from rag_platform.loaders.markup.html_blocks import Page, letters
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
@@ -77,7 +84,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -104,21 +111,22 @@ class MhtmlLoader:
             message, "subject"
         )
         images, base = _Images(message), str(part.get("Content-Location", ""))
-        kept = [page.pieces[index] for index in main_pieces(page, title)]
+        kept = main_pieces(page, title)
+        pieces = [page.pieces[index] for index in kept]
         joined = join_parts(
-            page.parts(kept, f"part={number}", lambda target: images.find(target, base)),
+            page.parts(pieces, f"part={number}", lambda target: images.find(target, base)),
             "the page holds no text; save it again once it is loaded",
         )
         address = str(
             message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
         ).strip()
+        beside = find_beside(page, kept)
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        left_out = sum(map(len, page.letters)) - sum(len(letters(piece.text)) for piece in kept)
-        if left_out > 0:
-            metadata["left_out"] = f"{left_out} letters beside the main content"
+        metadata |= count_beside(beside)
         title = joined.choose_title(title, filename)
         engine = Engine("email", "1", "page")
-        return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=page.hidden)
+        hidden = page.hidden + page.frame + beside
+        return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that the page does not hold at its locator."""

@@ -348,6 +348,65 @@ def test_the_main_content_is_taken_and_the_rest_counted(tmp_path: Path) -> None:
     assert "Menu entry 29" in load(tmp_path, page).text
 
 
+def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
+    page = (
+        "<nav>Home</nav><header>The site <nav>Log in</nav></header>"
+        f"<div id=text>{ARTICLE}</div><div id=side><p>Advice: buy now.</p><p hidden>no</div>"
+        "<footer>Imprint</footer>"
+    )
+    hidden = load(tmp_path, page, HtmlLoader()).summary.hidden
+    assert [(item.reason, item.text) for item in hidden] == [
+        ("not_displayed", "no"),
+        ("page_frame", "Home"),
+        ("page_frame", "The site"),
+        ("page_frame", "Log in"),
+        ("page_frame", "Imprint"),
+        ("beside_main", "Advice: buy now."),
+    ]
+
+
+PARTS = (f"{ARTICLE}<p>Storm", f"{ARTICLE}<p>Flood", "<p>" + "The drought was long. " * 9)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "<article>{}</article><article>{}</article><article>{}</article>",
+        "<div><section>{}</section><p>-<section>{}</section></div><section>{}</section>",
+        "<div class='post odd'>{}</div><div class='post'>{}</div><div class='post even'>{}</div>",
+        "<div id=question>{}</div><div id=answers><div>{}</div><div>{}</div></div>",
+    ],
+)
+def test_articles_and_answers_beside_each_other_are_all_content(tmp_path: Path, page: str) -> None:
+    text = load(tmp_path, page.format(*PARTS) + MENU, HtmlLoader()).text
+    assert all(word in text for word in ("Storm", "Flood", "drought"))
+    assert "Menu entry" not in text
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        "<div class=text>Short words, and no article.</div>",
+        f"<div class=text>{MENU}</div>",
+        "<div class=text>" + "<p><a href=/>The drought was long, as it is told here.</a>" * 9,
+        f"<p class=text>{PARTS[2]}</p>",
+    ],
+)
+def test_what_is_of_another_kind_is_no_content(tmp_path: Path, beside: str) -> None:
+    text = load(tmp_path, f"<div class=text>{ARTICLE}</div>{beside}", HtmlLoader()).text
+    assert "Paragraph 0" in text
+    assert not re.search("Menu entry|drought|Short words", text)
+
+
+def test_rows_of_a_layout_are_not_of_one_kind(tmp_path: Path) -> None:
+    page = "<div class={0}>" + ARTICLE + "</div><div class={0}><div class=related>{1}</div></div>"
+    kept = {
+        name: "drought" in load(tmp_path, page.format(name, PARTS[2]), HtmlLoader()).text
+        for name in ("post", "row")
+    }
+    assert kept == {"post": True, "row": False}
+
+
 @pytest.mark.parametrize("headline", ["<h3>4.11. Ports</h3>", "<h1>Ports</h1>"])
 def test_what_stands_below_the_headline_is_read_with_the_main_content(
     tmp_path: Path, headline: str
