@@ -446,6 +446,7 @@ class Citation:
     # where the spans stand, if that is narrower than the place of `text`
     quote_section: str = ""
     quote_lines: tuple[int, int] | None = None
+    quote_locator: str = ""
 
 
 State = Literal["answered", "closest", "nothing_found"]

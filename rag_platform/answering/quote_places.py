@@ -5,27 +5,40 @@ the place of its beginning.
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import NamedTuple
 
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Citation
 from rag_platform.text.passages import LABEL_LEVEL, Unit
 
 _JOINT = " / "  # between the headings of a section's path
+# `sheet=Q1;rows=3-9;head=1`, `body/tbl[2]/tr[3-9]`
+_ROWS = re.compile(r"((?:sheet=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])")
+_LINE = re.compile(r"[^\n]+")
+_RULE = re.compile(r"\|(?: ?:?-{3,}:? ?\|)+$")
 
 
 def narrow(citation: Citation) -> Citation:
-    """The citation with the section and the lines of its spans, where these say more than those of
-    its passage.
+    """The citation with the section, the lines and the rows of its spans, where these say more than
+    those of its passage.
     """
     if not citation.spans or citation.edited_from:
         return citation
-    section, lines = _find_section(citation), _find_lines(citation)
+    section, lines, locator = _find_section(citation), _find_lines(citation), citation.locator
+    if rows := _find_rows(citation):
+        locator = rows.locator
+        # a record of a CSV file is a line, unless a cell holds several
+        if citation.line_range and citation.line_range[1] - citation.line_range[0] == rows.apart:
+            first = citation.line_range[0]
+            lines = first + rows.first, first + rows.last
     return dataclasses.replace(
         citation,
         quote_section="" if section == citation.section_path else section,
         quote_lines=None if lines == citation.line_range else lines,
+        quote_locator="" if locator == citation.locator else locator,
     )
 
 
@@ -81,3 +94,41 @@ def _find_lines(citation: Citation) -> tuple[int, int] | None:
         return citation.line_range
     start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)
     return first + text.count("\n", 0, start), first + text.count("\n", 0, max(start, end - 1))
+
+
+class _Rows(NamedTuple):
+    """Rows of a passage: the first and the last, from 0, of `apart` + 1, and their locator."""
+
+    first: int
+    last: int
+    apart: int
+    locator: str
+
+
+def _find_rows(citation: Citation) -> _Rows | None:
+    """The rows of a table that the spans stand in; None where the passage is not one table with a
+    line for each row of its locator.
+
+    >>> text = "| a | b |\\n| --- | --- |\\n| 1 | 2 |\\n| 3 | 4 |"
+    >>> shown = Citation(1, "", "", "", "", "", text, 1.0, locator="rows=8-9", spans=((34, 43),))
+    >>> _find_rows(shown)
+    _Rows(first=1, last=1, apart=1, locator='rows=9')
+    """
+    found = _ROWS.fullmatch(citation.locator)
+    if found is None:
+        return None
+    before, first, last, after = found[1], int(found[2]), int(found[3]), found[4]
+    lines = [(line.start(), line.end()) for line in _LINE.finditer(citation.text)]
+    rules = [at for at, (start, end) in enumerate(lines) if _RULE.match(citation.text[start:end])]
+    if rules != [1]:
+        return None
+    rows = lines[2:] if len(lines) - 2 == last - first + 1 else [lines[0], *lines[2:]]
+    quoted = [
+        at
+        for at, (start, end) in enumerate(rows)
+        if any(start < stop and begin < end for begin, stop in citation.spans)
+    ]
+    if len(rows) != last - first + 1 or not quoted:
+        return None
+    ends = [str(first + at) for at in dict.fromkeys((quoted[0], quoted[-1]))]
+    return _Rows(quoted[0], quoted[-1], last - first, f"{before}{'-'.join(ends)}{after}")

@@ -55,6 +55,11 @@ class _Sizes(NamedTuple):
         """Characters of a cited passage, or of another one."""
         return self.text if cited or not self.found else self.found
 
+    def reach(self, citation: Citation, cited: bool) -> int:
+        """Characters of a citation's text: while passages are whole, up to the end of its quote."""
+        quoted = citation.spans[-1][1] if citation.spans and self.passage == _WHOLE else 0
+        return max(self.of(cited), quoted)
+
 
 class _Unsearched(QueryData):
     """The data of a question that could not be searched."""
@@ -141,8 +146,8 @@ def fit_query(
         if detail == "full" and levels[level].text < longest:
             notes.append(
                 f"texts were cut to fit {max_tokens} tokens (those of citations to"
-                f" {levels[level].text} characters); ask for fewer with top_k, or read a source in"
-                " full with get_document"
+                f" {levels[level].text} characters, or where their quote ends); ask for fewer with"
+                " top_k, or read a source in full with get_document"
             )
         if count < everything:
             notes.append(
@@ -193,7 +198,7 @@ def _query_data(
     several = len(result.releases) > 1
     cited = {citation.chunk_id for citation in result.citations}
     parts = {
-        chunk_id: citation_part(citation, sizes.of(chunk_id in cited), named=several)
+        chunk_id: citation_part(citation, sizes.reach(citation, chunk_id in cited), named=several)
         for chunk_id, citation in numbered.items()
     }
     uncited = [
@@ -273,14 +278,20 @@ def citation_part(
         part["namespace"] = citation.namespace
     if spans := [[start, end] for start, end in citation.spans if end <= max_chars]:
         part["spans"] = spans
-        quote: QuotePart = {}
-        if citation.quote_section:
-            quote["section_path"] = citation.quote_section
-        if citation.quote_lines is not None:
-            quote["line_range"] = list(citation.quote_lines)
-        if quote:
+        if quote := _quote_part(citation):
             part["quote"] = quote
     return part
+
+
+def _quote_part(citation: Citation) -> QuotePart:
+    quote: QuotePart = {}
+    if citation.quote_section:
+        quote["section_path"] = citation.quote_section
+    if citation.quote_lines is not None:
+        quote["line_range"] = list(citation.quote_lines)
+    if citation.quote_locator:
+        quote["locator"] = citation.quote_locator
+    return quote
 
 
 def source_line(citation: Citation, language: str = "en") -> str:
@@ -288,7 +299,8 @@ def source_line(citation: Citation, language: str = "en") -> str:
     for a list of sources.
     """
     lines = citation.quote_lines or citation.line_range
-    place = format_place(citation.page_range, lines, citation.locator, language)
+    locator = citation.quote_locator or citation.locator
+    place = format_place(citation.page_range, lines, locator, language)
     section = format_section(citation.quote_section or citation.section_path)
     parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
     return ", ".join(filter(None, parts))

@@ -66,6 +66,7 @@ class QuotePart(TypedDict):
 
     section_path: NotRequired[str]
     line_range: NotRequired[list[int]]
+    locator: NotRequired[str]
 
 
 class ResultPart(TypedDict):

@@ -1,5 +1,7 @@
 """The section and the lines of what an answer quotes, inside the passage that it cites."""
 
+import dataclasses
+
 import pytest
 
 from rag_platform.answering.quote_places import narrow
@@ -105,3 +107,56 @@ def test_a_passage_of_one_line_has_no_narrower_place() -> None:
 
 def test_what_was_edited_by_hand_stands_nowhere_in_the_file() -> None:
     assert cite(("port 9100",), edited=("chk_0",)) == ("", None)
+
+
+def row_of(quote: str, *, text: str, locator: str, lines: tuple[int, int] | None = None):
+    """(locator, lines) of a quote in a passage of a table."""
+    start = text.index(quote)
+    cited = Citation(1, "chk_1", "d", "n.d@1", "a.csv", "Sheet", text, 0.9, line_range=lines)
+    found = narrow(
+        dataclasses.replace(cited, locator=locator, spans=((start, start + len(quote)),))
+    )
+    return found.quote_locator, found.quote_lines
+
+
+SHEET = """| code | weight |
+| --- | ---: |
+| Q1 | 4 kg |
+| Q2 | 7 kg |
+| Q3 | 9 kg |"""
+
+
+def test_a_row_of_a_sheet_is_named() -> None:
+    assert row_of("| Q2 | 7 kg |", text=SHEET, locator="sheet=S;rows=8-10") == (
+        "sheet=S;rows=9",
+        None,
+    )
+    # the header is a row of the range
+    assert row_of("| Q1 | 4 kg |", text=SHEET, locator="rows=1-4", lines=(1, 4)) == (
+        "rows=2",
+        (2, 2),
+    )
+    assert row_of("| Q1 | 4 kg |\n| Q2", text=SHEET, locator="body/tbl[1]/tr[3-5]") == (
+        "body/tbl[1]/tr[3-4]",
+        None,
+    )
+    # a record over two lines
+    assert row_of("| Q3 | 9 kg |", text=SHEET, locator="rows=8-10", lines=(8, 11)) == (
+        "rows=10",
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "locator"),
+    [
+        (SHEET, "rows=8-20"),  # rows were left out
+        (SHEET, "body/p[3] to body/tbl[1]/tr[2-4]"),
+        (f"Parcels\n\n{SHEET}", "rows=8-10"),
+        (SHEET, "rows=8"),
+    ],
+)
+def test_the_place_of_the_passage_stays_where_its_rows_cannot_be_told(
+    text: str, locator: str
+) -> None:
+    assert row_of("| Q2 | 7 kg |", text=text, locator=locator) == ("", None)

@@ -190,6 +190,19 @@ def test_budget_holds_and_cut_texts_stay_verbatim(text: str, detail: Any, count:
     assert all(f"Note: {warning}" in data["markdown"] for warning in warnings)
 
 
+def test_a_text_that_is_cut_keeps_its_quote() -> None:
+    text = "Other words stand here. " * 40 + "The port is 8443. " + "More of them. " * 60
+    asked = result([hit(rank, text) for rank in range(1, 9)], [0])
+    start = text.index("The port")
+    quoted = dataclasses.replace(asked.citations[0], spans=((start, start + 17),))
+    [citation] = fit_query(dataclasses.replace(asked, citations=(quoted,)))[0]["citations"]
+    [[first, last]] = citation["spans"]
+    assert citation["text"][first:last] == "The port is 8443."
+    assert len(citation["text"]) == last < len(text)
+    whole = fit_query(asked)[0]  # of another passage only the beginning is given
+    assert len(whole["citations"][0]["text"]) == len(whole["results"][7]["citation"]["text"]) < 900
+
+
 def test_whole_passages_fit_an_english_answer_of_the_default_size() -> None:
     text = ("Every line has about this many words in it. " * 18)[:800]
     data, warnings = fit_query(
