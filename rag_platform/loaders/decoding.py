@@ -1,8 +1,9 @@
 """Bytes to text: which encoding a file has; and characters to bytes: which bytes of a file a
 character came from, exact also for damaged and multi-byte files.
 
-The order is: byte order mark, strict UTF-8, UTF-16/32 without a mark, a legacy encoding whose
-reading looks like a language, and last UTF-8 with U+FFFD for what cannot be read. Short legacy
+The order is: byte order mark, UTF-16/32 without a mark, ASCII that shifts to other characters
+(ISO-2022, HZ), strict UTF-8, a legacy encoding whose reading looks like a language, and last UTF-8
+with U+FFFD for what cannot be read. Short legacy
 files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual ones are
 told apart by the share of everyday characters; charset-normalizer is asked for the rest.
 """
@@ -61,6 +62,9 @@ CODECS = {
         ("big5hkscs", "big5"),
         ("cp1254", "iso-8859-9"),
         ("cp874", "tis-620"),
+        ("iso2022_jp_ext", "iso-2022-jp"),
+        ("iso2022_kr", "iso-2022-kr"),
+        ("hz", "hz-gb-2312"),
     )
     for label in labels.split()
 }
@@ -70,6 +74,10 @@ DECLARED = re.compile(
     r"(?:x-)?(?:iso[-_]?8859[-_]\d{1,2}|(?:windows-|cp)(?:125\d|874|932|949|950)|koi8[-_][ru]|(?:ibm|cp)866|macintosh|mac-cyrillic|"
     r"gb18030|big5hkscs|big5-hkscs|euc[-_]jp|euc[-_]kr|johab|utf-?8)"
 )
+# By an escape sequence, or `~{`, the bytes of ASCII become those of other characters.
+SHIFTING = ("iso2022_jp_ext", "iso2022_kr", "iso2022_jp_2", "hz")
+_LEAST_SHIFTED = 4  # characters by which HZ is told from ASCII that no one declares
+_LEAST_SCORE = 0.75  # of a reading that looks like a language
 SAMPLE = 1 << 18  # bytes of a legacy file that are judged
 
 
@@ -139,6 +147,8 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
             return _decode_as(raw, encoding, len(bom))
     if wide := _wide_encoding(raw):
         return Decoded(raw.decode(wide), wide, warnings=(f"no byte order mark; read as {wide}",))
+    if shifting := _shifting_encoding(raw, declared):
+        return Decoded(raw.decode(shifting), shifting)
     nul = raw.count(0)
     try:
         text = raw.decode("utf-8")
@@ -154,6 +164,20 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
             f"{nul} of {len(raw)} bytes are NUL: the content is binary", code="binary_content"
         )
     return Decoded(text, "utf-8", warnings=(f"{nul} NUL characters in the text",) if nul else ())
+
+
+def _shifting_encoding(raw: bytes, declared: Sequence[str]) -> str:
+    """ISO-2022 of Japanese or Korean, or HZ, where the bytes shift to its characters."""
+    if not raw.isascii():
+        return ""
+    if b"\x1b$" in raw:
+        return next((name for name in SHIFTING[:-1] if _decodes(raw, name)), "")
+    if b"~{" not in raw or not _decodes(raw, "hz"):
+        return ""
+    text = raw.decode("hz")
+    shifted = [char for char in text if char > "\x7f"]
+    written = len(shifted) >= _LEAST_SHIFTED and _chinese_gb(text, shifted) >= _LEAST_SCORE
+    return "hz" if written or (shifted and "hz" in map(codec_of, declared)) else ""
 
 
 def _decode_declared(raw: bytes, declared: Sequence[str]) -> Decoded:
@@ -278,7 +302,7 @@ def legacy_encoding(raw: bytes) -> str:
         except UnicodeDecodeError:
             continue
         high = [char for char in text[:SAMPLE] if char > "\x7f"]
-        if high and (value := score(text[:SAMPLE], high)) >= 0.75:
+        if high and (value := score(text[:SAMPLE], high)) >= _LEAST_SCORE:
             found.append((value, -rank, encoding))
     if found:
         best = max(found)
@@ -462,6 +486,8 @@ def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
 
 def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
     """The byte map of a decoded file. Raises DocumentError if a character's bytes are unclear."""
+    if decoded.encoding in SHIFTING:
+        raise _unclear(decoded.encoding)
     odd = _odd_lengths(raw, decoded)
     chars = list(range(0, len(decoded.text) + 1, STEP))
     sums = _sums(odd)
@@ -473,11 +499,14 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
         starts.append(position + sums[bisect_right(odd_chars, char - 1)])
     result = ByteMap(decoded.text, decoded.encoding, tuple(chars), tuple(starts), odd_chars, sums)
     if result.at(len(decoded.text)) != len(raw):
-        raise DocumentError(
-            f"the bytes of its characters cannot be told apart in {decoded.encoding}; convert the"
-            " file to UTF-8"
-        )
+        raise _unclear(decoded.encoding)
     return result
+
+
+def _unclear(encoding: str) -> DocumentError:
+    return DocumentError(
+        f"the bytes of its characters cannot be told apart in {encoding}; convert the file to UTF-8"
+    )
 
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
@@ -549,8 +578,5 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
                 odd.append((char + position, delta))
         char, pending = char + len(got), kept
     if char != len(text):
-        raise DocumentError(
-            f"the bytes of its characters cannot be told apart in {encoding}; convert the file to"
-            " UTF-8"
-        )
+        raise _unclear(encoding)
     return odd

@@ -5,7 +5,7 @@ import codecs
 import pytest
 
 from rag_platform.errors import DocumentError
-from rag_platform.loaders.decoding import decode, looks_like_text
+from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
 
 CHINESE = "# 标题\n\n这是一个用于测试编码的段落，包含中文标点；以及 English words。\n"
 
@@ -40,11 +40,32 @@ CHINESE = "# 标题\n\n这是一个用于测试编码的段落，包含中文标
         ),
         ("Příliš žluťoučký kůň".encode("cp1250"), "cp1250", "Příliš žluťoučký kůň"),
         ("Preis 5 € für Übung".encode("iso8859_15"), "iso8859_15", "Preis 5 € für Übung"),
+        ("終電は11時。".encode("iso2022_jp"), "iso2022_jp_ext", "終電は11時。"),
+        ("이것은 문장".encode("iso2022_kr"), "iso2022_kr", "이것은 문장"),
+        ("会议在 3 点举行。".encode("hz"), "hz", "会议在 3 点举行。"),
+        (
+            b'(format t "~{~a~^, ~}~%" list) ~{ab~}',
+            "utf-8",
+            '(format t "~{~a~^, ~}~%" list) ~{ab~}',
+        ),
+        (b"~{A1B2~}", "utf-8", "~{A1B2~}"),
+        (b"\x1b$ no escape sequence", "utf-8", "\x1b$ no escape sequence"),
     ],
 )
 def test_decode_reads_what_was_written(raw: bytes, encoding: str, text: str) -> None:
     decoded = decode(raw)
     assert (decoded.encoding, decoded.text, decoded.lossy) == (encoding, text, False)
+
+
+def test_a_few_shifted_characters_count_where_they_are_declared() -> None:
+    assert decode("会议".encode("hz")).text == "~{;aRi~}"
+    assert decode("会议".encode("hz"), "hz-gb-2312").text == "会议"
+
+
+def test_bytes_that_shift_have_no_byte_map() -> None:
+    raw = "終電は11時。".encode("iso2022_jp")
+    with pytest.raises(DocumentError, match="iso2022_jp_ext; convert the file to UTF-8"):
+        byte_map(raw, decode(raw))
 
 
 def test_decode_says_when_the_encoding_is_a_guess() -> None:

@@ -32,7 +32,7 @@ from rag_platform.loaders.markup.html import (
     main_pieces,
     parse_page,
 )
-from rag_platform.loaders.markup.html_blocks import Page, letters
+from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.traits import Traits
@@ -40,6 +40,8 @@ from rag_platform.traits import Traits
 HEADERS = ("from", "to", "cc", "date")
 MAX_PARTS = 2_000
 MAX_DEPTH = 8  # mails in one another
+_OTHER = 1 / 3  # of a page's letters that the plain text does not have; with more the page is read
+_ABSENT = 0.5  # of a text's letters that the alternative does not have; with more it is missing
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 
 
@@ -48,7 +50,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "2"
+    VERSION: ClassVar[str] = "3"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -174,8 +176,10 @@ def _number_below(number: str, index: int) -> str:
 def header_text(message: Message, name: str) -> str:
     """A header on one line, decoded; empty where it is missing."""
     raw = str(next((value for key, value in message.raw_items() if key.lower() == name), ""))
-    # bytes of UTF-8 stand in some headers as they are
-    raw = raw.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if written := raw.encode("utf-8", "surrogateescape").strip():
+        # some headers hold bytes of UTF-8, or of the encoding of the text, as they are
+        charsets = [str(part.get_content_charset("")) for part in message.walk()]
+        raw = decode(written, *charsets).text
     try:
         decoded = str(make_header(decode_header(raw)))
     except (ValueError, LookupError, MessageError):
@@ -189,9 +193,28 @@ def body_text(part: Message) -> str:
     if not isinstance(raw, bytes) or not raw.strip():
         return ""
     try:
-        return re.sub(r"\r\n?", "\n", decode(raw, str(part.get_content_charset("") or "")).text)
+        text = re.sub(r"\r\n?", "\n", decode(raw, str(part.get_content_charset("") or "")).text)
     except DocumentError:
         return ""
+    return _join_flowed(text) if str(part.get_param("delsp")).lower() == "yes" else text
+
+
+def _join_flowed(text: str) -> str:
+    """The text with lines that were broken to be sent, which end in a space, whole again (RFC 3676,
+    DelSp=yes); the line `-- ` above a signature is none.
+    """
+    lines: list[tuple[int, str]] = []  # depth of quotation, words
+    open_line = False
+    for line in text.split("\n"):
+        words = line.lstrip(">")
+        depth = len(line) - len(words)
+        words = words.removeprefix(" ")
+        if open_line and lines[-1][0] == depth:
+            lines[-1] = depth, lines[-1][1][:-1] + words
+        else:
+            lines.append((depth, words))
+        open_line = words.endswith(" ") and words != "-- "
+    return "\n".join(f"{'>' * depth} {words}" if depth else words for depth, words in lines)
 
 
 def _page(part: Message) -> Page:
@@ -267,9 +290,11 @@ class _Reading:
                 self.warnings.append("mails forwarded too deeply were not read")
         elif part.is_multipart():
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
-            for index, child in (
-                [_choose(children)] if kind == "multipart/alternative" else children
-            ):
+            if kind == "multipart/alternative":
+                chosen, unread = _choose(children)
+                self.hidden += [HiddenText(0, "alternative", words) for words in unread]
+                children = [chosen]
+            for index, child in children:
                 yield from self._content(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in (
             "text/plain",
@@ -318,21 +343,40 @@ class _Reading:
         yield from page.parts(page.pieces, place, lambda target: images.find(target, ""))
 
 
-def _choose(children: Sequence[tuple[int, Message]]) -> tuple[int, Message]:
-    """Of alternatives the plain text, unless the page has half as many letters again."""
+def _choose(
+    children: Sequence[tuple[int, Message]],
+) -> tuple[tuple[int, Message], list[str]]:
+    """Of alternatives the plain text, unless the page says much that it does not; and what only the
+    other one says.
+    """
     plain = next((child for child in children if child[1].get_content_type() == "text/plain"), None)
     rich = next(
         (child for child in children[::-1] if child[1].get_content_type() != "text/plain"), None
     )
     if plain is None or rich is None:
-        return plain or rich or (1, Message())
-    said = len(letters(body_text(plain[1])))
+        return plain or rich or (1, Message()), []
+    written = [words for words in BLANK_LINES.split(body_text(plain[1])) if letters(words)]
     pages = [part for _, part in number_parts(rich[1]) if part.get_content_type() == "text/html"]
     try:
-        shown = sum(len(words) for page in pages for words in _page(page).letters)
+        shown = [source_text(piece) for page in pages for piece in _page(page).pieces]
     except DocumentError:
-        shown = 0
-    return rich if shown > 1.5 * said else plain
+        shown = []
+    only_written, only_shown = _missing(written, shown), _missing(shown, written)
+    if len(letters("".join(only_shown))) > _OTHER * len(letters("".join(shown))):
+        return rich, only_written
+    return plain, only_shown
+
+
+def _missing(said: Sequence[str], other: Sequence[str]) -> list[str]:
+    """The texts of whose letters most stand in words that the other ones do not hold."""
+    held = letters("".join(other))
+    found: list[str] = []
+    for text in said:
+        words = re.findall(r"\w+", text)
+        absent = sum(len(word) for word in words if letters(word) not in held)
+        if absent > _ABSENT * sum(map(len, words)):
+            found.append(" ".join(text.split()))
+    return found
 
 
 def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from rag_platform.errors import DocumentError
+from rag_platform.ir import HiddenText
 from rag_platform.loaders.markup.mail import MailLoader, MhtmlLoader
 from rag_platform_tests.conftest import PICTURE
 
@@ -94,6 +95,48 @@ def test_of_alternatives_the_one_that_says_more_is_read(tmp_path: Path) -> None:
         path = written(tmp_path, message)
         facts = MailLoader().load(path, "a.eml")
         assert facts.text.partition("+0100\n\n")[2] == f"{text}\n"
+        assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+
+
+def test_what_only_the_other_alternative_says_is_listed(tmp_path: Path) -> None:
+    message = mail(
+        "S", "Dear Bob,\n\nsee the plan at https://example.org/plan and answer by Friday.\n"
+    )
+    page = "<p>Dear Bob,<p>see the <a href=x>plan</a> and answer by Friday.<p>Unsubscribe here.</p>"
+    message.add_alternative(page, subtype="html")
+    facts = MailLoader().load(written(tmp_path, message), "a.eml")
+    assert "see the plan at https://example.org/plan and answer" in facts.text
+    assert facts.summary.hidden == (HiddenText(0, "alternative", "Unsubscribe here."),)
+    message = mail("S", "Your order was received and is being prepared in our warehouse.\n")
+    message.add_alternative("<p>Order 4711: two pumps at 420 EUR each.</p>", subtype="html")
+    facts = MailLoader().load(written(tmp_path, message), "a.eml")
+    assert "two pumps at 420 EUR" in facts.text
+    assert [item.text[:10] for item in facts.summary.hidden] == ["Your order"]
+
+
+def test_headers_that_hold_plain_bytes_are_read_as_the_text_is(tmp_path: Path) -> None:
+    head = "Subject: 水泵\nFrom: <a@example.org>\n"
+    body = "您好，水泵每台四千二百元。\n"
+    for charset, declared in (("gbk", "gb2312"), ("gbk", ""), ("big5", "big5"), ("utf-8", "gbk")):
+        kind = f"Content-Type: text/plain; charset={declared}\n" if declared else ""
+        raw = (head + kind + "\n" + body).encode(charset)
+        (tmp_path / "a.eml").write_bytes(raw)
+        facts = MailLoader().load(tmp_path / "a.eml", "a.eml")
+        assert facts.text == f"# 水泵\n\nFrom: <a@example.org>\n\n{body}", (charset, declared)
+        assert MailLoader().verify_blocks(tmp_path / "a.eml", facts.text, facts.blocks) == {}
+
+
+def test_lines_broken_to_be_sent_are_whole_again(tmp_path: Path) -> None:
+    body = "东京的会 \n议在三点。\n> 引用的 \n> 话\n next \n> other\n-- \nAnn\n"
+    head = "Subject: S\nContent-Type: text/plain; charset=utf-8; format=flowed"
+    path = tmp_path / "a.eml"
+    for more, text in (
+        ("; delsp=yes", "东京的会议在三点。\n> 引用的话\nnext \n> other\n-- \nAnn"),
+        ("", body.strip("\n")),
+    ):
+        path.write_text(f"{head}{more}\n\n{body}", encoding="utf-8")
+        facts = MailLoader().load(path, "a.eml")
+        assert facts.text == f"# S\n\n{text}\n"
         assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
