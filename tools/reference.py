@@ -67,11 +67,12 @@ def _json() -> Iterator[str]:
             continue
         yield f"\n## {name}\n\n{inspect.cleandoc(kind.__doc__ or '')}\n\n"
         yield "| field | type | always there |\n|---|---|---|\n"
-        required = kind.__required_keys__
         for field, wanted in kind.__annotations__.items():
             text = wanted.__forward_arg__ if isinstance(wanted, typing.ForwardRef) else str(wanted)
-            text = re.sub(r"^(?:Not)?Required\[(.*)\]$", r"\1", text).replace("|", "\\|")
-            yield f"| `{field}` | `{text}` | {'yes' if field in required else 'no'} |\n"
+            # `__required_keys__` cannot tell, because annotations are strings
+            optional = re.fullmatch(r"NotRequired\[(.*)\]", text)
+            text = (optional[1] if optional else text).replace("|", "\\|")
+            yield f"| `{field}` | `{text}` | {'no' if optional else 'yes'} |\n"
 
 
 def _config() -> Iterator[str]:

@@ -32,6 +32,13 @@ LANGUAGES = {
 BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | {
     name: name for name in ("dockerfile", "makefile")
 }
+# how a markup writes the title of a document
+_TITLES = {
+    ".rst": re.compile(r"^[ \t]*(\S.*)\r?\n([=\-~^\"'#*+.:_`])\2{2,}[ \t]*\r?$", re.M),
+    ".adoc": re.compile(r"^= +(\S.*)$", re.M),
+    ".org": re.compile(r"^#\+title:[ \t]*(\S.*)$", re.M | re.I),
+    ".tex": re.compile(r"\\title\s*\{((?:[^{}]|\{[^{}]*\})+)\}"),
+}
 LINE_END = re.compile(r"\r\n?|\n")
 BLANK_LINES = re.compile(r"(?:\r\n|\r(?!\n)|\n)(?:[^\S\r\n]*+(?:\r\n|\r(?!\n)|\n))+")
 
@@ -43,7 +50,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -64,7 +71,11 @@ class TextLoader:
         blocks = paragraph_blocks(
             decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph"
         )
-        title = PurePosixPath(filename).name if language else first_line(decoded.text)
+        title = (
+            PurePosixPath(filename).name
+            if language
+            else _find_title(decoded.text, suffix_of(filename))
+        )
         metadata: dict[str, object] = {"language": language} if language else {}
         return make_facts(self, Engine("python", "1"), decoded, blocks, (), title, metadata)
 
@@ -72,6 +83,12 @@ class TextLoader:
 def suffix_of(filename: str) -> str:
     """The lower-case suffix of a file name; a leading dot does not start one."""
     return PurePosixPath(filename.replace("\\", "/")).suffix.lower()
+
+
+def _find_title(text: str, suffix: str) -> str:
+    """The title that the markup of a suffix marks, else the first line."""
+    marked = _TITLES[suffix].search(text) if suffix in _TITLES else None
+    return first_line(" ".join(marked[1].split()) if marked else text)
 
 
 def line_starts(text: str) -> list[int]:

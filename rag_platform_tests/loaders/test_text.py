@@ -65,3 +65,27 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DocumentError) as caught:
         load(tmp_path, "a.txt", b"\n\n")
     assert caught.value.code == "empty_file"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "title"),
+    [
+        ("a.rst", "==========\nPump guide\n==========\n\n:Author: B\n", "Pump guide"),
+        ("a.rst", ".. note:: x\n\nPump guide\n----------\n", "Pump guide"),
+        ("a.rst", "Only words.\n\n- item\n", "Only words."),
+        ("a.org", "#+AUTHOR: R\n#+title: Expedition  plan\n* Buy\n", "Expedition plan"),
+        (
+            "a.tex",
+            "\\documentclass{article}\n\\title{The \\emph{long}\n way}\n",
+            "The \\emph{long} way",
+        ),
+        ("a.tex", "\\documentclass{article}\n", "\\documentclass{article}"),
+        ("a.adoc", ":toc:\n\n= Handbook\n\n== Part\n", "Handbook"),
+        ("a.txt", "= Handbook\n", "= Handbook"),
+    ],
+)
+def test_the_title_is_what_the_markup_says(
+    tmp_path: Path, name: str, text: str, title: str
+) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert TextLoader().load(tmp_path / name, name).summary.title == title

@@ -60,7 +60,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from rag_platform.loaders.office.ooxml import Element, W, attribute
+from rag_platform.loaders.office.ooxml import Element, W, attribute, is_on
 
 HEADING = re.compile(
     r"(?:heading|标题|標題|見出し|제목|überschrift|titre|título|titolo|заголовок)\s*(\d)",
@@ -137,6 +137,7 @@ class _Level:
     form: str = "decimal"
     text: str = ""
     start: int = 1
+    legal: bool = False  # numbers of all levels in digits, as in 1.1 below "Article I"
 
 
 @dataclass(slots=True)
@@ -216,6 +217,7 @@ def _levels(item: Element) -> Iterator[tuple[int, _Level]]:
                 attribute(level, "numFmt") or "decimal",
                 attribute(level, "lvlText") or "",
                 int(start) if start.isdecimal() else 1,
+                is_on(level, "isLgl"),
             ),
         )
 
@@ -234,7 +236,8 @@ def _label(number: _Numbering, counted: _List, level: int) -> Label:
 
     def print_number(match: re.Match[str]) -> str:
         at = int(match[1]) - 1
-        return number_text(counted.counts.get(at, form(at).start), form(at).form)
+        own = "decimal" if here.legal else form(at).form
+        return number_text(counted.counts.get(at, form(at).start), own)
 
     return Label(re.sub(r"%([1-9])", print_number, here.text).strip(), level)
 

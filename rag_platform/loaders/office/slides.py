@@ -35,6 +35,7 @@ _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
 D = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
+_TRUE = ("1", "true")
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
 
@@ -44,7 +45,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -280,18 +281,18 @@ def _diagram_lines(root: Any) -> Iterator[tuple[int, str]]:
 
 
 def _table(table: Any, place: str) -> Iterator[Part]:
-    """A pipe table; a merged cell stands in its first place."""
-    rows = [
-        [
-            (
-                " ".join(filter(None, map(_words, cell.text_frame.paragraphs)))
-                if not cell.is_spanned
-                else ""
-            )
-            for cell in row.cells
-        ]
-        for row in table.rows
-    ]
+    """A pipe table; the text of a merged cell stands in all its places."""
+    rows: list[list[str]] = []
+    for row in table.rows:
+        rows.append([])
+        for cell in row.cells:
+            if cell._tc.hMerge:
+                words = rows[-1][-1] if rows[-1] else ""
+            elif cell._tc.vMerge:
+                words = rows[-2][len(rows[-1])] if len(rows) > 1 else ""
+            else:
+                words = " ".join(filter(None, map(_words, cell.text_frame.paragraphs)))
+            rows[-1].append(words)
     if not any(map(any, rows)):
         return
     lines = [pipe_tables.format_row(row) for row in rows]
@@ -365,14 +366,26 @@ def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:
 
 
 def _text_of(item: Any) -> str:
-    """The text of a shape; an image's description; a merged cell's text once."""
+    """The text of a shape; an image's description; a merged cell's text in each of its places."""
     if item.tag == f"{P}pic":
         return next(item.iter(f"{P}cNvPr")).get("descr") or ""
-    merged = {
-        cell for cell in item.iter(f"{A}tc") if "1" in (cell.get("hMerge"), cell.get("vMerge"))
-    }
-    return " ".join(
-        text.text or ""
-        for text in item.iter(f"{A}t")
-        if not merged.intersection(text.iterancestors(f"{A}tc"))
-    )
+    if (table := next(item.iter(f"{A}tbl"), None)) is None:
+        return _said(item)
+    above: list[str] = []
+    said: list[str] = []
+    for row in table.iter(f"{A}tr"):
+        texts: list[str] = []
+        for at, cell in enumerate(row.iter(f"{A}tc")):
+            if cell.get("hMerge") in _TRUE:
+                texts.append(texts[-1] if texts else "")
+            elif cell.get("vMerge") in _TRUE:
+                texts.append(above[at] if at < len(above) else "")
+            else:
+                texts.append(_said(cell))
+        said += texts
+        above = texts
+    return " ".join(said)
+
+
+def _said(item: Any) -> str:
+    return " ".join(text.text or "" for text in item.iter(f"{A}t"))

@@ -45,6 +45,10 @@ w:val="(%2)"/></w:lvl></w:abstractNum>
 w:val="第%1条"/></w:lvl></w:abstractNum>
 <w:abstractNum w:abstractNumId="2"><w:lvl w:ilvl="0"><w:numFmt w:val="bullet"/><w:lvlText \
 w:val="&#xF0B7;"/></w:lvl></w:abstractNum>
+<w:abstractNum w:abstractNumId="3"><w:lvl w:ilvl="0"><w:numFmt w:val="upperRoman"/><w:lvlText \
+w:val="Article %1."/></w:lvl><w:lvl w:ilvl="1"><w:isLgl/><w:lvlText w:val="%1.%2"/></w:lvl>\
+<w:lvl w:ilvl="2"><w:isLgl w:val="0"/><w:lvlText w:val="%1.%2.%3"/></w:lvl></w:abstractNum>
+<w:num w:numId="5"><w:abstractNumId w:val="3"/></w:num>
 <w:num w:numId="1"><w:abstractNumId w:val="0"/></w:num><w:num w:numId="2"><w:abstractNumId \
 w:val="1"/></w:num>
 <w:num w:numId="3"><w:abstractNumId w:val="2"/></w:num>
@@ -168,6 +172,13 @@ def test_lists_have_the_numbers_that_word_prints(tmp_path):
         "1. one\n    - (a) deep\n2. two\n1. anew\n- dot\n\n# 第一条 应当\n\nWords.\n\n# 第二"
         "条 可以\n"
     )
+
+
+def test_a_legal_level_prints_all_its_numbers_in_digits(tmp_path):
+    body = p("x") + p("Parts", "1", number="5") + p("Fees", "1", number="5", level=1)
+    facts = loaded(written(tmp_path, body + p("Dues", "1", number="5", level=2)))
+    headings = [line.lstrip("# ") for line in facts.text.splitlines() if line.startswith("#")]
+    assert headings == ["Article I. Parts", "1.1 Fees", "I.1.1 Dues"]
 
 
 @pytest.mark.parametrize(

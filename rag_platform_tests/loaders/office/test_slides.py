@@ -281,3 +281,26 @@ def test_a_bomb_and_a_password_are_refused(tmp_path: Path) -> None:
         with pytest.raises(DocumentError) as caught:
             SlidesLoader().load(tmp_path / name, name)
         assert caught.value.code == code
+
+
+def test_the_text_of_a_merged_cell_stands_in_all_its_places(tmp_path: Path) -> None:
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    table = slide.shapes.add_table(3, 3, Inches(1), Inches(1), Inches(4), Inches(1)).table
+    for row, texts in enumerate(
+        (("Wool", "fine", "11"), ("", "coarse", "21"), ("Total", "", "32"))
+    ):
+        for column, text in enumerate(texts):
+            table.cell(row, column).text = text
+    table.cell(0, 0).merge(table.cell(1, 0))
+    table.cell(2, 0).merge(table.cell(2, 1))
+    path = tmp_path / "a.pptx"
+    show.save(str(path))
+    facts = SlidesLoader().load(path, "a.pptx")
+    assert facts.text.split("\n")[-4:-1] == [
+        "| --- | --- | --- |",
+        "| Wool | coarse | 21 |",
+        "| Total | Total | 32 |",
+    ]
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert SlidesLoader().verify_blocks(path, facts.text.replace("21", "27"), facts.blocks)
