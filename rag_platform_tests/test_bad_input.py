@@ -91,6 +91,7 @@ def test_the_batch_is_done_in_part(batch: Any) -> None:
     )
     assert [item["source_uri"] for item in batch.data["ignored_files"]] == ["docs/letter.docx"]
     assert "add the loader `docx`" in batch.data["ignored_files"][0]["reason"]
+    assert "- ignored: 1 (no loader reads .docx files): docs/letter.docx" in batch.data["markdown"]
     for item in batch.data["failures"]:
         assert (
             f"- failed: {item['source_uri']}: [{item['code']}] {item['reason']}"
@@ -157,6 +158,13 @@ def test_dagster_leaves_exactly_the_failed_partitions_empty(shared_desk: Any) ->
 
 
 @pytest.mark.usefixtures("batch")
+def test_a_document_that_failed_is_told_as_that(shared_desk: Any, batch: Any) -> None:
+    reasons = {item["source_uri"]: item["reason"] for item in batch.data["failures"]}
+    error = shared_desk.call("docs", "show", "docs/cut.pdf").error
+    assert error["code"] == "not_published"
+    assert error["message"].endswith(f"[broken_file] {reasons['docs/cut.pdf']}")
+
+
 def test_a_list_of_documents_shows_the_failed_ones(shared_desk: Any) -> None:
     failed = shared_desk.call("docs", "list", "--filter", "status=failed").data
     assert sorted(d["filename"] for d in failed["groups"][0]["documents"]) == [

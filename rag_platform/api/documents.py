@@ -389,6 +389,11 @@ def _find(
                 code="document_deleted",
                 deleted_at=deleted,
             )
+        if reason := _why_unread(store, lease.namespace, doc_id):
+            raise NotFoundError(
+                f"document {doc_id!r} is in no release, because its file failed: {reason}",
+                code="not_published",
+            )
         raise _unknown_document(reader, doc_id, lease.namespace, hidden)
     version = reader.version(document.live_version or "")
     if version is None:
@@ -415,6 +420,16 @@ def _deletion_date(store: Store, namespace: str, doc_id: str) -> str:
     with closing(open_ledger(store)) as ledger:
         stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == doc_id]
     return stones[-1].created_at if stones else ""
+
+
+def _why_unread(store: Store, namespace: str, doc_id: str) -> str:
+    """`[code] reason` of a document's newest version where that failed; else empty."""
+    if not store.has_ledger():
+        return ""
+    with closing(open_ledger(store)) as ledger:
+        newest = next(reversed(ledger.versions(namespace, doc_id)), None)
+    failed = newest is not None and newest.status in ("failed", "dead")
+    return f"[{newest.code}] {newest.reason}" if newest is not None and failed else ""
 
 
 def _unknown_document(

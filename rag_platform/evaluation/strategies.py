@@ -27,6 +27,7 @@ from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespace
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.workspace import DataRoot
 
@@ -79,7 +80,7 @@ def run_strategy(
     if brings_documents:
         space = publish_documents(dataset, root.workspace("", base if is_file else None))
     else:
-        space = namespace or root.settings.default_namespace
+        space = namespace or choose_namespace(library)
     asked: str | None = None
     if not (is_file and base == name and brings_documents):
         asked = find_strategy(root.settings, library, space, name)

@@ -40,6 +40,7 @@ from rag_platform.workspace import DataRoot, Workspace
 DOCUMENT_JOBS = ("ingest", "rebuild")
 _BAD_STATES = ("failed", "dead")
 _SHOWN_NOTES = 20
+_NAMED_FILES = 3  # of those ignored for one reason
 _POLL_SECONDS = 0.1
 _NOTHING_RECEIVED = Reception("", (), (), (), (), False)
 
@@ -504,8 +505,12 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     ]
     if len(data["notes"]) > _SHOWN_NOTES:
         lines.append(f"- and {len(data['notes']) - _SHOWN_NOTES} more")
-    reasons = Counter(_short_reason(item) for item in data["ignored_files"])
-    lines += [f"- ignored: {count} ({reason})" for reason, count in reasons.most_common(10)]
+    reasons: dict[str, list[str]] = {}
+    for item in data["ignored_files"]:
+        reasons.setdefault(_short_reason(item), []).append(item["source_uri"])
+    for reason, uris in sorted(reasons.items(), key=lambda kept: -len(kept[1]))[:10]:
+        named = ", ".join([*uris[:_NAMED_FILES], *(["..."] if uris[_NAMED_FILES:] else [])])
+        lines.append(f"- ignored: {len(uris)} ({reason}): {named}")
     same = "Nothing changed: release" if job.result.get("release") else "Release"
     published = f"{same} {data['release_id']} of library {job.namespace!r} is published."
     lines.append(published if data["release_id"] else "Nothing is published.")

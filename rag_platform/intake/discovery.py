@@ -374,6 +374,8 @@ def _reason_to_ignore(path: Path, source: Source) -> str:
     relative = path.relative_to(source.root).as_posix()
     if any(part.startswith(".") for part in relative.split("/")):
         return "hidden file"
+    if path.is_symlink() and not path.exists():
+        return "link to what does not exist"
     if not path.resolve().is_relative_to(source.root):
         return "link out of the source's folder"
     if path.is_dir():

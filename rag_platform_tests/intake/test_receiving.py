@@ -152,11 +152,12 @@ def test_a_link_out_of_the_folder_is_ignored(library: Library, tmp_path: Path) -
     outside.write_text("# secret", encoding="utf-8")
     library.write("a.md", "# A")
     (library.folder / "link.md").symlink_to(outside)
-    [ignored] = [item for item in library.receive().items if item.decision == "ignored"]
-    assert (ignored.source_uri, ignored.reason) == (
-        "docs/link.md",
-        "link out of the source's folder",
-    )
+    (library.folder / "stale.md").symlink_to(tmp_path / "none.md")
+    ignored = [item for item in library.receive().items if item.decision == "ignored"]
+    assert {item.source_uri: item.reason for item in ignored} == {
+        "docs/link.md": "link out of the source's folder",
+        "docs/stale.md": "link to what does not exist",
+    }
 
 
 def test_a_missing_path_is_refused_and_the_rest_goes_on(library: Library) -> None:
