@@ -117,7 +117,7 @@ class HiddenText:
 
     page: int  # 0 in a format without pages
     # invisible | transparent | tiny | outside | clipped | no_contrast | layer_off | comment |
-    # vanish | not_displayed | page_frame | beside_main | alternative
+    # vanish | not_displayed | page_frame | form_field | beside_main | alternative
     reason: str
     text: str
 

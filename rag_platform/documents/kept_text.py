@@ -22,7 +22,7 @@ from rag_platform.text.scripts import HAN, KANA, REORDERED
 
 NOT_CHUNKED = "not_chunked"  # nobody asked for that: it counts as lost
 # what a reader of a web page or mail may see; the others are hidden
-_SEEN = ("page_frame", "beside_main", "alternative")
+_SEEN = ("page_frame", "form_field", "beside_main", "alternative")
 _REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines"))
 
 
@@ -31,8 +31,8 @@ class Dropped(NamedTuple):
 
     page: int
     line: int
-    # hidden_text: WHY, page_frame, beside_main, alternative, repeated_header, repeated_footer,
-    # front_matter, url, email, noise:N, data_uri, not_chunked
+    # hidden_text: WHY, page_frame, form_field, beside_main, alternative, repeated_header,
+    # repeated_footer, front_matter, url, email, noise:N, data_uri, not_chunked
     reason: str
     text: str
 

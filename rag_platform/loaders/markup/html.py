@@ -128,7 +128,7 @@ class HtmlLoader:
             metadata,
             warnings,
             decoded,
-            hidden=page.hidden + page.frame + beside,
+            hidden=page.hidden + page.frame + page.filled_in + beside,
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:

@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from rag_platform.ir import HiddenText
 from rag_platform.loaders.markup.html_inline import (
+    FIELDS,
     FRAMES,
     HEADINGS,
     SKIPPED,
     Inline,
+    field_value,
     hidden_reason,
     is_skipped,
     spans,
@@ -108,6 +110,12 @@ class Page:
             and not any(map(hidden_reason, (element, *element.iterancestors())))
             and (text := " ".join(visible(element).split()))
         )
+
+    @cached_property
+    def filled_in(self) -> tuple[HiddenText, ...]:
+        """What stands in the fields of forms, in order: no text of the document, but seen."""
+        values = (" ".join(field_value(item).split()) for item in self.root.iter(*FIELDS))
+        return tuple(HiddenText(0, "form_field", value) for value in values if value)
 
     @cached_property
     def letters(self) -> list[str]:

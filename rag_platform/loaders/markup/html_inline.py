@@ -20,6 +20,9 @@ SKIPPED = set(
     " applet svg canvas video audio map button select option optgroup datalist input textarea"
     " output progress meter dialog noframes noembed".split()
 )
+FIELDS = ("input", "textarea", "select")
+# types of input that hold no words, or words of the program
+_WORDLESS = set("hidden password submit button reset image file checkbox radio range color".split())
 FRAMES = ("nav", "header", "footer", "aside")
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
@@ -86,6 +89,17 @@ def is_skipped(element: _Element) -> bool:
     if tag in FRAMES and (tag == "nav" or _is_frame(element)):
         return True
     return bool(LINE_NUMBERS.intersection(element.get("class", "").split()))
+
+
+def field_value(field: _Element) -> str:
+    """What a reader sees in a field of a form; "" where it is empty or says nothing of its own."""
+    if field.tag == "textarea":
+        return field.text or ""
+    if field.tag == "select":
+        chosen = [option for option in field.iter("option") if option.get("selected") is not None]
+        return ", ".join("".join(option.itertext()) for option in chosen)
+    typed = str(field.get("type", "text")).lower() not in _WORDLESS
+    return str(field.get("value", "")) if typed else ""
 
 
 def _is_self_link(element: _Element) -> bool:

@@ -127,7 +127,7 @@ class MhtmlLoader:
         metadata |= count_beside(beside)
         title = joined.choose_title(title, filename)
         engine = Engine("email", "1", "page")
-        hidden = page.hidden + page.frame + beside
+        hidden = page.hidden + page.frame + page.filled_in + beside
         return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:

@@ -365,6 +365,21 @@ def test_what_is_left_out_is_listed(tmp_path: Path) -> None:
     ]
 
 
+def test_what_was_typed_into_a_form_is_listed(tmp_path: Path) -> None:
+    page = (
+        "<p>Order form<form><input name=a value='Ann  Lund'><input type=hidden value=x9>"
+        "<input type=submit value=Send><textarea>By Friday,\nplease.</textarea>"
+        "<select><option>Small<option selected>Large</select><input type=text></form>"
+    )
+    facts = load(tmp_path, page)
+    assert facts.text == "Order form\n"
+    assert [(item.reason, item.text) for item in facts.summary.hidden] == [
+        ("form_field", "Ann Lund"),
+        ("form_field", "By Friday, please."),
+        ("form_field", "Large"),
+    ]
+
+
 PARTS = (f"{ARTICLE}<p>Storm", f"{ARTICLE}<p>Flood", "<p>" + "The drought was long. " * 9)
 
 
