@@ -56,8 +56,8 @@ class _Sizes(NamedTuple):
         return self.text if cited or not self.found else self.found
 
     def reach(self, citation: Citation, cited: bool) -> int:
-        """Characters of a citation's text: while passages are whole, up to the end of its quote."""
-        quoted = citation.spans[-1][1] if citation.spans and self.passage == _WHOLE else 0
+        """Characters of a citation's text: up to the end of its quote, unless texts are short."""
+        quoted = citation.spans[-1][1] if citation.spans and self.text >= _LEAST_QUOTED else 0
         return max(self.of(cited), quoted)
 
 
@@ -68,6 +68,7 @@ class _Unsearched(QueryData):
 
 
 _WHOLE = 10**9
+_LEAST_QUOTED = 300  # characters; a budget that leaves less has no room for whole quotes
 # Tried in this order until the data fits its budget; the passages, which people read, shrink last.
 _FULL = (
     _Sizes(_WHOLE, _WHOLE, 320),

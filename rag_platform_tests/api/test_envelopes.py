@@ -195,10 +195,15 @@ def test_a_text_that_is_cut_keeps_its_quote() -> None:
     asked = result([hit(rank, text) for rank in range(1, 9)], [0])
     start = text.index("The port")
     quoted = dataclasses.replace(asked.citations[0], spans=((start, start + 17),))
-    [citation] = fit_query(dataclasses.replace(asked, citations=(quoted,)))[0]["citations"]
-    [[first, last]] = citation["spans"]
-    assert citation["text"][first:last] == "The port is 8443."
-    assert len(citation["text"]) == last < len(text)
+    for linked, tokens in ((False, 8000), (True, 3000)):
+        shown, notes = fit_query(
+            dataclasses.replace(asked, citations=(quoted,)), "full", tokens, linked=linked
+        )
+        [citation] = shown["citations"]
+        [[first, last]] = citation["spans"]
+        assert citation["text"][first:last] == "The port is 8443."
+        assert len(citation["text"]) == last < len(text)
+        assert any("texts were cut" in note for note in notes)
     whole = fit_query(asked)[0]  # of another passage only the beginning is given
     assert len(whole["citations"][0]["text"]) == len(whole["results"][7]["citation"]["text"]) < 900
 
