@@ -19,6 +19,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
+from rag_platform.loaders.office.number_formats import format_general
 from rag_platform.loaders.office.ooxml import Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
@@ -34,6 +35,7 @@ _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 D = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _TRUE = ("1", "true")
 _LINK = re.compile(r"\]\([^()\s]*\)")
@@ -121,7 +123,7 @@ class _Reading:
     hidden: list[int] = field(default_factory=list)
     hidden_shapes: int = 0
     charts: int = 0
-    in_diagrams: int = 0  # letters of the slide that stand in parts of their own
+    added: int = 0  # letters read that stand in no text of the slide, or once more
     left_out: dict[int, int] = field(default_factory=dict)  # slide to letters
     names: dict[Any, str] = field(default_factory=dict)  # of the shapes of the slide
 
@@ -156,7 +158,7 @@ class _Reading:
             title = None
         unseen = [item for item in slide._element.iter() if _is_unseen(item)]
         self.hidden_shapes += len(unseen)
-        self.in_diagrams = 0
+        self.added = 0
         self.names = dict(_name_shapes(slide._element))
         heading = " ".join(title.text_frame.text.split()) if title is not None else ""
         parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
@@ -174,7 +176,7 @@ class _Reading:
             )
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
-        whole = self.in_diagrams
+        whole = self.added
         whole += sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
         whole -= sum(
             len(letters(item.text or "")) for shape in unseen for item in shape.iter(f"{A}t")
@@ -201,13 +203,18 @@ class _Reading:
             for inner in shape.shapes if depth < MAX_DEPTH else ():
                 yield from self._shape(inner, number, title, depth + 1)
         elif getattr(shape, "has_table", False):
-            yield from _table(shape.table, place)
+            rows, repeated = _read_table(shape.table)
+            self.added += repeated
+            yield from _table(rows, place)
         elif getattr(shape, "has_chart", False):
-            self.charts += 1
+            rows = _read_chart(shape.chart)
+            self.charts += not rows
+            self.added += sum(len(letters(words)) for row in rows for words in row)
+            yield from _table(rows, place)
         elif (model := next(shape._element.iter(f"{D}relIds"), None)) is not None:
             relation = shape.part.rels.get(model.get(f"{R}dm"))
             lines = list(_diagram_lines(parse_part(relation.target_part.blob))) if relation else []
-            self.in_diagrams += sum(len(letters(words)) for _, words in lines)
+            self.added += sum(len(letters(words)) for _, words in lines)
             text = "\n".join(f"{'    ' * level}- {words}" for level, words in lines)
             yield from [Part("list", text, place)] if lines else []
         elif shape._element.tag == f"{P}pic":
@@ -280,9 +287,10 @@ def _diagram_lines(root: Any) -> Iterator[tuple[int, str]]:
                 yield min(level, MAX_DEPTH), words
 
 
-def _table(table: Any, place: str) -> Iterator[Part]:
-    """A pipe table; the text of a merged cell stands in all its places."""
+def _read_table(table: Any) -> tuple[list[list[str]], int]:
+    """(the rows, the text of a merged cell in all its places; letters that are repeated so)."""
     rows: list[list[str]] = []
+    repeated = 0
     for row in table.rows:
         rows.append([])
         for cell in row.cells:
@@ -292,10 +300,39 @@ def _table(table: Any, place: str) -> Iterator[Part]:
                 words = rows[-2][len(rows[-1])] if len(rows) > 1 else ""
             else:
                 words = " ".join(filter(None, map(_words, cell.text_frame.paragraphs)))
+            repeated += len(letters(words)) if cell.is_spanned else 0
             rows[-1].append(words)
+    return rows, repeated
+
+
+def _read_chart(chart: Any) -> list[list[str]]:
+    """A row of series below the chart's title, and one for each category; [] for a chart of other
+    kinds, or whose figures are not in the file.
+    """
+    plots = list(chart.plots)
+    categories = plots[0].categories if plots else ()
+    series = [item for plot in plots for item in plot.series]
+    if (
+        not categories
+        or categories.depth > 1
+        or not all(hasattr(item, "values") for item in series)
+    ):
+        return []
+    titled = chart.has_title and chart.chart_title.has_text_frame
+    title = " ".join(chart.chart_title.text_frame.text.split()) if titled else ""
+    values = [[*item.values, *[None] * len(categories)] for item in series]
+    rows = [
+        [str(label), *("" if row[at] is None else format_general(row[at]) for row in values)]
+        for at, label in enumerate(categories)
+    ]
+    return [[title, *(item.name for item in series)], *rows]
+
+
+def _table(rows: Sequence[Sequence[str]], place: str) -> Iterator[Part]:
+    """A pipe table of what the rows say, if anything."""
     if not any(map(any, rows)):
         return
-    lines = [pipe_tables.format_row(row) for row in rows]
+    lines = [pipe_tables.format_row([" ".join(cell.split()) for cell in row]) for row in rows]
     yield Part(
         "table", "\n".join([lines[0], pipe_tables.format_rule(len(rows[0])), *lines[1:]]), place
     )
@@ -345,9 +382,35 @@ class _Source:
             return f"Slide {match[1]}"
         for item, name in _name_shapes(self._package.root(slide)):
             if name == match[2]:
+                if (chart := next(item.iter(f"{C}chart"), None)) is not None:
+                    return self._chart_at(slide, chart)
                 diagram = next(item.iter(f"{D}relIds"), None)
                 return _text_of(item) if diagram is None else self._diagram_at(slide, diagram)
         return None
+
+    def _chart_at(self, slide: str, chart: Any) -> str:
+        """Title and names of the series, then each category with its values."""
+        part = self._package.relations(slide).get(chart.get(f"{R}id"))
+        root = self._package.root(part.target) if part is not None else None
+        if root is None:
+            return ""
+        points = [
+            {
+                name: {
+                    point.get("idx", "0"): point.findtext(f"{C}v", "")
+                    for point in item.iterfind(f"{C}{name}//{C}pt")
+                }
+                for name in ("tx", "cat", "val")
+            }
+            for item in root.iter(f"{C}ser")
+        ]
+        heading = root.find(f"{C}chart/{C}title")
+        said = [_said(heading)] if heading is not None else []
+        said += [name for item in points for name in item["tx"].values()]
+        for place, label in points[0]["cat"].items() if points else ():
+            values = [item["val"].get(place) for item in points]
+            said += [label, *(format_general(float(value)) for value in values if value)]
+        return " ".join(said)
 
     def _diagram_at(self, slide: str, diagram: Any) -> str:
         model = self._package.relations(slide).get(diagram.get(f"{R}dm"))

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pptx
 import pytest
+from pptx.chart.data import CategoryChartData, XyChartData
+from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
 from rag_platform.errors import DocumentError
@@ -304,3 +306,29 @@ def test_the_text_of_a_merged_cell_stands_in_all_its_places(tmp_path: Path) -> N
     ]
     assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert SlidesLoader().verify_blocks(path, facts.text.replace("21", "27"), facts.blocks)
+
+
+def test_a_chart_is_a_table_of_its_figures(tmp_path: Path) -> None:
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    figures = CategoryChartData()
+    figures.categories = ["North", "西部"]
+    figures.add_series("2023", (4.5, None))
+    figures.add_series("2024", (1_200_000, 0.125))
+    place = Inches(1), Inches(1), Inches(4), Inches(3)
+    drawn = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *place, figures).chart
+    drawn.has_title = True
+    drawn.chart_title.text_frame.text = "Sales by region"
+    points = XyChartData()
+    points.add_series("m").add_data_point(1, 2)
+    slide.shapes.add_chart(XL_CHART_TYPE.XY_SCATTER, *place, points)
+    path = tmp_path / "a.pptx"
+    show.save(str(path))
+    facts = SlidesLoader().load(path, "a.pptx")
+    assert facts.text.split("\n\n")[1] == (
+        "| Sales by region | 2023 | 2024 |\n| --- | --- | --- |\n"
+        "| North | 4.5 | 1200000 |\n| 西部 |  | 0.125 |\n"
+    )
+    assert facts.summary.warnings == ("1 charts were not read",)
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert SlidesLoader().verify_blocks(path, facts.text.replace("4.5", "4.6"), facts.blocks)
