@@ -300,7 +300,8 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
         for number in range(above[-1] if above else kept[0], kept[0])
         if not _is_navigation(pieces[number], sizes[number])
     ]
-    return sorted({*said, *kept, *marked})
+    apart = [number for number in marked if sizes[number] >= MIN_MAIN]  # no line of a site's head
+    return sorted({*said, *kept, *apart})
 
 
 def _widen(main: _Element, page: Page) -> _Element:
