@@ -265,10 +265,16 @@ class Fusion(Protocol):
     VERSION: ClassVar[str]
 
     def fuse(
-        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+        self,
+        dense: Sequence[Candidate],
+        sparse: Sequence[Candidate],
+        *,
+        trust: float = 1.0,
+        whole: bool = False,
     ) -> list[Candidate]:
         """Every candidate once, best first; ties by best former rank, then chunk_id. `trust`
-        multiplies the weight of the sparse leg.
+        multiplies the weight of the sparse leg; that is `whole` where it holds every text with a
+        word of the question.
         """
         ...
 

@@ -4,7 +4,9 @@ A candidate keeps the label of its origin: `dense`, `sparse`, or `hybrid` where 
 found it. Equal scores are ordered by the candidate's best rank, then by chunk_id. A candidate that
 only one retriever found gets the lowest score of the other: that one placed it below its last
 candidate, so no tighter bound is known (the minimum of the pool, Lee, "Analyses of Multiple
-Evidence Combination", SIGIR 1997). A retriever that returned nothing adds nothing. `trust`, 0 to 1
+Evidence Combination", SIGIR 1997). But where the sparse list is `whole`, it has every text with a
+word of the question, and the others are known to score 0: the one text with a rare word stands far
+above them. A retriever that returned nothing adds nothing. `trust`, 0 to 1
 (`retrievers.measure_trust`), multiplies the weight of the sparse retriever, because scaling makes
 the best of each list equal, even where no text holds a word of the question.
 
@@ -65,7 +67,12 @@ class ReciprocalRank:
             )
 
     def fuse(
-        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+        self,
+        dense: Sequence[Candidate],
+        sparse: Sequence[Candidate],
+        *,
+        trust: float = 1.0,
+        whole: bool = False,
     ) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and the sum of the weights / (k +
         1).
@@ -86,7 +93,7 @@ class ReciprocalRank:
 class _ConvexCombination:
     """alpha * dense + (1 - alpha) * sparse, of scores scaled within each retriever."""
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
     alpha: float = 0.5  # weight of the dense retriever
 
     def __post_init__(self) -> None:
@@ -100,14 +107,16 @@ class _ConvexCombination:
         dense: Sequence[Candidate],
         sparse: Sequence[Candidate],
         trust: float,
+        whole: bool,
         scale: Callable[[Sequence[float]], list[float]],
     ) -> list[Candidate]:
         of_sparse = (1.0 - self.alpha) * trust
         sums = dict.fromkeys([candidate.chunk_id for candidate in (*dense, *sparse)], 0.0)
-        for weight, found in ((1.0 - of_sparse, dense), (of_sparse, sparse)):
+        for weight, found, known in ((1.0 - of_sparse, dense, False), (of_sparse, sparse, whole)):
             if found:
-                scaled = scale([candidate.score for candidate in found])
-                scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=True)}
+                others = [0.0] * (len(sums) - len(found)) if known else []
+                scaled = scale([*(candidate.score for candidate in found), *others])
+                scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=False)}
                 low = min(scaled)
                 if low == max(scaled):  # what a leg did not find stands below what it found
                     low -= BELOW_EQUALS
@@ -123,10 +132,15 @@ class MinMax(_ConvexCombination):
     """
 
     def fuse(
-        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+        self,
+        dense: Sequence[Candidate],
+        sparse: Sequence[Candidate],
+        *,
+        trust: float = 1.0,
+        whole: bool = False,
     ) -> list[Candidate]:
         """Every candidate once, best first; scores between 0 and 1."""
-        return self._combine(dense, sparse, trust, min_max)
+        return self._combine(dense, sparse, trust, whole, min_max)
 
 
 @dataclass(frozen=True)
@@ -136,12 +150,17 @@ class ZScore(_ConvexCombination):
     """
 
     def fuse(
-        self, dense: Sequence[Candidate], sparse: Sequence[Candidate], *, trust: float = 1.0
+        self,
+        dense: Sequence[Candidate],
+        sparse: Sequence[Candidate],
+        *,
+        trust: float = 1.0,
+        whole: bool = False,
     ) -> list[Candidate]:
         """Every candidate once, best first; scores in deviations from the pool's mean, so they may
         be negative.
         """
-        return self._combine(dense, sparse, trust, z_score)
+        return self._combine(dense, sparse, trust, whole, z_score)
 
 
 def min_max(scores: Sequence[float]) -> list[float]:

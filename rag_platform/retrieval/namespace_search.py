@@ -524,7 +524,9 @@ def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Can
             built = s.library.models.provider("fusion", config)
             span.provider.update(built.span)
             ranked = (
-                built.instance.fuse(found.dense, found.sparse, trust=found.trust) if both else fused
+                built.instance.fuse(found.dense, found.sparse, trust=found.trust, whole=found.whole)
+                if both
+                else fused
             )
             if found.mentions is not None:
                 ranked = document_mentions.prefer_mentioned(

@@ -68,6 +68,7 @@ class Retrieved:
     ran: tuple[str, ...] = ()
     mode: str = "none"  # dense | sparse | hybrid | none: what was effective
     trust: float = 1.0  # in the sparse retriever, 0 to 1
+    whole: bool = False  # the sparse one gave every text with a word of the question
     mentions: Mentions | None = None  # the documents that the question names, which are preferred
 
 
@@ -230,6 +231,7 @@ def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k
                 and has[other]
             ]
     result = _gather(outcomes)
+    result.whole = len(result.sparse) < pool_k
     _report(s, mode, result, outcomes)
     if result.mode == "hybrid":
         with s.attempt(

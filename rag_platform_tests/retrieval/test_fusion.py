@@ -70,6 +70,22 @@ def test_scaling_of_equal_scores() -> None:
     assert min_max([1.0, 3.0, 2.0]) == [0.0, 1.0, 0.5]
 
 
+def test_what_the_whole_list_of_words_does_not_hold_scores_zero() -> None:
+    """Of ten texts one is nearest by far; the only one with the words is none of them."""
+    dense = leg("dense", a=0.9, **{f"d{number}": 0.5 for number in range(9)})
+    sparse = leg("sparse", x=9.0)
+    standard = {c.chunk_id: c.score for c in ZScore().fuse(dense, sparse, whole=True)}
+    # of 0.9 among nine 0.5 the standard score is 3, of 9 among ten 0 it is the root of 10
+    assert standard["a"] == pytest.approx(0.5 * 3 - 0.5 / 10**0.5)
+    assert standard["x"] == pytest.approx(0.5 * -1 / 3 + 0.5 * 10**0.5)
+    assert [c.chunk_id for c in ZScore().fuse(dense, sparse, whole=True)][:2] == ["x", "a"]
+    assert next(c.chunk_id for c in ZScore().fuse(dense, sparse)) == "a"
+    scaled = {
+        c.chunk_id: c.score for c in MinMax().fuse(dense, leg("sparse", x=9, a=3), whole=True)
+    }
+    assert (scaled["x"], scaled["a"]) == pytest.approx((0.5, 0.5 + 0.5 / 3))
+
+
 def test_the_only_hit_of_a_leg_counts() -> None:
     # dense scaled a 1, b .75, c 0; only d holds the word: it gets 1, the others 0
     alone = leg("sparse", d=7.0)
