@@ -179,7 +179,10 @@ def header_text(message: Message, name: str) -> str:
     if written := raw.encode("utf-8", "surrogateescape").strip():
         # some headers hold bytes of UTF-8, or of the encoding of the text, as they are
         charsets = [str(part.get_content_charset("")) for part in message.walk()]
-        raw = decode(written, *charsets).text
+        try:
+            raw = decode(written, *charsets).text
+        except DocumentError:  # what begins like another type of file
+            raw = written.decode("utf-8", "replace")
     try:
         decoded = str(make_header(decode_header(raw)))
     except (ValueError, LookupError, MessageError):
@@ -370,10 +373,14 @@ def _choose(
 def _missing(said: Sequence[str], other: Sequence[str]) -> list[str]:
     """The texts of whose letters most stand in words that the other ones do not hold."""
     held = letters("".join(other))
+    known = dict.fromkeys(re.findall(r"\w+", "\n".join(other)), True)  # word to whether it is held
     found: list[str] = []
     for text in said:
         words = re.findall(r"\w+", text)
-        absent = sum(len(word) for word in words if letters(word) not in held)
+        for word in words:
+            if word not in known:
+                known[word] = letters(word) in held
+        absent = sum(len(word) for word in words if not known[word])
         if absent > _ABSENT * sum(map(len, words)):
             found.append(" ".join(text.split()))
     return found

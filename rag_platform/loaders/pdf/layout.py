@@ -34,6 +34,7 @@ _RULE = 3.0  # points; what is drawn thinner is a line
 _GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster_stripes
 _ALIKE = 0.5  # the narrowest column by the widest; a narrower one is a margin beside the text
 _TITLE = 1.25  # of the size of the text below it
+_MOST_COLUMNS = 4
 _MARGINS = ("page-header", "page-footer")
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
@@ -312,23 +313,24 @@ def _gutters(body: Sequence[Region], runs: Sequence[Run]) -> list[float]:
         if region.label in ("text", "list-item") and lines
     ]
     texts.sort(key=lambda item: item[0][0] - item[0][2])
-    for wider in range(len(texts)):
+    whole = union([box for box, _ in texts]) if texts else (0.0, 0.0, 0.0, 0.0)
+    for wider, (widest, _) in enumerate(texts):
+        if widest[2] - widest[0] < (whole[2] - whole[0]) / _MOST_COLUMNS:
+            break
         columns: list[list[tuple[Box, list[Run]]]] = []
+        reached = 0.0
         for box, lines in sorted(texts[wider:], key=lambda item: item[0][0]):
-            if columns and box[0] - max(other[2] for other, _ in columns[-1]) <= _GUTTER:
-                columns[-1].append((box, lines))
-            else:
-                columns.append([(box, lines)])
-        edges = [union([box for box, _ in column]) for column in columns]
-        widths = [right - left for left, _, right, _ in edges]
+            if not columns or box[0] - reached > _GUTTER:
+                columns.append([])
+            columns[-1].append((box, lines))
+            reached = max(reached, box[2])
         if len(columns) > 1:
+            edges = [union([box for box, _ in column]) for column in columns]
+            widths = [right - left for left, _, right, _ in edges]
             prose = all(_is_prose([run for _, lines in c for run in lines]) for c in columns)
-            alike = min(widths) > _ALIKE * max(widths)
-            return (
-                [(one[2] + other[0]) / 2 for one, other in pairwise(edges)]
-                if prose and alike
-                else []
-            )
+            if not prose or min(widths) <= _ALIKE * max(widths):
+                break
+            return [(one[2] + other[0]) / 2 for one, other in pairwise(edges)]
     return []
 
 

@@ -126,6 +126,12 @@ def test_headers_that_hold_plain_bytes_are_read_as_the_text_is(tmp_path: Path) -
         assert MailLoader().verify_blocks(tmp_path / "a.eml", facts.text, facts.blocks) == {}
 
 
+def test_a_header_that_begins_like_another_type_of_file_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.eml").write_bytes(b"Subject: %PDF-1.7 is broken\n\nHelp.\n")
+    facts = MailLoader().load(tmp_path / "a.eml", "a.eml")
+    assert facts.text == "# %PDF-1.7 is broken\n\nHelp.\n"
+
+
 def test_lines_broken_to_be_sent_are_whole_again(tmp_path: Path) -> None:
     body = "东京的会 \n议在三点。\n> 引用的 \n> 话\n next \n> other\n-- \nAnn\n"
     head = "Subject: S\nContent-Type: text/plain; charset=utf-8; format=flowed"
