@@ -27,7 +27,9 @@ from rag_platform.text.scripts import has_han
 
 NAMES = "names.sqlite"  # beside the catalog
 STORED = 2_000  # documents of a base; fewer are read in 20 ms
-_VERSION = 1  # changes with the words of `text.names` and with the tables; another one is not read
+# characters; a longer title is the first line of a text, which is cut at 200, and no name
+_MAX_TITLE = 180
+_VERSION = 2  # changes with the words of `text.names` and with the tables; another one is not read
 _IN_CLAUSE = 500
 _TABLES = """
 CREATE TABLE words (word TEXT PRIMARY KEY, plain BLOB NOT NULL, joined BLOB NOT NULL) WITHOUT ROWID;
@@ -55,6 +57,7 @@ class ReadNames:
         self._chinese: list[tuple[int, str]] = []
         self.plain, self.joined = _Numbers(), _Numbers()
         for number, (doc_id, filename, title, chunks) in enumerate(names, first):
+            title = title if len(title) <= _MAX_TITLE else ""
             self.doc_ids.append(doc_id)
             self.sizes.append(chunks)
             stem = splitext(filename)[0]

@@ -83,6 +83,14 @@ def test_stored_names_are_found_by_their_words(catalog: CatalogReader) -> None:
     assert names.documents([0, 2]) == {0: ("b22", 3), 2: ("state", 1)}
 
 
+def test_the_first_line_of_a_text_is_no_name(tmp_path: Path) -> None:
+    with CatalogWriter(tmp_path / CATALOG) as catalog:
+        for doc_id, words in (("short", 20), ("long", 25)):
+            put(catalog, doc_id, f"{doc_id}.txt", "sensors " * words + "state", 1)
+    with closing(CatalogReader(tmp_path / CATALOG)) as catalog:
+        assert holding(Names(None, catalog.names())) == {"state": ({"short"}, set())}
+
+
 def test_what_came_and_went_since_the_base_counts(base: Path) -> None:
     with ChangesWriter(base) as changes:
         put(changes, "b22", "Airbus 2022.pdf", "", 5)  # another name
