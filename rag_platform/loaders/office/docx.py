@@ -127,15 +127,15 @@ def structure(package: Package) -> tuple[str, Element, Styles, dict[Element, Lab
 def _warnings(package: Package, writer: _Writer) -> list[str]:
     counts = writer.reader.counts
     said = [
-        (counts["deleted"], "tracked deletions were left out; insertions were kept"),
-        (len(writer.reader.hidden), "runs of hidden text were left out"),
-        (counts["charts and diagrams"], "charts and diagrams were not read"),
-        (counts["embedded objects"], "embedded objects were not read"),
-        (counts["images without a part"], "pictures have no data in the file"),
-        (counts["embedded documents"], "embedded documents were not read"),
-        (counts["too deep"], "tables or text boxes are nested too deeply and were not read"),
+        (counts["deleted"], "tracked deletions left out, insertions kept"),
+        (len(writer.reader.hidden), "runs of hidden text left out"),
+        (counts["charts and diagrams"], "charts and diagrams that were not read"),
+        (counts["embedded objects"], "embedded objects that were not read"),
+        (counts["images without a part"], "pictures without data in the file"),
+        (counts["embedded documents"], "embedded documents that were not read"),
+        (counts["too deep"], "tables and text boxes nested too deeply to be read"),
     ]
-    found = [f"{count} {what}" for count, what in said if count]
+    found = [f"{what}: {count}" for count, what in said if count]
     if any(name.endswith("vbaProject.bin") for name in package.archive.namelist()):
         found.append("the macros were ignored")
     return found

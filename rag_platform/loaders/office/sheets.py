@@ -344,8 +344,8 @@ def read_workbook(path: Path, max_cells: int) -> Workbook:
                     rows = _rows(sheet, extras, cells, max_cells)
                     cells += sum(len(row.cells) for row in rows)
                     said = (
-                        f"{len(extras.formulas)} formulas have no stored value and are shown as"
-                        " formulas; open and save it in Excel"
+                        "formulas without a stored value, which are shown as formulas:"
+                        f" {len(extras.formulas)}; open and save the file in Excel"
                     )
                     told: tuple[str, ...] = (said,) if extras.formulas else ()
                     if extras.hidden:
@@ -427,15 +427,15 @@ def _find_unread(package: Package) -> Iterator[str]:
     names = package.archive.namelist()
     drawings = (name for name in names if re.fullmatch(r"xl/drawings/drawing\d*\.xml", name))
     if count := sum(_TEXT.search(package.archive.read(name)) is not None for name in drawings):
-        yield f"text boxes of {count} sheets were not read"
+        yield f"sheets with text boxes that were not read: {count}"
     for pattern, said in (
         (r"xl/charts/chart\d*\.xml", "charts"),
         (r"xl/media/.+", "pictures"),
         (r"xl/(threadedC|c)omments/?.*\.xml", "files of cell comments"),
-        (r"xl/pivotTables/pivotTable\d*\.xml", "pivot tables' definitions"),
+        (r"xl/pivotTables/pivotTable\d*\.xml", "definitions of pivot tables"),
     ):
         if count := sum(re.fullmatch(pattern, name) is not None for name in names):
-            yield f"{count} {said} were not read"
+            yield f"{said} that were not read: {count}"
 
 
 # --- beside the values --------------------------------------------------------------------------

@@ -129,13 +129,13 @@ class _Reading:
 
     def warnings(self) -> list[str]:
         """What the reader of the facts should know."""
-        found = [f"{self.charts} charts were not read"] if self.charts else []
+        found = [f"charts that were not read: {self.charts}"] if self.charts else []
         found += [
-            f"slide {number}: {count} letters in formulas or other objects were not read"
+            f"slide {number}: letters in formulas or other objects that were not read: {count}"
             for number, count in self.left_out.items()
         ]
         if self.hidden_shapes:
-            found.append(f"{self.hidden_shapes} hidden shapes were left out")
+            found.append(f"hidden shapes left out: {self.hidden_shapes}")
         if self.hidden:
             found.append(f"hidden slides were read too: {', '.join(map(str, self.hidden))}")
         return found

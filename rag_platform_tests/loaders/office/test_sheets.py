@@ -275,7 +275,7 @@ def test_merged_cells_links_formulas_and_hidden_sheets(tmp_path):
         "| [x](https://example.com/x) | 1 | =A1+1 |",
         "| [x](https://example.com/x) | 2 | 3 |",
     ]
-    assert any("1 formulas have no stored value" in warning for warning in facts.summary.warnings)
+    assert any("shown as formulas: 1; open" in warning for warning in facts.summary.warnings)
     assert any(
         "hidden sheets were not read: secret" in warning for warning in facts.summary.warnings
     )
@@ -300,7 +300,7 @@ def test_text_boxes_and_hidden_rows_and_columns_are_told(tmp_path):
     assert "| Ann | 12 |" in facts.text
     assert facts.summary.warnings == (
         "sheet 'Sheet': hidden columns and rows were read too",
-        "text boxes of 1 sheets were not read",
+        "sheets with text boxes that were not read: 1",
     )
 
 

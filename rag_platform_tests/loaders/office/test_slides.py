@@ -104,7 +104,7 @@ def test_shapes_that_are_switched_off_are_left_out(tmp_path: Path) -> None:
     made.save(str(tmp_path / "a.pptx"))
     facts = SlidesLoader().load(tmp_path / "a.pptx", "a.pptx")
     assert facts.text == "# Slide 1\n\nShown words\n"
-    assert facts.summary.warnings == ("1 hidden shapes were left out",)
+    assert facts.summary.warnings == ("hidden shapes left out: 1",)
 
 
 def test_shapes_that_share_an_id_are_proved(tmp_path: Path) -> None:
@@ -148,7 +148,10 @@ def test_text_that_is_not_read_is_told(show: Path, tmp_path: Path) -> None:
                 data = data.replace(b"</p:spTree>", extra + b"</mc:AlternateContent></p:spTree>")
             new.writestr(name, data)
     facts = SlidesLoader().load(tmp_path / "b.pptx", "b.pptx")
-    assert "slide 2: 4 letters in formulas or other objects were not read" in facts.summary.warnings
+    assert (
+        "slide 2: letters in formulas or other objects that were not read: 4"
+        in facts.summary.warnings
+    )
 
 
 def change(path: Path, target: Path, **edits: tuple[bytes, bytes]) -> Path:
@@ -329,6 +332,6 @@ def test_a_chart_is_a_table_of_its_figures(tmp_path: Path) -> None:
         "| Sales by region | 2023 | 2024 |\n| --- | --- | --- |\n"
         "| North | 4.5 | 1200000 |\n| 西部 |  | 0.125 |\n"
     )
-    assert facts.summary.warnings == ("1 charts were not read",)
+    assert facts.summary.warnings == ("charts that were not read: 1",)
     assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert SlidesLoader().verify_blocks(path, facts.text.replace("4.5", "4.6"), facts.blocks)
