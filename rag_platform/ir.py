@@ -109,15 +109,20 @@ class Block:
     repeated: bool = False
 
 
+# Reasons why text that a reader is shown is no part of the facts: navigation, headers and footers;
+# buttons; text of drawings; beside the main content; only in the other version of a mail's text.
+SHOWN = ("navigation", "control", "drawing", "beside_main", "alternative")
+
+
 @dataclass(frozen=True, slots=True)
 class HiddenText:
-    """Text of a page that is no part of the facts and never searched, because nobody who reads the
-    page sees it, or because it stands around the main content of a web page.
+    """Text of a page that is no part of the facts and never searched: nobody who reads the page
+    sees it, or it is left out for one of the reasons SHOWN.
     """
 
     page: int  # 0 in a format without pages
     # invisible | transparent | tiny | outside | clipped | no_contrast | layer_off | comment |
-    # vanish | not_displayed | page_frame | form_field | beside_main | alternative
+    # vanish | not_displayed; or one of SHOWN
     reason: str
     text: str
 

@@ -14,15 +14,13 @@ from typing import NamedTuple
 
 from rag_platform.config.settings import Limits, TextKept
 from rag_platform.intake.isolation import page_texts_in_child
-from rag_platform.ir import Block, Chunk, Facts, Json, PageKept
+from rag_platform.ir import SHOWN, Block, Chunk, Facts, Json, PageKept
 from rag_platform.loaders.pdf import bidi
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
 from rag_platform.text.scripts import HAN, KANA, REORDERED
 
 NOT_CHUNKED = "not_chunked"  # nobody asked for that: it counts as lost
-# what a reader of a web page or mail may see; the others are hidden
-_SEEN = ("page_frame", "form_field", "beside_main", "alternative")
 _REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines"))
 
 
@@ -31,19 +29,19 @@ class Dropped(NamedTuple):
 
     page: int
     line: int
-    # hidden_text: WHY, page_frame, form_field, beside_main, alternative, repeated_header,
-    # repeated_footer, front_matter, url, email, noise:N, data_uri, not_chunked
+    # hidden_text: WHY, one of SHOWN, repeated_header, repeated_footer, front_matter, url,
+    # email, noise:N, data_uri, not_chunked
     reason: str
     text: str
 
 
 def find_dropped(facts: Facts, normalised: Normalised, chunks: Sequence[Chunk]) -> list[Dropped]:
-    """What was hidden, what the edits removed, and what no chunk covers, each in order."""
+    """What is hidden or no content, what the edits removed, what no chunk covers, each in order."""
     hidden = [
         Dropped(
             item.page,
             0,
-            item.reason if item.reason in _SEEN else f"hidden_text: {item.reason}",
+            item.reason if item.reason in SHOWN else f"hidden_text: {item.reason}",
             item.text,
         )
         for item in facts.summary.hidden

@@ -37,6 +37,7 @@ from rag_platform.ir import (
     VerifyFailure,
     Version,
 )
+from rag_platform.loaders.decoding import decode_span
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
 from rag_platform.sectioners.sections import headings_of, section_id
@@ -395,9 +396,9 @@ def _decode(found: _Stored, start: int, end: int) -> str | None:
     if found.raw is None:
         return None
     try:
-        return found.raw[start:end].decode(
-            found.facts.summary.encoding, "replace" if found.facts.summary.lossy else "strict"
-        )
+        summary = found.facts.summary
+        errors = "replace" if summary.lossy else "strict"
+        return decode_span(found.raw, start, end, summary.encoding, errors)
     except UnicodeDecodeError:
         return None
 

@@ -100,6 +100,9 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.unshown += tag in _UNSHOWN
         self._mark(tag)
+        if tag == "input":
+            given = dict(attrs)
+            self.parts.append(f"{'x' if 'checked' in given else given.get('value') or ''}\n")
 
     def handle_endtag(self, tag: str) -> None:
         self.unshown = max(0, self.unshown - (tag in _UNSHOWN))

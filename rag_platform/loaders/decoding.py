@@ -1,9 +1,9 @@
 """Bytes to text: which encoding a file has; and characters to bytes: which bytes of a file a
 character came from, exact also for damaged and multi-byte files.
 
-The order is: byte order mark, UTF-16/32 without a mark, ASCII that shifts to other characters
-(ISO-2022, HZ), strict UTF-8, a legacy encoding whose reading looks like a language, and last UTF-8
-with U+FFFD for what cannot be read. Short legacy
+The order is: byte order mark, UTF-16/32 without a mark, ISO-2022-JP and HZ, which are written in
+ASCII, strict UTF-8, a legacy encoding whose reading looks like a language, and last UTF-8 with
+U+FFFD for what cannot be read. Short legacy
 files defeat statistical detectors (a 30-byte Big5 file reads as Japanese), so the usual ones are
 told apart by the share of everyday characters; charset-normalizer is asked for the rest.
 """
@@ -62,9 +62,8 @@ CODECS = {
         ("big5hkscs", "big5"),
         ("cp1254", "iso-8859-9"),
         ("cp874", "tis-620"),
-        ("iso2022_jp_ext", "iso-2022-jp"),
-        ("iso2022_kr", "iso-2022-kr"),
-        ("hz", "hz-gb-2312"),
+        ("iso2022_jp_ext", "iso-2022-jp csiso2022jp iso2022_jp_ext"),
+        ("hz", "hz-gb-2312 hz"),
     )
     for label in labels.split()
 }
@@ -74,11 +73,15 @@ DECLARED = re.compile(
     r"(?:x-)?(?:iso[-_]?8859[-_]\d{1,2}|(?:windows-|cp)(?:125\d|874|932|949|950)|koi8[-_][ru]|(?:ibm|cp)866|macintosh|mac-cyrillic|"
     r"gb18030|big5hkscs|big5-hkscs|euc[-_]jp|euc[-_]kr|johab|utf-?8)"
 )
-# By an escape sequence, or `~{`, the bytes of ASCII become those of other characters.
-SHIFTING = ("iso2022_jp_ext", "iso2022_kr", "iso2022_jp_2", "hz")
-_LEAST_SHIFTED = 4  # characters by which HZ is told from ASCII that no one declares
-_LEAST_SCORE = 0.75  # of a reading that looks like a language
+# Encodings in which marks between the characters say how the bytes behind them are read (RFC 1468,
+# RFC 1843).
+STATEFUL = ("iso2022_jp_ext", "hz")
+_JIS_MARK = re.compile(rb"\x1b(?:\$[@B]|\$\(D|\([BJI])")
+_HZ_RUN = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 SAMPLE = 1 << 18  # bytes of a legacy file that are judged
+MIN_HZ = 8  # characters of a text that is told to be HZ
+MIN_HZ_SIGNS = 0.1  # share of their bytes that must be no letters and digits; a quarter is usual
+EVERYDAY = 0.75  # share of its characters that must be everyday ones of its language
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +150,8 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
             return _decode_as(raw, encoding, len(bom))
     if wide := _wide_encoding(raw):
         return Decoded(raw.decode(wide), wide, warnings=(f"no byte order mark; read as {wide}",))
-    if shifting := _shifting_encoding(raw, declared):
-        return Decoded(raw.decode(shifting), shifting)
+    if decoded := _decode_stateful(raw, declared):
+        return decoded
     nul = raw.count(0)
     try:
         text = raw.decode("utf-8")
@@ -166,18 +169,37 @@ def _decode(raw: bytes, *declared: str) -> Decoded:
     return Decoded(text, "utf-8", warnings=(f"{nul} NUL characters in the text",) if nul else ())
 
 
-def _shifting_encoding(raw: bytes, declared: Sequence[str]) -> str:
-    """ISO-2022 of Japanese or Korean, or HZ, where the bytes shift to its characters."""
-    if not raw.isascii():
-        return ""
-    if b"\x1b$" in raw:
-        return next((name for name in SHIFTING[:-1] if _decodes(raw, name)), "")
-    if b"~{" not in raw or not _decodes(raw, "hz"):
-        return ""
-    text = raw.decode("hz")
-    shifted = [char for char in text if char > "\x7f"]
-    written = len(shifted) >= _LEAST_SHIFTED and _chinese_gb(text, shifted) >= _LEAST_SCORE
-    return "hz" if written or (shifted and "hz" in map(codec_of, declared)) else ""
+def _decode_stateful(raw: bytes, declared: Sequence[str]) -> Decoded | None:
+    """The text of ASCII bytes that stand for other characters: as declared, or by their marks."""
+    if not raw.isascii() or not (b"\x1b$" in raw or b"~{" in raw):
+        return None
+    known = list(filter(None, map(codec_of, declared)))
+    for codec in known:
+        if codec in STATEFUL:
+            return _decode_as(raw, codec, 0)
+    if b"\x1b$" in raw and raw.count(b"\x1b") == len(_JIS_MARK.findall(raw)):
+        decoded = _decode_as(raw, "iso2022_jp_ext", 0)
+    elif not known and _is_hz(raw):
+        decoded = Decoded(raw.decode("hz"), "hz")
+    else:
+        return None
+    guess = f"not UTF-8; read as {decoded.encoding}, which is a guess"
+    return replace(decoded, warnings=(guess, *decoded.warnings))
+
+
+def _is_hz(raw: bytes) -> bool:
+    """True where tildes only enclose pairs of bytes that are everyday Chinese and no names in ASCII
+    such as NAME, which are pairs of everyday Chinese as well.
+    """
+    if b"~" in _HZ_RUN.sub(b"", raw) or not _decodes(raw, "hz"):
+        return False
+    pairs = b"".join(_HZ_RUN.findall(raw))
+    high = [char for char in raw.decode("hz") if char > "\x7f"]
+    return (
+        len(high) >= MIN_HZ
+        and len(re.findall(rb"[^A-Za-z0-9_{}~]", pairs)) >= MIN_HZ_SIGNS * 2 * len(high)
+        and _chinese_gb("", high) >= EVERYDAY
+    )
 
 
 def _decode_declared(raw: bytes, declared: Sequence[str]) -> Decoded:
@@ -302,7 +324,7 @@ def legacy_encoding(raw: bytes) -> str:
         except UnicodeDecodeError:
             continue
         high = [char for char in text[:SAMPLE] if char > "\x7f"]
-        if high and (value := score(text[:SAMPLE], high)) >= _LEAST_SCORE:
+        if high and (value := score(text[:SAMPLE], high)) >= EVERYDAY:
             found.append((value, -rank, encoding))
     if found:
         best = max(found)
@@ -479,6 +501,8 @@ class ByteMap:
 def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
     """Bytes that text[start:end] takes in the encoding."""
     part = text[start:end]
+    if encoding in STATEFUL:  # the marks count as odd lengths of the characters behind them
+        return len(part) + sum(char > "\x7f" for char in part)
     if part.isascii() and not encoding.startswith(("utf-16", "utf-32")):
         return len(part)
     return len(part.encode(encoding, "replace"))
@@ -486,8 +510,6 @@ def encoded_length(text: str, start: int, end: int, encoding: str) -> int:
 
 def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
     """The byte map of a decoded file. Raises DocumentError if a character's bytes are unclear."""
-    if decoded.encoding in SHIFTING:
-        raise _unclear(decoded.encoding)
     odd = _odd_lengths(raw, decoded)
     chars = list(range(0, len(decoded.text) + 1, STEP))
     sums = _sums(odd)
@@ -499,14 +521,11 @@ def byte_map(raw: bytes, decoded: Decoded) -> ByteMap:
         starts.append(position + sums[bisect_right(odd_chars, char - 1)])
     result = ByteMap(decoded.text, decoded.encoding, tuple(chars), tuple(starts), odd_chars, sums)
     if result.at(len(decoded.text)) != len(raw):
-        raise _unclear(decoded.encoding)
+        raise DocumentError(
+            f"the bytes of its characters cannot be told apart in {decoded.encoding}; convert the"
+            " file to UTF-8"
+        )
     return result
-
-
-def _unclear(encoding: str) -> DocumentError:
-    return DocumentError(
-        f"the bytes of its characters cannot be told apart in {encoding}; convert the file to UTF-8"
-    )
 
 
 def odd_lengths(text_map: ByteMap, start: int, end: int) -> str:
@@ -559,7 +578,11 @@ def _sums(odd: Sequence[tuple[int, int]]) -> tuple[int, ...]:
 def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
     """(character, raw - encoded length) of each character not stored as its encoding writes it."""
     text, encoding = decoded.text, decoded.encoding
-    if not decoded.lossy and text.encode(encoding, "replace") == raw[decoded.bom_len :]:
+    if (
+        not decoded.lossy
+        and encoding not in STATEFUL
+        and text.encode(encoding, "replace") == raw[decoded.bom_len :]
+    ):
         return []
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     odd: list[tuple[int, int]] = []
@@ -578,5 +601,18 @@ def _odd_lengths(raw: bytes, decoded: Decoded) -> list[tuple[int, int]]:
                 odd.append((char + position, delta))
         char, pending = char + len(got), kept
     if char != len(text):
-        raise _unclear(encoding)
+        raise DocumentError(
+            f"the bytes of its characters cannot be told apart in {encoding}; convert the file to"
+            " UTF-8"
+        )
+    if pending:  # marks behind the last character
+        last, delta = odd.pop() if odd and odd[-1][0] == char - 1 else (char - 1, 0)
+        odd.append((last, delta + pending))
     return odd
+
+
+def decode_span(raw: bytes, start: int, end: int, encoding: str, errors: str = "strict") -> str:
+    """The text of raw[start:end], which begins and ends with a character."""
+    if encoding not in STATEFUL:
+        return raw[start:end].decode(encoding, errors)
+    return raw[:end].decode(encoding, errors)[len(raw[:start].decode(encoding, errors)) :]

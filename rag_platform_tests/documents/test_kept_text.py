@@ -24,7 +24,7 @@ from rag_platform.documents.kept_text import (
 )
 from rag_platform.documents.versions import STAGES, VersionBuild, build_stage
 from rag_platform.intake.receiving import ReceiveOptions, receive
-from rag_platform.ir import PageKept
+from rag_platform.ir import HiddenText, PageKept
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.normalisation.edits import apply_edits
 from rag_platform.releases.checks import document_checks, is_severe
@@ -150,6 +150,15 @@ def test_what_was_dropped_is_listed_with_page_and_reason(work: VersionBuild) -> 
     assert not any(
         word in chunk.chunk_text for chunk in work.chunks for word in ("hidden", "Annual", "Page")
     )
+
+
+def test_what_a_page_shows_beside_its_content_is_not_called_hidden(work: VersionBuild) -> None:
+    beside = (HiddenText(0, "beside_main", "Read next"), HiddenText(0, "tiny", "unseen"))
+    facts = replace(work.facts, summary=replace(work.facts.summary, hidden=beside))
+    assert find_dropped(facts, work.normalised, work.chunks)[:2] == [
+        Dropped(0, 0, "beside_main", "Read next"),
+        Dropped(0, 0, "hidden_text: tiny", "unseen"),
+    ]
 
 
 def test_a_page_that_gets_lost_is_named_and_a_lost_document_fails(work: VersionBuild) -> None:

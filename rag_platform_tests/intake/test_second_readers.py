@@ -89,7 +89,8 @@ def make_html(path: Path) -> None:
         " href='x.html'>More</a></p>"
         "<ol><li>Close the"
         " valve.<li>Wait.</ol><table><tr><th>Part</th><th>No</th></tr><tr><td>Seal</td><td>"
-        "V-2</td></tr></table></main>",
+        "V-2</td></tr></table><form>By <input value='Ada Quayle'>"
+        f"{'<input type=checkbox checked>tight<input type=radio>loose' * 4}</form></main>",
         encoding="utf-8",
     )
 

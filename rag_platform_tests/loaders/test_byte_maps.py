@@ -1,9 +1,10 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.loaders.decoding import Decoded, byte_map
+from rag_platform.loaders.decoding import Decoded, byte_map, decode_span
 
 
 def test_byte_map_is_exact_behind_replaced_bytes() -> None:
@@ -52,3 +53,34 @@ def test_byte_map_of_other_encodings(text: str, encoding: str) -> None:
     mapped = byte_map(raw, Decoded(text, encoding, 2))
     for i, char in enumerate(text):
         assert raw[slice(*mapped.span(i, i + 1))].decode(encoding) == char
+
+
+@pytest.mark.parametrize(
+    ("raw", "encoding", "spans"),
+    [
+        (
+            b"a\x1b$B=*EE\x1b(B\n\x1b(J\\\x1b(B",
+            "iso2022_jp_ext",
+            [("a", 0, 1), ("終", 1, 6), ("電", 6, 8), ("\n", 8, 12), ("¥", 12, 19)],
+        ),
+        (
+            b"~{;aRi~}~~x~{!#~}\n",
+            "hz",
+            [
+                ("会", 0, 4),
+                ("议", 4, 6),
+                ("~", 6, 10),
+                ("x", 10, 11),
+                ("。", 11, 15),
+                ("\n", 15, 18),
+            ],
+        ),
+    ],
+)
+def test_marks_between_characters_belong_to_the_character_behind_them(
+    raw: bytes, encoding: str, spans: list[tuple[str, int, int]]
+) -> None:
+    mapped = byte_map(raw, Decoded(raw.decode(encoding), encoding))
+    for number, (char, start, end) in enumerate(spans):
+        assert mapped.span(number, number + 1) == (start, end)
+        assert decode_span(raw, start, end, encoding) == char

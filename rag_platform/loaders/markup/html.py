@@ -7,20 +7,17 @@ bytes alone: links and images keep their addresses as written.
 
 from __future__ import annotations
 
-import copy
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Facts, HiddenText, Json
-from rag_platform.loaders.archives import Reading
+from rag_platform.ir import SHOWN, Block, Facts, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
-from rag_platform.loaders.markup.html_blocks import Page, Piece, letters, source_text
-from rag_platform.loaders.markup.html_inline import links
+from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
+from rag_platform.loaders.markup.html_main import begins_title, left_out, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
 from rag_platform.loaders.text import LANGUAGES, PROSE, first_line, suffix_of
@@ -36,18 +33,6 @@ START = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-MAX_GUIDED_BLOCKS = 20_000  # of a page above which trafilatura is not asked for its main content
-MAX_GUIDED_LETTERS = 4_000_000
-MIN_MAIN = 100  # letters that the main content must have
-MIN_MAIN_SHARE = 0.1  # of the page's letters; with less the whole page is taken
-MIN_MARK = 20  # letters of a block that can be recognised in the extracted text
-MARK_LETTERS = 400  # of them that are compared
-CONTAINED = 0.9  # share of the recognised text that the main element must hold
-# of a block's letters that stand in links, from which it is navigation at the content's edges
-LINK_SHARE = 0.7
-_ANSWERS = re.compile(r"question|answer|repl(?:y|ies)\b", re.I)
-# classes that say where an element stands and not what it holds
-_LAYOUT = re.compile(r"row|col|container|wrap|grid|box|inner|block|module|widget|clear", re.I)
 _METADATA = {
     "author": "author article:author dc.creator dcterms.creator".split(),
     "date": (
@@ -72,7 +57,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:
@@ -104,15 +89,16 @@ class HtmlLoader:
         kept = main_pieces(page, titled) if self.main_content == "auto" else range(len(page.pieces))
         pieces = [page.pieces[number] for number in kept]
         title = next(
-            (piece.title for piece in pieces if piece.level == 1 and _begins_title(piece, titled)),
+            (piece.title for piece in pieces if piece.level == 1 and begins_title(piece, titled)),
             titled,
         )
-        unseen = sum(len(letters(item.text)) for item in page.hidden)
+        unseen = sum(len(letters(item.text)) for item in page.hidden if item.reason not in SHOWN)
         warnings = [*page.notes, *([f"hidden text left out: {unseen} letters"] if unseen else [])]
         if not any(page.letters):
             warnings.append("the page holds pictures and no text")
-        beside = find_beside(page, kept)
-        metadata |= count_beside(beside)
+        beside = left_out(page, kept)
+        if count := sum(len(letters(item.text)) for item in beside):
+            metadata["left_out"] = f"{count} letters beside the main content"
         joined = join_parts(page.parts(pieces), "the page holds no text; nothing to index")
         version = (
             f"{'.'.join(map(str, lxml.etree.LXML_VERSION[:3]))} + trafilatura"
@@ -121,14 +107,7 @@ class HtmlLoader:
         engine = Engine("lxml", version, f"main_content={self.main_content}")
         title = title or first_line(joined.text)
         return joined_facts(
-            self,
-            engine,
-            joined,
-            title,
-            metadata,
-            warnings,
-            decoded,
-            hidden=page.hidden + page.frame + page.filled_in + beside,
+            self, engine, joined, title, metadata, warnings, decoded, hidden=[*page.hidden, *beside]
         )
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -168,7 +147,8 @@ def find_unproved(
 def decode_page(raw: bytes, charset: str = "") -> Decoded:
     """The text of a page, its encoding found in the order of the HTML standard (13.2.3.2).
 
-    Only UTF-8 goes before the declared ones, because nothing else is valid UTF-8 by chance.
+    Only UTF-8 goes before the declared ones, because nothing else is valid UTF-8 by chance but
+    encodings that are written in ASCII.
     """
     found = CHARSET.search(raw[:4096])
     return decode(raw, charset, found.group(1).decode("ascii", "replace").lower() if found else "")
@@ -237,171 +217,6 @@ def _metadata(root: _Element) -> Json:
 def _page_title(root: _Element) -> str:
     element = root.find(".//head/title")
     return " ".join((element.text or "").split())[:300] if element is not None else ""
-
-
-def _begins_title(piece: Piece, title: str) -> bool:
-    """True for a heading that begins the page's title; for any where there is no title."""
-    return bool(piece.title) and letters(title).startswith(letters(piece.title) if title else "")
-
-
-# --- main content -------------------------------------------------------------------------------
-
-
-def main_pieces(page: Page, title: str) -> Sequence[int]:
-    """Numbers of the pieces of the main content; all of them where it is unclear.
-
-    It is the element around what trafilatura extracts, widened to the `main` around it, or else to
-    others of its kind beside it; or the only `main` or `article`.
-    """
-    pieces, sizes = page.pieces, list(map(len, page.letters))
-    marked = [
-        number
-        for number in _find_extracted(page)
-        if not _is_navigation(pieces[number], sizes[number])
-    ]
-    weight = sum(sizes[number] for number in marked)
-    if weight >= max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
-        held: dict[Any, int] = defaultdict(int)
-        for number in marked:
-            for element in (pieces[number].element, *pieces[number].element.iterancestors()):
-                held[element] += sizes[number]
-        main = page.root
-        while (
-            child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)
-        ) is not None:
-            main = child
-        main = next((above for above in main.iterancestors() if _is_main(above)), None) or _widen(
-            main, page
-        )
-    else:
-        named = [item for item in page.root.iter("*") if _is_main(item)] or page.root.findall(
-            ".//article"
-        )
-        if len(named) != 1:
-            return range(len(pieces))
-        main = named[0]
-    inside = [
-        number
-        for number, piece in enumerate(pieces)
-        if piece.element is main or main in piece.element.iterancestors()
-    ]
-    if sum(sizes[number] for number in inside) < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
-        return range(len(pieces))
-    first, last = (marked[0], marked[-1]) if marked and not _is_main(main) else (0, len(pieces))
-    kept = [
-        number
-        for number in inside
-        if first <= number <= last or not _is_navigation(pieces[number], sizes[number])
-    ]
-    # the headline, and an introduction below it, often stand above the text's element
-    above = [number for number in range(kept[0]) if _is_headline(pieces[number], title)]
-    said = [
-        number
-        for number in range(above[-1] if above else kept[0], kept[0])
-        if not _is_navigation(pieces[number], sizes[number])
-    ]
-    apart = [number for number in marked if sizes[number] >= MIN_MAIN]  # no line of a site's head
-    return sorted({*said, *kept, *apart})
-
-
-def _widen(main: _Element, page: Page) -> _Element:
-    """The element around all that is of one kind with `main`, or with what `main` lies in: articles
-    of a blog, answers to a question, parts of a manual.
-    """
-    said: dict[Any, int] = defaultdict(int)
-    for piece, size in zip(page.pieces, map(len, page.letters), strict=True):
-        around = [piece.element, *piece.element.iterancestors()]
-        linked = any(element.tag == "a" for element in around)
-        if piece.kind != "heading" and not linked and not _is_navigation(piece, size):
-            for element in around:
-                said[element] += size
-    for element in (main, *main.iterancestors()):
-        parent = element.getparent()
-        if parent is not None and any(
-            item is not element and said[item] >= MIN_MAIN and _is_alike(item, element)
-            for item in parent
-        ):
-            main = parent
-    return main
-
-
-def _is_alike(one: _Element, other: _Element) -> bool:
-    """True for two articles or sections, two of one tag and first class that names content, and a
-    question and its answers.
-    """
-    if not isinstance(one.tag, str) or one.tag != other.tag:
-        return False
-    named, others = (item.get("class", "").split()[:1] for item in (one, other))
-    return (
-        one.tag in ("article", "section")
-        or (bool(named) and named == others and not _LAYOUT.match(named[0]))
-        or _ANSWERS.search(f"{one.get('id')} {one.get('class')}") is not None
-    )
-
-
-def find_beside(page: Page, kept: Sequence[int]) -> tuple[HiddenText, ...]:
-    """The text of the pieces that are not kept, in order."""
-    numbers = set(kept)
-    return tuple(
-        HiddenText(0, "beside_main", " ".join(source_text(piece).split()))
-        for number, piece in enumerate(page.pieces)
-        if number not in numbers and page.letters[number]
-    )
-
-
-def count_beside(beside: Sequence[HiddenText]) -> Json:
-    """The entry of the metadata that says how much stands beside the main content, if anything."""
-    size = sum(len(letters(item.text)) for item in beside)
-    return {"left_out": f"{size} letters beside the main content"} if size else {}
-
-
-def _is_headline(piece: Piece, title: str) -> bool:
-    """True for a heading that says the page's title, perhaps behind a number, or begins it; of one
-    without a title, for one of the first level.
-    """
-    if not letters(title):
-        return piece.level == 1 and bool(piece.title)
-    return _begins_title(piece, title) or (
-        bool(piece.title) and letters(piece.title).lstrip("0123456789") == letters(title)
-    )
-
-
-def _is_main(element: _Element) -> bool:
-    return "main" in (element.tag, element.get("role"))
-
-
-def _find_extracted(page: Page) -> list[int]:
-    """Numbers of the pieces that trafilatura extracts; none for a page that would take minutes."""
-    import trafilatura
-
-    if len(page.pieces) > MAX_GUIDED_BLOCKS or sum(map(len, page.letters)) > MAX_GUIDED_LETTERS:
-        return []
-    copied = copy.deepcopy(page.root)  # it takes out of the tree what it does not want
-    for cell in copied.iter("td", "th"):
-        for name in ("rowspan", "colspan"):  # a few can make it write millions of cells
-            cell.attrib.pop(name, None)
-    # its rules fail in many ways on odd trees; the page is read without their advice
-    with Reading("stage.loader") as reading:
-        extracted = letters(
-            trafilatura.extract(copied, include_comments=False, include_tables=True, fast=True)
-            or ""
-        )
-    if reading.error is not None:
-        page.note("the main content was not looked for: its rules failed")
-        return []
-    return [
-        number
-        for number, own in enumerate(page.letters)
-        if len(own) >= MIN_MARK and own[:MARK_LETTERS] in extracted
-    ]
-
-
-def _is_navigation(piece: Piece, size: int) -> bool:
-    """True for a block that is nearly all links."""
-    return (
-        piece.kind != "heading"
-        and sum(len(letters(words)) for words in links(piece.element)) > LINK_SHARE * size
-    )
 
 
 def _in_order(wanted: str, text: str) -> bool:

@@ -15,15 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from rag_platform.ir import HiddenText
 from rag_platform.loaders.markup.html_inline import (
-    FIELDS,
-    FRAMES,
     HEADINGS,
     SKIPPED,
     Inline,
-    field_value,
     hidden_reason,
     is_skipped,
     spans,
+    unread_reason,
     visible,
 )
 from rag_platform.loaders.parts import Image, Part, fence
@@ -86,36 +84,20 @@ class Page:
 
     @cached_property
     def hidden(self) -> tuple[HiddenText, ...]:
-        """What a reader is not shown, in document order."""
+        """What a reader is not shown, and what is shown but no content, in document order."""
         found: list[HiddenText] = []
         left = [self.root]
         while left:
             element = left.pop()
-            if not isinstance(element.tag, str) or element.tag in SKIPPED:
+            if not isinstance(element.tag, str):
                 continue
-            if reason := hidden_reason(element):
-                if text := " ".join(visible(element).split()):
-                    found.append(HiddenText(0, reason, text))
-            else:
+            hidden = "" if element.tag in SKIPPED else hidden_reason(element)
+            reason = hidden or unread_reason(element)
+            if reason and (text := " ".join(visible(element).split())):
+                found.append(HiddenText(0, reason, text))
+            if not hidden and element.tag not in SKIPPED:
                 left.extend(reversed(element))
         return tuple(found)
-
-    @cached_property
-    def frame(self) -> tuple[HiddenText, ...]:
-        """What stands around the content: navigation, headers, footers and the like, in order."""
-        return tuple(
-            HiddenText(0, "page_frame", text)
-            for element in self.root.iter(*FRAMES)
-            if is_skipped(element)
-            and not any(map(hidden_reason, (element, *element.iterancestors())))
-            and (text := " ".join(visible(element).split()))
-        )
-
-    @cached_property
-    def filled_in(self) -> tuple[HiddenText, ...]:
-        """What stands in the fields of forms, in order: no text of the document, but seen."""
-        values = (" ".join(field_value(item).split()) for item in self.root.iter(*FIELDS))
-        return tuple(HiddenText(0, "form_field", value) for value in values if value)
 
     @cached_property
     def letters(self) -> list[str]:

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 HEADINGS = {"h1", "h2", "h3", "h4", "h5", "h6"}
 SKIPPED = set(
     "script style noscript template head title meta link base iframe frame frameset object embed"
-    " applet svg canvas video audio map button select option optgroup datalist input textarea"
-    " output progress meter dialog noframes noembed".split()
+    " applet svg canvas video audio map button option optgroup datalist progress meter dialog"
+    " noframes noembed".split()
 )
-FIELDS = ("input", "textarea", "select")
-# types of input that hold no words, or words of the program
-_WORDLESS = set("hidden password submit button reset image file checkbox radio range color".split())
-FRAMES = ("nav", "header", "footer", "aside")
+_FIELDS = {"input", "select", "textarea"}
+_TICKED = {"checkbox", "radio"}
+# of `input`: what shows no text of its own, and buttons (HTML standard, 4.10.5)
+_TEXTLESS = _TICKED | set("hidden password submit button reset image file range color".split())
+_UNREAD = {"button": "control", "svg": "drawing"}  # of SKIPPED what a reader sees
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
@@ -80,26 +81,50 @@ def is_skipped(element: _Element) -> bool:
         return True
     if tag == "a":
         return _is_self_link(element)
-    if tag == "input":
-        return str(element.get("type", "")).lower() != "checkbox"
-    if tag in SKIPPED or element.get("role") in SKIPPED_ROLES:
+    if tag in _FIELDS:
+        return not (_is_ticked(element) or field_text(element)) or bool(hidden_reason(element))
+    if (tag in SKIPPED and not _is_title(element)) or unread_reason(element):
         return True
     if hidden_reason(element) or _is_ornament(element):
-        return True
-    if tag in FRAMES and (tag == "nav" or _is_frame(element)):
         return True
     return bool(LINE_NUMBERS.intersection(element.get("class", "").split()))
 
 
-def field_value(field: _Element) -> str:
-    """What a reader sees in a field of a form; "" where it is empty or says nothing of its own."""
-    if field.tag == "textarea":
-        return field.text or ""
-    if field.tag == "select":
-        chosen = [option for option in field.iter("option") if option.get("selected") is not None]
-        return ", ".join("".join(option.itertext()) for option in chosen)
-    typed = str(field.get("type", "text")).lower() not in _WORDLESS
-    return str(field.get("value", "")) if typed else ""
+def field_text(element: _Element) -> str:
+    """The text that a form field shows: what was typed, or the options selected."""
+    if element.tag == "textarea":
+        return "".join(element.itertext())
+    if element.tag == "select":
+        chosen = [item for item in element.iter("option") if item.get("selected") is not None]
+        return ", ".join("".join(item.itertext()).strip() for item in chosen)
+    return "" if element.get("type", "").lower() in _TEXTLESS else str(element.get("value", ""))
+
+
+def _is_ticked(element: _Element) -> bool:
+    """True for a box or a button that is ticked or not."""
+    return element.tag == "input" and element.get("type", "").lower() in _TICKED
+
+
+def unread_reason(element: _Element) -> str:
+    """Why an element whose text a reader sees is no content; "" for any other."""
+    tag = str(element.tag)
+    if tag == "nav" or element.get("role") in SKIPPED_ROLES:
+        return "navigation"
+    if tag in ("header", "footer", "aside") and _is_frame(element):
+        return "navigation"
+    return "" if _is_title(element) else _UNREAD.get(tag, "")
+
+
+def _is_title(element: _Element) -> bool:
+    """True for a button that is all of a heading: a click opens what stands below it."""
+    if element.tag != "button":
+        return False
+    heading = next(element.iterancestors(*HEADINGS), None)
+    return heading is not None and _own_words(heading) == _own_words(element)
+
+
+def _own_words(element: _Element) -> str:
+    return "".join(element.itertext()).strip()
 
 
 def _is_self_link(element: _Element) -> bool:
@@ -107,7 +132,7 @@ def _is_self_link(element: _Element) -> bool:
     return (
         str(element.get("href", "")).startswith("#")
         and not element.findall(".//img")
-        and "".join(element.itertext()).strip() in _ANCHOR_SIGNS
+        and _own_words(element) in _ANCHOR_SIGNS
     )
 
 
@@ -153,7 +178,9 @@ def visible(element: _Element, *, preformatted: bool = False) -> str:
             parts.append("\n")
         if node.tag == "br":
             continue
-        if node.tag == "math" and (tex := _tex(node)):
+        if node.tag in _FIELDS:
+            parts += [" ", text, " "] if (text := field_text(node)) else []
+        elif node.tag == "math" and (tex := _tex(node)):
             parts.append(tex)
         else:
             below: list[_Element | str] = [node.text or ""]
@@ -252,9 +279,8 @@ class Inline:
             self._break()
         elif tag == "img":
             self._image(element)
-        elif tag == "input":
-            self._put("[x]" if element.get("checked") is not None else "[ ]")
-            self._space = True
+        elif tag in _FIELDS:
+            self._field(element)
         elif tag == "math":
             tex = _tex(element)
             self._put(f"${tex}$") if tex else self._text(visible(element))
@@ -263,6 +289,16 @@ class Inline:
         else:
             return False
         return True
+
+    def _field(self, element: _Element) -> None:
+        self._space = True
+        if _is_ticked(element):
+            self._put("[x]" if element.get("checked") is not None else "[ ]")
+        for number, line in enumerate(field_text(element).splitlines()):
+            if number:
+                self._break(1)
+            self._text(line)
+        self._space = True
 
     def _container(self, element: _Element, tag: str, depth: int) -> None:
         joined = tag == "sup" and not self._space and self._last.isalnum()

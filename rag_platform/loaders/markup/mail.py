@@ -12,7 +12,9 @@ import base64
 import email
 import email.policy
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from email.errors import MessageError
 from email.header import decode_header, make_header
@@ -24,24 +26,21 @@ from urllib.parse import urljoin
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.decoding import decode, looks_like_text
-from rag_platform.loaders.markup.html import (
-    count_beside,
-    decode_page,
-    find_beside,
-    find_unproved,
-    main_pieces,
-    parse_page,
-)
+from rag_platform.loaders.markup.flowed import unflow
+from rag_platform.loaders.markup.html import decode_page, find_unproved, parse_page
 from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
+from rag_platform.loaders.markup.html_main import left_out, main_pieces
 from rag_platform.loaders.parts import Engine, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
+from rag_platform.loaders.word_comparison import Line
 from rag_platform.traits import Traits
 
 HEADERS = ("from", "to", "cc", "date")
 MAX_PARTS = 2_000
 MAX_DEPTH = 8  # mails in one another
-_OTHER = 1 / 3  # of a page's letters that the plain text does not have; with more the page is read
-_ABSENT = 0.5  # of a text's letters that the alternative does not have; with more it is missing
+TEXT = "text/plain"
+ADDRESS = re.compile(r"(?:https?|mailto):\S+")
+ENCODED_WORDS = re.compile(r"(?:=\?[^?\s]+\?[BbQq]\?[^?]*\?=\s*)*=\?[^?\s]+\?[BbQq]\?[^?]*\?=")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
 
 
@@ -50,7 +49,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -86,7 +85,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -114,20 +113,24 @@ class MhtmlLoader:
         )
         images, base = _Images(message), str(part.get("Content-Location", ""))
         kept = main_pieces(page, title)
-        pieces = [page.pieces[index] for index in kept]
         joined = join_parts(
-            page.parts(pieces, f"part={number}", lambda target: images.find(target, base)),
+            page.parts(
+                [page.pieces[index] for index in kept],
+                f"part={number}",
+                lambda target: images.find(target, base),
+            ),
             "the page holds no text; save it again once it is loaded",
         )
         address = str(
             message.get("Snapshot-Content-Location") or part.get("Content-Location") or ""
         ).strip()
-        beside = find_beside(page, kept)
         metadata: Json = {"url": address[:2000]} if address.startswith("http") else {}
-        metadata |= count_beside(beside)
+        beside = left_out(page, kept)
+        if count := sum(len(letters(item.text)) for item in beside):
+            metadata["left_out"] = f"{count} letters beside the main content"
         title = joined.choose_title(title, filename)
         engine = Engine("email", "1", "page")
-        hidden = page.hidden + page.frame + page.filled_in + beside
+        hidden = [*page.hidden, *beside]
         return joined_facts(self, engine, joined, title, metadata, page.notes, hidden=hidden)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -176,18 +179,32 @@ def _number_below(number: str, index: int) -> str:
 def header_text(message: Message, name: str) -> str:
     """A header on one line, decoded; empty where it is missing."""
     raw = str(next((value for key, value in message.raw_items() if key.lower() == name), ""))
-    if written := raw.encode("utf-8", "surrogateescape").strip():
-        # some headers hold bytes of UTF-8, or of the encoding of the text, as they are
-        charsets = [str(part.get_content_charset("")) for part in message.walk()]
-        try:
-            raw = decode(written, *charsets).text
-        except DocumentError:  # what begins like another type of file
-            raw = written.decode("utf-8", "replace")
+    # bytes stand in some headers as they are
+    sent = raw.encode("utf-8", "surrogateescape")
+    raw = sent.decode("utf-8", "replace")
+    if not sent.isascii() or b"\x1b" in sent:
+        with suppress(DocumentError):
+            raw = decode(sent, *_list_charsets(message)).text
     try:
-        decoded = str(make_header(decode_header(raw)))
+        decoded = ENCODED_WORDS.sub(lambda found: str(make_header(decode_header(found[0]))), raw)
     except (ValueError, LookupError, MessageError):
         decoded = raw
     return " ".join(decoded.encode("utf-8", "replace").decode().split())[:2000]
+
+
+def _list_charsets(message: Message) -> Iterator[str]:
+    """The charset of each part that is text: declared, else as its bytes read."""
+    for part in message.walk():
+        raw = part.get_payload(decode=True) if part.get_content_maintype() == "text" else None
+        if isinstance(raw, bytes):
+            with suppress(DocumentError):
+                yield _declared_charset(part) or decode(raw).encoding
+
+
+def _declared_charset(part: Message) -> str:
+    """The charset that a part declares; ASCII, which mail programs write for any, is none."""
+    name = str(part.get_content_charset("") or "")
+    return "" if name in ("us-ascii", "ascii") else name
 
 
 def body_text(part: Message) -> str:
@@ -196,37 +213,16 @@ def body_text(part: Message) -> str:
     if not isinstance(raw, bytes) or not raw.strip():
         return ""
     try:
-        text = re.sub(r"\r\n?", "\n", decode(raw, str(part.get_content_charset("") or "")).text)
+        return re.sub(r"\r\n?", "\n", decode(raw, _declared_charset(part)).text)
     except DocumentError:
         return ""
-    return _join_flowed(text) if str(part.get_param("delsp")).lower() == "yes" else text
-
-
-def _join_flowed(text: str) -> str:
-    """The text with lines that were broken to be sent, which end in a space, whole again (RFC 3676,
-    DelSp=yes); the line `-- ` above a signature is none.
-    """
-    lines: list[tuple[int, str]] = []  # depth of quotation, words
-    open_line = False
-    for line in text.split("\n"):
-        words = line.lstrip(">")
-        depth = len(line) - len(words)
-        words = words.removeprefix(" ")
-        if open_line and lines[-1][0] == depth:
-            lines[-1] = depth, lines[-1][1][:-1] + words
-        else:
-            lines.append((depth, words))
-        open_line = words.endswith(" ") and words != "-- "
-    return "\n".join(f"{'>' * depth} {words}" if depth else words for depth, words in lines)
 
 
 def _page(part: Message) -> Page:
     raw = part.get_payload(decode=True)
     return Page(
         parse_page(
-            decode_page(
-                raw if isinstance(raw, bytes) else b"", str(part.get_content_charset("") or "")
-            ).text
+            decode_page(raw if isinstance(raw, bytes) else b"", _declared_charset(part)).text
         )
     )
 
@@ -294,13 +290,11 @@ class _Reading:
         elif part.is_multipart():
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
             if kind == "multipart/alternative":
-                chosen, unread = _choose(children)
-                self.hidden += [HiddenText(0, "alternative", words) for words in unread]
-                children = [chosen]
+                children = self._choose(children)
             for index, child in children:
                 yield from self._content(child, _number_below(number, index), depth, images)
         elif part.get_content_disposition() == "attachment" or kind not in (
-            "text/plain",
+            TEXT,
             "text/html",
         ):
             if (
@@ -314,9 +308,31 @@ class _Reading:
         else:
             yield from self._text(part, number or "1", images)
 
+    def _choose(self, children: list[tuple[int, Message]]) -> list[tuple[int, Message]]:
+        """The alternatives without the plain text or the page, whichever says fewer words that the
+        other lacks; these are listed.
+        """
+        plain = next((item for item in children if item[1].get_content_type() == TEXT), None)
+        rich = next((item for item in children[::-1] if _read_pages(item[1])), None)
+        if plain is None or rich is None:
+            return children
+        said = BLANK_LINES.split(unflow(plain[1], body_text(plain[1])))
+        shown = [source_text(piece) for page in _read_pages(rich[1]) for piece in page.pieces]
+        only_said = _count_words(said) - _count_words(shown)
+        only_shown = _count_words(shown) - _count_words(said)
+        if only_shown.total() > only_said.total():
+            unread, texts, lost = plain, said, only_said
+        else:
+            unread, texts, lost = rich, shown, only_shown
+        for text in texts:
+            if found := _count_words([text]) & lost:
+                lost -= found
+                self.hidden.append(HiddenText(0, "alternative", " ".join(text.split())))
+        return [item for item in children if item is not unread]
+
     def _text(self, part: Message, number: str, images: _Images) -> Iterator[Part]:
         place = f"part={number}"
-        if part.get_content_type() == "text/plain":
+        if part.get_content_type() == TEXT:
             text = body_text(part)
             at = 0
             for end, after in [
@@ -331,7 +347,7 @@ class _Reading:
                     )
                     self.bodies += 1
                     last = first + words.count("\n")
-                    yield Part("paragraph", words, f"{place};lines={first}-{last}")
+                    yield Part("paragraph", unflow(part, words), f"{place};lines={first}-{last}")
                 at = after
             return
         try:
@@ -346,44 +362,21 @@ class _Reading:
         yield from page.parts(page.pieces, place, lambda target: images.find(target, ""))
 
 
-def _choose(
-    children: Sequence[tuple[int, Message]],
-) -> tuple[tuple[int, Message], list[str]]:
-    """Of alternatives the plain text, unless the page says much that it does not; and what only the
-    other one says.
-    """
-    plain = next((child for child in children if child[1].get_content_type() == "text/plain"), None)
-    rich = next(
-        (child for child in children[::-1] if child[1].get_content_type() != "text/plain"), None
-    )
-    if plain is None or rich is None:
-        return plain or rich or (1, Message()), []
-    written = [words for words in BLANK_LINES.split(body_text(plain[1])) if letters(words)]
-    pages = [part for _, part in number_parts(rich[1]) if part.get_content_type() == "text/html"]
-    try:
-        shown = [source_text(piece) for page in pages for piece in _page(page).pieces]
-    except DocumentError:
-        shown = []
-    only_written, only_shown = _missing(written, shown), _missing(shown, written)
-    if len(letters("".join(only_shown))) > _OTHER * len(letters("".join(shown))):
-        return rich, only_written
-    return plain, only_shown
-
-
-def _missing(said: Sequence[str], other: Sequence[str]) -> list[str]:
-    """The texts of whose letters most stand in words that the other ones do not hold."""
-    held = letters("".join(other))
-    known = dict.fromkeys(re.findall(r"\w+", "\n".join(other)), True)  # word to whether it is held
-    found: list[str] = []
-    for text in said:
-        words = re.findall(r"\w+", text)
-        for word in words:
-            if word not in known:
-                known[word] = letters(word) in held
-        absent = sum(len(word) for word in words if not known[word])
-        if absent > _ABSENT * sum(map(len, words)):
-            found.append(" ".join(text.split()))
+def _read_pages(part: Message) -> list[Page]:
+    """The pages in a part that can be read."""
+    found = []
+    for leaf in part.walk():
+        if leaf.get_content_type() == "text/html":
+            with suppress(DocumentError):
+                found.append(_page(leaf))
     return found
+
+
+def _count_words(texts: Iterable[str]) -> Counter[str]:
+    """How often each word stands in the texts; addresses, which only plain text spells, do not
+    count.
+    """
+    return Counter(Line.of(ADDRESS.sub(" ", "\n".join(texts)).split()).words())
 
 
 def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict[int, str]:
@@ -407,7 +400,7 @@ def _find_unproved(message: Message, text: str, blocks: Sequence[Block]) -> dict
                 bad[block.ordinal] = f"the header {match[2]} reads otherwise"
         else:
             lines = body_text(owner).split("\n")[int(match[3]) - 1 : int(match[4])]
-            if "\n".join(lines).rstrip() != text[block.start : block.end]:
+            if unflow(owner, "\n".join(lines).rstrip()) != text[block.start : block.end]:
                 bad[block.ordinal] = f"what stands at {block.locator} reads otherwise"
     for number, group in pages.items():
         bad.update(find_unproved(_page(parts[number]), text, group, f"part={number};"))

@@ -98,52 +98,140 @@ def test_of_alternatives_the_one_that_says_more_is_read(tmp_path: Path) -> None:
         assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
-def test_what_only_the_other_alternative_says_is_listed(tmp_path: Path) -> None:
-    message = mail(
-        "S", "Dear Bob,\n\nsee the plan at https://example.org/plan and answer by Friday.\n"
-    )
-    page = "<p>Dear Bob,<p>see the <a href=x>plan</a> and answer by Friday.<p>Unsubscribe here.</p>"
+@pytest.mark.parametrize(
+    ("plain", "page", "text", "left_out"),
+    [
+        # the plain text says all that the page says, and more
+        ("Dear Ann,\n\nit costs 42 EUR.", "<p>Dear Ann,</p>", "Dear Ann,\n\nit costs 42 EUR.", ()),
+        # addresses, which only plain text spells, count as no words
+        (
+            "Order here: https://example.org/x",
+            "<p>Order <b>here</b>:</p>",
+            "Order here: https:",
+            (),
+        ),
+        # the page says other things, though it is no longer
+        (
+            "Your program shows no pages, read this in a browser.",
+            "<p>Hall C is closed until <b>9 May</b>, use hall D, and read the plan.</p>",
+            "Hall C is closed until **9 May**, use hall D, and read the plan.",
+            ("Your program shows no pages, read this in a browser.",),
+        ),
+        # both say something of their own
+        (
+            "会议在下午三点举行。\n\nBring the plan of hall C.",
+            "<p>会议在下午三点举行。</p><p>Hall <b>D</b> instead.</p>",
+            "会议在下午三点举行。\n\nBring the plan of hall C.",
+            ("Hall D instead.",),
+        ),
+    ],
+)
+def test_of_alternatives_the_one_that_says_less_is_left_out_and_what_only_it_says_listed(
+    tmp_path: Path, plain: str, page: str, text: str, left_out: tuple[str, ...]
+) -> None:
+    message = EmailMessage()
+    message["Subject"] = "S"
+    message.set_content(plain)
     message.add_alternative(page, subtype="html")
-    facts = MailLoader().load(written(tmp_path, message), "a.eml")
-    assert "see the plan at https://example.org/plan and answer" in facts.text
-    assert facts.summary.hidden == (HiddenText(0, "alternative", "Unsubscribe here."),)
-    message = mail("S", "Your order was received and is being prepared in our warehouse.\n")
-    message.add_alternative("<p>Order 4711: two pumps at 420 EUR each.</p>", subtype="html")
-    facts = MailLoader().load(written(tmp_path, message), "a.eml")
-    assert "two pumps at 420 EUR" in facts.text
-    assert [item.text[:10] for item in facts.summary.hidden] == ["Your order"]
+    message.add_alternative("BEGIN:VCALENDAR\n", subtype="calendar")
+    path = written(tmp_path, message)
+    facts = MailLoader().load(path, "a.eml")
+    assert facts.text.startswith(f"# S\n\n{text}")
+    assert facts.summary.hidden == tuple(HiddenText(0, "alternative", item) for item in left_out)
+    assert facts.summary.warnings == (
+        "the attachment text/calendar was not read; save it as a file and ingest that",
+    )
+    assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
-def test_headers_that_hold_plain_bytes_are_read_as_the_text_is(tmp_path: Path) -> None:
-    head = "Subject: 水泵\nFrom: <a@example.org>\n"
-    body = "您好，水泵每台四千二百元。\n"
-    for charset, declared in (("gbk", "gb2312"), ("gbk", ""), ("big5", "big5"), ("utf-8", "gbk")):
-        kind = f"Content-Type: text/plain; charset={declared}\n" if declared else ""
-        raw = (head + kind + "\n" + body).encode(charset)
-        (tmp_path / "a.eml").write_bytes(raw)
-        facts = MailLoader().load(tmp_path / "a.eml", "a.eml")
-        assert facts.text == f"# 水泵\n\nFrom: <a@example.org>\n\n{body}", (charset, declared)
-        assert MailLoader().verify_blocks(tmp_path / "a.eml", facts.text, facts.blocks) == {}
-
-
-def test_a_header_that_begins_like_another_type_of_file_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.eml").write_bytes(b"Subject: %PDF-1.7 is broken\n\nHelp.\n")
+@pytest.mark.parametrize(
+    ("declared", "encoding", "subject", "body"),
+    [
+        ("", "gbk", "报价单", "您好，水泵单价为四千二百元，交货期二十天。"),
+        ("; charset=gb2312", "gbk", "报价单", "您好"),
+        ("; charset=big5", "big5", "報價單", "您好"),
+        ("; charset=iso-8859-1", "latin-1", "Grüße aus Köln", "Schöne Grüße"),
+        ("; charset=us-ascii", "gbk", "关于年会的通知", "See the list."),
+        ("; charset=utf-8", "utf-8", "报价单", "您好"),
+        ("", "iso2022_jp", "会議", "明日です。"),
+    ],
+)
+def test_headers_of_raw_bytes_are_read_as_the_text_is(
+    tmp_path: Path, declared: str, encoding: str, subject: str, body: str
+) -> None:
+    (tmp_path / "a.eml").write_bytes(
+        b'From: "'
+        + subject.encode(encoding)
+        + b'" <a@example.org>\r\nSubject: '
+        + subject.encode(encoding)
+        + f"\r\nContent-Type: text/plain{declared}\r\n"
+        "Content-Transfer-Encoding: 8bit\r\n\r\n".encode()
+        + body.encode(encoding)
+        + b"\r\n"
+    )
     facts = MailLoader().load(tmp_path / "a.eml", "a.eml")
-    assert facts.text == "# %PDF-1.7 is broken\n\nHelp.\n"
+    assert facts.text == f'# {subject}\n\nFrom: "{subject}" <a@example.org>\n\n{body}\n'
+    assert facts.summary.title == subject
+    assert MailLoader().verify_blocks(tmp_path / "a.eml", facts.text, facts.blocks) == {}
 
 
-def test_lines_broken_to_be_sent_are_whole_again(tmp_path: Path) -> None:
-    body = "东京的会 \n议在三点。\n> 引用的 \n> 话\n next \n> other\n-- \nAnn\n"
-    head = "Subject: S\nContent-Type: text/plain; charset=utf-8; format=flowed"
-    path = tmp_path / "a.eml"
-    for more, text in (
-        ("; delsp=yes", "东京的会议在三点。\n> 引用的话\nnext \n> other\n-- \nAnn"),
-        ("", body.strip("\n")),
-    ):
-        path.write_text(f"{head}{more}\n\n{body}", encoding="utf-8")
-        facts = MailLoader().load(path, "a.eml")
-        assert facts.text == f"# S\n\n{text}\n"
-        assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        ("Re: 报价 =?utf-8?B?5byg5LiJ?= x".encode("gbk"), "Re: 报价 张三 x"),
+        ("Grüße =?utf-8?B?5byg?= =?utf-8?B?5LiJ?=!".encode(), "Grüße 张三!"),
+        (b"a =?utf-8?Q?b_c?=\r\n =?utf-8?Q?d?= e", "a b cd e"),
+        (b"=?no-such?Q?b?= =?= ?", "=?no-such?Q?b?= =?= ?"),
+    ],
+)
+def test_encoded_words_may_stand_beside_raw_bytes(tmp_path: Path, sent: bytes, read: str) -> None:
+    (tmp_path / "a.eml").write_bytes(b"Subject: " + sent + b"\r\n\r\nwords")
+    assert MailLoader().load(tmp_path / "a.eml", "a.eml").summary.title == read
+
+
+FLOWED = (
+    "The budget is \n"
+    "42 EUR.\n"
+    " >not a quote\n"
+    "\n"
+    "> Who pays \n"
+    "> for it?\n"
+    ">> I do.\n"
+    "Ann \n"
+    "-- \n"
+    "Ann, hall C\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "body", "text", "places"),
+    [
+        (
+            "; format=flowed",
+            FLOWED,
+            "The budget is 42 EUR.\n>not a quote\n\n"
+            "> Who pays for it?\n>> I do.\nAnn\n-- \nAnn, hall C\n",
+            ["part=1;lines=1-3", "part=1;lines=5-10"],
+        ),
+        (
+            "; format=Flowed; delsp=YES",
+            "会议在下午 \n三点举行。 \n\n> 谁 \n> 来？\n",
+            "会议在下午三点举行。\n\n> 谁来？\n",
+            ["part=1;lines=1-2", "part=1;lines=4-5"],
+        ),
+        ("", "Kept \nas it is.\n", "Kept \nas it is.\n", ["part=1;lines=1-2"]),
+    ],
+)
+def test_soft_line_breaks_are_undone(
+    tmp_path: Path, parameters: str, body: str, text: str, places: list[str]
+) -> None:
+    (tmp_path / "a.eml").write_bytes(
+        f"Subject: S\nContent-Type: text/plain; charset=utf-8{parameters}\n\n{body}".encode()
+    )
+    facts = MailLoader().load(tmp_path / "a.eml", "a.eml")
+    assert facts.text == f"# S\n\n{text}"
+    assert [block.locator for block in facts.blocks[1:]] == places
+    assert MailLoader().verify_blocks(tmp_path / "a.eml", facts.text, facts.blocks) == {}
 
 
 def test_a_saved_page_with_its_picture(tmp_path: Path) -> None:
