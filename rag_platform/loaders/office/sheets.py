@@ -223,7 +223,7 @@ class XlsxLoader(ZipLoader):
     hidden_sheets: bool = False
 
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -601,11 +601,15 @@ def format_value(value: Any, number_format: str) -> str:
         case datetime.date():
             return format_partial_date(value, number_format) or value.isoformat()
         case datetime.time():
-            return value.isoformat("seconds" if value.second or value.microsecond else "minutes")
+            text = value.isoformat("seconds" if value.second or value.microsecond else "minutes")
+            if not re.search("am/pm", number_format, re.IGNORECASE):
+                return text
+            return f"{value.hour % 12 or 12}{text[2:]} {'AM' if value.hour < 12 else 'PM'}"
         case datetime.timedelta():
             seconds = round(value.total_seconds())
             minutes, rest = divmod(abs(seconds), 60)
-            return f"{'-' if seconds < 0 else ''}{minutes // 60}:{minutes % 60:02}:{rest:02}"
+            shown = f":{rest:02}" if rest or re.search("s", number_format, re.IGNORECASE) else ""
+            return f"{'-' if seconds < 0 else ''}{minutes // 60}:{minutes % 60:02}{shown}"
         case int() | float():
             if value != value or abs(value) == float("inf"):
                 return str(value)

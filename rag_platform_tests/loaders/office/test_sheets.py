@@ -344,7 +344,11 @@ def test_a_lying_dimension_loses_no_row(tmp_path):
         (datetime.datetime(2023, 1, 2), "yyyy-mm-dd", "2023-01-02"),
         (datetime.datetime(2023, 1, 2), "d/m/yy h:mm", "2023-01-02 00:00"),
         (datetime.time(9, 5), "h:mm", "09:05"),
-        (datetime.timedelta(hours=30, minutes=1), "[h]:mm", "30:01:00"),
+        (datetime.time(0, 5), "h:mm AM/PM", "12:05 AM"),
+        (datetime.time(14, 30, 9), "hh:mm:ss am/pm", "2:30:09 PM"),
+        (datetime.timedelta(hours=30, minutes=1), "[h]:mm", "30:01"),
+        (datetime.timedelta(hours=30, minutes=1), "[h]:mm:ss", "30:01:00"),
+        (datetime.timedelta(hours=30, seconds=7), "[h]:mm", "30:00:07"),
         (2.5, "[Red]0.0;-0.0", "2.5"),
     ],
 )
