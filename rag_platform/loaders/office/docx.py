@@ -2,7 +2,8 @@
 boxes, in document order; and the proof of these facts, which reads the file in a way of its own.
 
 Each block is one paragraph, one row of a table, or one run of code; its locator is where that
-stands: `body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `footnotes/2`, `header1/p[1]`;
+stands: `body/p[12]`, `body/tbl[2]/tr[3]`, `body/p[4]/txbx[1]/p[1]`, `body/p[5]/drawing[1]` (a chart
+or diagram), `footnotes/2`, `header1/p[1]`;
 elements of a kind are counted from 1 within what holds them.
 """
 
@@ -18,11 +19,13 @@ from typing import ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import ZipLoader
+from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
     InlineImage,
     Piece,
     Reader,
+    find_drawings,
     join_pieces,
     symbol,
     without_marks,
@@ -60,7 +63,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -294,8 +297,17 @@ class _Story:
             if text.startswith(("```", "~~~")):
                 text, images = "\\" + text, _shift(images, 1)
             writer.add(kind, text, locator, images)
+        for number, drawing in enumerate(find_drawings(element), 1):
+            self._drawing(drawing, f"{locator}/drawing[{number}]")
         for number, box in enumerate(text_boxes(element), 1):
             self._nest(box, f"{locator}/txbx[{number}]", depth)
+
+    def _drawing(self, drawing: Element, locator: str) -> None:
+        """Write a chart as a table and a diagram as a list, where their file holds their words."""
+        kind, text = drawings.read_drawing(self.package, self.part, drawing)
+        if text:
+            self.writer.reader.counts["charts and diagrams"] -= 1
+            self.writer.add(self.kind or kind, text, locator)
 
     def _nest(self, container: Element, path: str, depth: int) -> None:
         if depth >= MAX_DEPTH:
@@ -446,7 +458,7 @@ def _pipe_row(cells: Sequence[Sequence[Piece]]) -> tuple[str, list[tuple[int, In
     return text, images
 
 
-STEP = re.compile(r"(p|tbl|tr|tc|txbx)\[(\d+)(?:-(\d+))?\]")
+STEP = re.compile(r"(p|tbl|tr|tc|txbx|drawing)\[(\d+)(?:-(\d+))?\]")
 
 SILENT = ("txbxContent", "instrText", "delText", "pPr", "rPr", "sectPr", "tcPr", "tblPr")
 
@@ -472,9 +484,12 @@ class _Source:
         self.package = package
         self.main, self.body, _, self.labels = structure(package)
         self.roots = {"body": self.body}
+        self.parts = {"body": self.main}
         for kind in ("header", "footer"):
             for part in related_parts(package, self.main, self.body, kind):
-                self.roots[posixpath.splitext(posixpath.basename(part))[0]] = package.root(part)
+                name = posixpath.splitext(posixpath.basename(part))[0]
+                self.roots[name] = package.root(part)
+                self.parts[name] = part
         self.places: dict[str, list[Element]] = {}
 
     def problem(self, facts: str, block: Block) -> str:
@@ -493,6 +508,9 @@ class _Source:
         here = self.children(parent, kind, "/".join((root, *steps[:-1])))[first - 1 : last]
         if len(here) != last - first + 1:
             raise LookupError("too few elements")
+        if kind == "drawing":
+            drawn = drawings.find_root(self.package, self.parts[root], here[0])
+            return _compare(facts, "" if drawn is None else drawings.words_of(drawn))
         if kind == "tr" and block.kind == "table":
             return self.row_problem(
                 facts, self.children(parent, "tr", "/".join((root, *steps[:-1]))), first
@@ -529,6 +547,8 @@ class _Source:
                 self.places[key] = [cell for _, _, _, cell in row_cells(element)]
             elif kind == "txbx":
                 self.places[key] = list(text_boxes(element))
+            elif kind == "drawing":
+                self.places[key] = list(find_drawings(element))
             else:
                 self.places[key] = [
                     child for child in shown_children(element) if name_of(child) == kind

@@ -173,6 +173,11 @@ class Reader:
                     self.counts["embedded objects"] += 1
 
 
+def find_drawings(paragraph: Element) -> Iterator[Element]:
+    """What points to the charts and diagrams of a paragraph; those of its text boxes are theirs."""
+    return (item for item in _walk_shown(paragraph) if name_of(item) in ("chart", "relIds"))
+
+
 def _walk_shown(element: Element) -> Iterator[Element]:
     for child in shown_children(element):
         if name_of(child) != "txbxContent":

@@ -22,6 +22,9 @@ Element = Any  # an lxml element
 
 W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+D = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _STRICT = re.compile(rb"http://purl\.oclc\.org/ooxml/(\w+)/")
 _SHOW = re.compile(
     rb"(presentationml|powerpoint)\.(?:slideshow|template)\.(?=(?:macro\w+\.)?main\+xml)"

@@ -19,12 +19,11 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
-from rag_platform.loaders.office.number_formats import format_general
-from rag_platform.loaders.office.ooxml import Package, R, open_plain, parse_part
+from rag_platform.loaders.office import drawings
+from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
-from rag_platform.text import pipe_tables
 from rag_platform.traits import Traits
 
 SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
@@ -33,10 +32,7 @@ MAX_DEPTH = 16  # groups in one another
 _FURNITURE = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
 _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
-A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
-C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
-D = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
 _TRUE = ("1", "true")
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
@@ -207,16 +203,16 @@ class _Reading:
             self.added += repeated
             yield from _table(rows, place)
         elif getattr(shape, "has_chart", False):
-            rows = _read_chart(shape.chart)
+            rows = drawings.read_chart(shape.chart)
             self.charts += not rows
             self.added += sum(len(letters(words)) for row in rows for words in row)
             yield from _table(rows, place)
-        elif (model := next(shape._element.iter(f"{D}relIds"), None)) is not None:
-            relation = shape.part.rels.get(model.get(f"{R}dm"))
-            lines = list(_diagram_lines(parse_part(relation.target_part.blob))) if relation else []
+        elif (diagram := next(shape._element.iter(f"{D}relIds"), None)) is not None:
+            relation = shape.part.rels.get(diagram.get(f"{R}dm"))
+            model = parse_part(relation.target_part.blob) if relation else None
+            lines = drawings.read_diagram(model) if model is not None else []
             self.added += sum(len(letters(words)) for _, words in lines)
-            text = "\n".join(f"{'    ' * level}- {words}" for level, words in lines)
-            yield from [Part("list", text, place)] if lines else []
+            yield from [Part("list", drawings.format_lines(lines), place)] if lines else []
         elif shape._element.tag == f"{P}pic":
             yield from _image(shape, place)
         elif shape.has_text_frame:
@@ -269,24 +265,6 @@ def _words(paragraph: Any) -> str:
     return " ".join("".join(parts).split())
 
 
-def _diagram_lines(root: Any) -> Iterator[tuple[int, str]]:
-    """(level, words) of the points of a SmartArt diagram, in the order in which they are shown."""
-    points = {point.get("modelId"): point for point in root.iter(f"{D}pt")}
-    below: dict[str | None, list[tuple[int, str]]] = {}
-    for link in root.iter(f"{D}cxn"):
-        if link.get("type", "parOf") == "parOf":
-            place = (int(link.get("srcOrd", "0")), link.get("destId", ""))
-            below.setdefault(link.get("srcId"), []).append(place)
-    waiting = [(-1, name) for name, point in points.items() if point.get("type") == "doc"]
-    while waiting:
-        level, name = waiting.pop()
-        waiting += [(level + 1, child) for _, child in sorted(below.pop(name, ()), reverse=True)]
-        for paragraph in points[name].iter(f"{A}p") if level >= 0 and name in points else ():
-            said = "".join(item.text or "" for item in paragraph.iter(f"{A}t"))
-            if words := " ".join(said.split()):
-                yield min(level, MAX_DEPTH), words
-
-
 def _read_table(table: Any) -> tuple[list[list[str]], int]:
     """(the rows, the text of a merged cell in all its places; letters that are repeated so)."""
     rows: list[list[str]] = []
@@ -305,37 +283,9 @@ def _read_table(table: Any) -> tuple[list[list[str]], int]:
     return rows, repeated
 
 
-def _read_chart(chart: Any) -> list[list[str]]:
-    """A row of series below the chart's title, and one for each category; [] for a chart of other
-    kinds, or whose figures are not in the file.
-    """
-    plots = list(chart.plots)
-    categories = plots[0].categories if plots else ()
-    series = [item for plot in plots for item in plot.series]
-    if (
-        not categories
-        or categories.depth > 1
-        or not all(hasattr(item, "values") for item in series)
-    ):
-        return []
-    titled = chart.has_title and chart.chart_title.has_text_frame
-    title = " ".join(chart.chart_title.text_frame.text.split()) if titled else ""
-    values = [[*item.values, *[None] * len(categories)] for item in series]
-    rows = [
-        [str(label), *("" if row[at] is None else format_general(row[at]) for row in values)]
-        for at, label in enumerate(categories)
-    ]
-    return [[title, *(item.name for item in series)], *rows]
-
-
 def _table(rows: Sequence[Sequence[str]], place: str) -> Iterator[Part]:
-    """A pipe table of what the rows say, if anything."""
-    if not any(map(any, rows)):
-        return
-    lines = [pipe_tables.format_row([" ".join(cell.split()) for cell in row]) for row in rows]
-    yield Part(
-        "table", "\n".join([lines[0], pipe_tables.format_rule(len(rows[0])), *lines[1:]]), place
-    )
+    if text := drawings.format_table(rows):
+        yield Part("table", text, place)
 
 
 def _image(shape: Any, place: str) -> Iterator[Part]:
@@ -382,40 +332,12 @@ class _Source:
             return f"Slide {match[1]}"
         for item, name in _name_shapes(self._package.root(slide)):
             if name == match[2]:
-                if (chart := next(item.iter(f"{C}chart"), None)) is not None:
-                    return self._chart_at(slide, chart)
-                diagram = next(item.iter(f"{D}relIds"), None)
-                return _text_of(item) if diagram is None else self._diagram_at(slide, diagram)
+                drawing = next(item.iter(f"{C}chart", f"{D}relIds"), None)
+                if drawing is None:
+                    return _text_of(item)
+                root = drawings.find_root(self._package, slide, drawing)
+                return "" if root is None else drawings.words_of(root)
         return None
-
-    def _chart_at(self, slide: str, chart: Any) -> str:
-        """Title and names of the series, then each category with its values."""
-        part = self._package.relations(slide).get(chart.get(f"{R}id"))
-        root = self._package.root(part.target) if part is not None else None
-        if root is None:
-            return ""
-        points = [
-            {
-                name: {
-                    point.get("idx", "0"): point.findtext(f"{C}v", "")
-                    for point in item.iterfind(f"{C}{name}//{C}pt")
-                }
-                for name in ("tx", "cat", "val")
-            }
-            for item in root.iter(f"{C}ser")
-        ]
-        heading = root.find(f"{C}chart/{C}title")
-        said = [_said(heading)] if heading is not None else []
-        said += [name for item in points for name in item["tx"].values()]
-        for place, label in points[0]["cat"].items() if points else ():
-            values = [item["val"].get(place) for item in points]
-            said += [label, *(format_general(float(value)) for value in values if value)]
-        return " ".join(said)
-
-    def _diagram_at(self, slide: str, diagram: Any) -> str:
-        model = self._package.relations(slide).get(diagram.get(f"{R}dm"))
-        root = self._package.root(model.target) if model is not None else None
-        return " ".join(words for _, words in _diagram_lines(root)) if root is not None else ""
 
 
 def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:

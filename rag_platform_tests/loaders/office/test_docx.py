@@ -6,7 +6,15 @@ import zipfile
 from dataclasses import replace
 from pathlib import Path
 
+import docx
+import pptx
 import pytest
+from docx.opc.packuri import PackURI
+from docx.opc.part import Part
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
+from pptx.chart.data import CategoryChartData
+from pptx.enum.chart import XL_CHART_TYPE
 
 from rag_platform.errors import DocumentError
 from rag_platform.intake.second_readers import reread
@@ -473,3 +481,56 @@ def test_lists_nested_by_their_style_alone_keep_their_levels(tmp_path: Path) -> 
     facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")
     assert facts.text == "- One\n    - Two\n        - Three\n    1. First\n"
     assert DocxLoader().verify_blocks(tmp_path / "a.docx", facts.text, facts.blocks) == {}
+
+
+def test_a_chart_and_a_diagram_are_read_where_they_are_drawn(tmp_path: Path) -> None:
+    figures = CategoryChartData()
+    figures.categories = ["North", "西部"]
+    figures.add_series("2024", (4.5, 0.125))
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    drawn = slide.shapes.add_chart(XL_CHART_TYPE.PIE, 0, 0, 9, 9, figures).chart
+    drawn.chart_title.text_frame.text = "Sales"
+    model = (
+        '<dgm:dataModel xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram"'
+        ' xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"><dgm:ptLst>'
+        '<dgm:pt modelId="0" type="doc"/><dgm:pt modelId="1"><dgm:t><a:p><a:r><a:t>Plan</a:t>'
+        "</a:r></a:p></dgm:t></dgm:pt></dgm:ptLst><dgm:cxnLst>"
+        '<dgm:cxn modelId="9" srcId="0" destId="1" srcOrd="0"/></dgm:cxnLst></dgm:dataModel>'
+    )
+    document = docx.Document()
+    parts = {"chart1": drawn.part.blob, "data1": model.encode(), "chart2": b"<broken"}
+    ids = {
+        name: document.part.relate_to(
+            Part(PackURI(f"/word/{name}.xml"), "application/xml", blob, document.part.package),
+            f"http://schemas.openxmlformats.org/officeDocument/2006/relationships/{name[:-1]}",
+        )
+        for name, blob in parts.items()
+    }
+    drawings = (
+        f'<c:chart xmlns:c="c" r:id="{ids["chart1"]}"/>',
+        f'<dgm:relIds xmlns:dgm="d" r:dm="{ids["data1"]}"/>',
+        f'<c:chart xmlns:c="c" r:id="{ids["chart2"]}"/>',
+    )
+    for text, drawing in zip(("One.", "Two.", "Three."), drawings, strict=True):
+        document.add_paragraph(text)._p.append(
+            parse_xml(
+                f'<w:r {nsdecls("w", "r")}><w:drawing xmlns:a="a"><a:graphic>{drawing}</a:graphic>'
+                "</w:drawing></w:r>"
+            )
+        )
+    path = tmp_path / "a.docx"
+    document.save(str(path))
+    facts = loaded(path)
+    assert facts.text.split("\n\n") == [
+        "One.",
+        "| Sales | 2024 |\n| --- | --- |\n| North | 4.5 |\n| 西部 | 0.125 |",
+        "Two.",
+        "- Plan",
+        "Three.\n",
+    ]
+    assert facts.blocks[1].locator == "body/p[1]/drawing[1]"
+    assert facts.summary.warnings == ("charts and diagrams that were not read: 1",)
+    for word in ("4.5", "西部", "Plan"):
+        wrong = facts.text.replace(word, "x" * len(word))
+        assert len(DocxLoader().verify_blocks(path, wrong, facts.blocks)) == 1

@@ -1,0 +1,121 @@
+"""Charts and SmartArt diagrams of Word and PowerPoint files: as rows and lines, and, for the
+proof, the words of their XML read a second way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders.office.number_formats import format_general
+from rag_platform.loaders.office.ooxml import A, C, D, Element, Package, R
+from rag_platform.text import pipe_tables
+
+MAX_LEVEL = 16  # of a diagram's points in one another
+
+
+def read_chart(chart: Any) -> list[list[str]]:
+    """A row of series below the chart's title, and one for each category; [] for a chart of other
+    kinds, or whose figures are not in the file. `chart` is python-pptx's.
+    """
+    plots = list(chart.plots)
+    categories = plots[0].categories if plots else ()
+    series = [item for plot in plots for item in plot.series]
+    if (
+        not categories
+        or categories.depth > 1
+        or not all(hasattr(item, "values") for item in series)
+    ):
+        return []
+    titled = chart.has_title and chart.chart_title.has_text_frame
+    title = " ".join(chart.chart_title.text_frame.text.split()) if titled else ""
+    values = [[*item.values, *[None] * len(categories)] for item in series]
+    rows = [
+        [str(label), *("" if row[at] is None else format_general(row[at]) for row in values)]
+        for at, label in enumerate(categories)
+    ]
+    return [[title, *(item.name for item in series)], *rows]
+
+
+def read_diagram(root: Element) -> list[tuple[int, str]]:
+    """(level, words) of the points of a SmartArt diagram, in the order in which they are shown."""
+    points = {point.get("modelId"): point for point in root.iter(f"{D}pt")}
+    below: dict[str | None, list[tuple[int, str]]] = {}
+    for link in root.iter(f"{D}cxn"):
+        if link.get("type", "parOf") == "parOf":
+            place = (int(link.get("srcOrd", "0")), link.get("destId", ""))
+            below.setdefault(link.get("srcId"), []).append(place)
+    found: list[tuple[int, str]] = []
+    waiting = [(-1, name) for name, point in points.items() if point.get("type") == "doc"]
+    while waiting:
+        level, name = waiting.pop()
+        waiting += [(level + 1, child) for _, child in sorted(below.pop(name, ()), reverse=True)]
+        for paragraph in points[name].iter(f"{A}p") if level >= 0 and name in points else ():
+            said = "".join(item.text or "" for item in paragraph.iter(f"{A}t"))
+            if words := " ".join(said.split()):
+                found.append((min(level, MAX_LEVEL), words))
+    return found
+
+
+def format_table(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as a pipe table, the first as its header; "" where they say nothing."""
+    if not any(map(any, rows)):
+        return ""
+    lines = [pipe_tables.format_row([" ".join(cell.split()) for cell in row]) for row in rows]
+    return "\n".join([lines[0], pipe_tables.format_rule(len(rows[0])), *lines[1:]])
+
+
+def format_lines(lines: Iterable[tuple[int, str]]) -> str:
+    """The lines of a diagram as a Markdown list."""
+    return "\n".join(f"{'    ' * level}- {words}" for level, words in lines)
+
+
+def find_root(package: Package, part: str, drawing: Element) -> Element | None:
+    """The root of the part that holds a `c:chart` or `dgm:relIds` of another part, None without."""
+    name = drawing.get(f"{R}id") or drawing.get(f"{R}dm")
+    relation = package.relations(part).get(str(name))
+    return None if relation is None or relation.external else package.root(relation.target)
+
+
+def read_drawing(package: Package, part: str, drawing: Element) -> tuple[str, str]:
+    """(kind of block, Markdown) of a chart or diagram; the latter is "" for one of another kind,
+    and where its file is damaged.
+    """
+    from lxml import etree
+    from pptx.chart.chart import Chart
+    from pptx.oxml import parse_xml
+
+    try:
+        root = find_root(package, part, drawing)
+        if root is None:
+            return "", ""
+        if root.tag != f"{C}chartSpace":
+            return "list", format_lines(read_diagram(root))
+        return "table", format_table(read_chart(Chart(parse_xml(etree.tostring(root)), None)))
+    # what python-pptx raises for figures that are none, or for missing elements
+    except (DocumentError, ValueError, LookupError, AttributeError):
+        return "", ""
+
+
+def words_of(root: Element) -> str:
+    """The words that the XML of a chart or a diagram holds, in the order of its rows or lines."""
+    if root.tag != f"{C}chartSpace":
+        return " ".join(words for _, words in read_diagram(root))
+    points = [
+        {
+            name: {
+                point.get("idx", "0"): point.findtext(f"{C}v", "")
+                for point in item.iterfind(f"{C}{name}//{C}pt")
+            }
+            for name in ("tx", "cat", "val")
+        }
+        for item in root.iter(f"{C}ser")
+    ]
+    heading = root.find(f"{C}chart/{C}title")
+    said = [text.text or "" for text in heading.iter(f"{A}t")] if heading is not None else []
+    said += [name for item in points for name in item["tx"].values()]
+    for place, label in points[0]["cat"].items() if points else ():
+        values = [item["val"].get(place) for item in points]
+        said += [label, *(format_general(float(value)) for value in values if value)]
+    return " ".join(said)
