@@ -450,6 +450,7 @@ class Citation:
     spans: tuple[tuple[int, int], ...] = ()
     # where the spans stand, if that is narrower than the place of `text`
     quote_section: str = ""
+    quote_pages: tuple[int, int] | None = None
     quote_lines: tuple[int, int] | None = None
     quote_locator: str = ""
 

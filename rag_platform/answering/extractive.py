@@ -22,6 +22,7 @@ from rag_platform.answering.quotable import (
     Part,
     extend,
     joins,
+    name_run,
     read_layout,
     render_rows,
     render_run,
@@ -293,14 +294,16 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
         # what stands between two quotes makes them one
         joined[0][2].update(known, *(other for _, _, other in joined[1:]))
         quotes = [quote for quote in quotes if quote not in joined[1:]]
-    return "\n\n".join(
-        render_rows(evidence[hit].chunk_text, known, f"[{hit + 1}]")
-        if part.kind == "row"
-        else render_run(
-            evidence[hit].chunk_text,
-            known,
-            f"[{hit + 1}]",
-            format_section(evidence[hit].section_path).rpartition(" / ")[2],
-        )
-        for hit, part, known in quotes
-    )
+    shown: list[str] = []
+    above = ""
+    for hit, part, known in quotes:
+        text, mark = evidence[hit].chunk_text, f"[{hit + 1}]"
+        if part.kind == "row":
+            shown.append(render_rows(text, known, mark))
+            above = ""
+            continue
+        section = format_section(evidence[hit].section_path).rpartition(" / ")[2]
+        name = name_run(text, known, section)
+        shown.append(render_run(text, known, mark, name if name != above else ""))
+        above = name
+    return "\n\n".join(shown)

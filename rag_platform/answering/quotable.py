@@ -23,8 +23,9 @@ from rag_platform.answering.constants import (
 from rag_platform.text.markdown_blocks import FENCE, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
-from rag_platform.text.scripts import HANGUL, is_wide
+from rag_platform.text.scripts import HAN, HANGUL, is_wide
 from rag_platform.text.sentences import CLOSERS, STOPS
+from rag_platform.text.term_overlap import POINTS
 
 INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
@@ -42,6 +43,7 @@ _ENDED = re.compile(rf"[.!?…;；{STOPS}][{CLOSERS}»`]*\Z")
 _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins another answer
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
+_SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")  # no version
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
 # of `5.2.1. Tools`: within a line it would end a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
@@ -299,9 +301,10 @@ def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, in
 
 
 def _joins_sentence(text: str, other: Part, chars: int) -> bool:
-    """False for an introduction of what is left out."""
+    """False for an introduction of what is left out, and for one that only points elsewhere."""
     whole = other.kind == "sentence" and text[other.end - 1] not in INTRODUCES
-    return whole and chars <= MAX_QUOTE_CHARS
+    points = POINTS.search(text[other.start : other.end])
+    return whole and not points and chars <= MAX_QUOTE_CHARS
 
 
 def _neighbour(text: str, layout: Layout, number: int, other: int) -> Part | None:
@@ -332,18 +335,24 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequen
 # --- writing ------------------------------------------------------------------------------------
 
 
-def render_run(text: str, chosen: Collection[int], mark: str, section: str = "") -> str:
-    """Units of a chunk as they stand in it, without what stands between them, and the mark. Items
-    and code that nothing introduces come under the name of their section, and so does what stands
-    under a version or a date.
+def name_run(text: str, chosen: Collection[int], section: str) -> str:
+    """The line above units of a chunk: the name of their section where they are items or code that
+    nothing introduces, and where it is a version or a date, else "".
+    """
+    first = read_layout(text).units[min(chosen)]
+    name = _name_place(section, first)
+    dated = _DATED.search(_SECTION_NUMBER.sub("", name))
+    return name if first.kind in ("item", "code") or dated else ""
+
+
+def render_run(text: str, chosen: Collection[int], mark: str, name: str = "") -> str:
+    """Units of a chunk as they stand in it, without what stands between them, below a name, and the
+    mark.
     """
     read = read_layout(text).units
     runs = [_join_pieces([read[i] for i in run]) for run in _group(sorted(chosen))]
-    first, last = runs[0][0], runs[-1][-1]
+    last = runs[-1][-1]
     items = [unit for run in runs for unit in run if unit.kind == "item"]
-    name = _name_place(section, first)
-    if not (first.kind in ("item", "code") or _DATED.search(name)):
-        name = ""
     shown = f"{name}\n\n" if name else ""
     for before, run in zip([None, *runs], runs, strict=False):
         if before is not None:

@@ -17,17 +17,19 @@ from rag_platform.text.passages import LABEL_LEVEL, Unit
 _JOINT = " / "  # between the headings of a section's path
 # `sheet=Q1;rows=3-9;head=1`, `body/tbl[2]/tr[3-9]`
 _ROWS = re.compile(r"((?:sheet=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])")
+_PAGE = re.compile(r"page=(\d+);char=(\d+)")  # where in a passage a page begins
 _LINE = re.compile(r"[^\n]+")
 _RULE = re.compile(r"\|(?: ?:?-{3,}:? ?\|)+$")
 
 
 def narrow(citation: Citation) -> Citation:
-    """The citation with the section, the lines and the rows of its spans, where these say more than
-    those of its passage.
+    """The citation with the section, the pages, the lines and the rows of its spans, where these
+    say more than those of its passage.
     """
     if not citation.spans or citation.edited_from:
         return citation
     section, lines, locator = _find_section(citation), _find_lines(citation), citation.locator
+    pages = _find_pages(citation)
     if rows := _find_rows(citation):
         locator = rows.locator
         # a record of a CSV file is a line, unless a cell holds several
@@ -37,6 +39,7 @@ def narrow(citation: Citation) -> Citation:
     return dataclasses.replace(
         citation,
         quote_section="" if section == citation.section_path else section,
+        quote_pages=None if pages == citation.page_range else pages,
         quote_lines=None if lines == citation.line_range else lines,
         quote_locator="" if locator == citation.locator else locator,
     )
@@ -80,6 +83,25 @@ def _find_path(own: Sequence[str], unit: Unit) -> list[str]:
         return list(own)
     # a path of one heading may be that of a document without a title, whose sections are beside it
     return names if (len(own), level) == (1, 2) else [*own[: level - 1], *names]
+
+
+def _find_pages(citation: Citation) -> tuple[int, int] | None:
+    """The pages that the spans stand on; those of the passage where it does not say where they
+    begin.
+
+    >>> text, place = "One two. Three four.", "page=8;char=9"
+    >>> shown = Citation(1, "", "", "", "", "", text, 1.0, (7, 8), locator=place, spans=((9, 20),))
+    >>> _find_pages(shown)
+    (8, 8)
+    """
+    begins = [(int(page), int(char)) for page, char in _PAGE.findall(citation.locator)]
+    if citation.page_range is None or not begins:
+        return citation.page_range
+    first = last = citation.page_range[0]
+    start, end = min(s for s, _ in citation.spans), max(e for _, e in citation.spans)
+    for page, char in begins:
+        first, last = page if char <= start else first, page if char < end else last
+    return first, last
 
 
 def _find_lines(citation: Citation) -> tuple[int, int] | None:

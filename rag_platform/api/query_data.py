@@ -288,6 +288,8 @@ def _quote_part(citation: Citation) -> QuotePart:
     quote: QuotePart = {}
     if citation.quote_section:
         quote["section_path"] = citation.quote_section
+    if citation.quote_pages is not None:
+        quote["page_range"] = list(citation.quote_pages)
     if citation.quote_lines is not None:
         quote["line_range"] = list(citation.quote_lines)
     if citation.quote_locator:
@@ -299,9 +301,10 @@ def source_line(citation: Citation, language: str = "en") -> str:
     """`file, heading, page or lines` of what the answer rests on, and whether the text was edited,
     for a list of sources.
     """
+    pages = citation.quote_pages or citation.page_range
     lines = citation.quote_lines or citation.line_range
     locator = citation.quote_locator or citation.locator
-    place = format_place(citation.page_range, lines, locator, language)
+    place = format_place(pages, lines, locator, language)
     section = format_section(citation.quote_section or citation.section_path)
     parts = [citation.source_uri, section, place, format_edited(citation.edited_from)]
     return ", ".join(filter(None, parts))

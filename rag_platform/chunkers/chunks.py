@@ -96,7 +96,7 @@ def cut(
 
     A chunker with `families` gives a parent before its children; only the children are indexed.
     """
-    places = Places(facts)
+    places = Places(facts, normalised)
     fingerprint = _make_namer(strategy)
     chunks: list[Chunk] = []
 

@@ -15,13 +15,15 @@ from rag_platform.ir import PREAMBLE, Block, Chunk, Facts, MediaLink, Section, V
 from rag_platform.loaders.decoding import byte_map_of_blocks
 from rag_platform.loaders.text import line_starts
 from rag_platform.media.store import BLANK, is_page_image
+from rag_platform.normalisation.edits import Normalised
 from rag_platform.sectioners.sections import section_id
 
 
 class Places:
-    """Locations of facts spans of one document."""
+    """Locations of facts spans of one document, given with its normalised text."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, facts: Facts, normalised: Normalised) -> None:
+        self.normalised = normalised
         self.blocks = facts.blocks
         self.starts = [block.start for block in facts.blocks]
         self.bytes_of = byte_map_of_blocks(
@@ -51,10 +53,24 @@ class Places:
             "line_end": lines[1],
             "byte_start": first,
             "byte_end": last,
-            "locator": merge_locators(
+            "locator": self._pages_in(touched, start)
+            or merge_locators(
                 [block.locator for block in touched if not block.locator.startswith("bytes=")]
             ),
         }
+
+    def _pages_in(self, touched: Sequence[Block], start: int) -> str:
+        """Where in the text of a chunk its pages but the first begin, as `page=8;char=1240`."""
+        begins: dict[int, int] = {}
+        for block in touched:
+            if block.page is not None:
+                begins.setdefault(block.page, block.start)
+        origin = self.normalised.to_norm(start)
+        return ", ".join(
+            f"page={page};char={self.normalised.to_norm(at) - origin}"
+            for page, at in begins.items()
+            if page != touched[0].page
+        )
 
 
 def _lines(blocks: Sequence[Block]) -> tuple[int | None, int | None]:

@@ -23,7 +23,7 @@ STAGE_CODE_VERSIONS = {
     "facts": "2",
     "media": "3",
     "sections": "3",
-    "chunks": "4",
+    "chunks": "5",
     "views": "4",
     "embeddings": "1",
 }

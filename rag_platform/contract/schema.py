@@ -65,6 +65,7 @@ class QuotePart(TypedDict):
     """Where what an answer rests on stands in its passage."""
 
     section_path: NotRequired[str]
+    page_range: NotRequired[list[int]]
     line_range: NotRequired[list[int]]
     locator: NotRequired[str]
 

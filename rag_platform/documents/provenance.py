@@ -128,6 +128,7 @@ class _Stored:
     normalised: Normalised
     places: Places
     sections: Mapping[str, Section]
+    pages_named: bool  # the chunks come from a program that says where their pages begin
 
     @property
     def blocks(self) -> Sequence[Block]:
@@ -185,7 +186,14 @@ def _read(
     sections = _sections(store, version, profiles, strategy, facts, normalised)
     lines = _raw_lines(raw, summary.encoding) if raw is not None else []
     return _Stored(
-        raw_path, raw, lines, facts, normalised, Places(facts), {s.section_id: s for s in sections}
+        raw_path,
+        raw,
+        lines,
+        facts,
+        normalised,
+        Places(facts, normalised),
+        {s.section_id: s for s in sections},
+        strategy is not None and stage_profiles(strategy)["chunks"] == profiles["chunks"],
     )
 
 
@@ -516,7 +524,9 @@ def _span_problem(found: _Stored, chunk: Chunk) -> str:
 def _place_problem(found: _Stored, chunk: Chunk) -> str:
     """Why the blocks put the chunk elsewhere in the file than it says, or an empty string."""
     for name, value in found.places.of(chunk.fact_start, chunk.fact_end).items():
-        if (said := getattr(chunk, name)) != value:
+        said = getattr(chunk, name)
+        older = name == "locator" and not said and chunk.page_start and not found.pages_named
+        if said != value and not older:
             return f"chunk_place: {name} is {said!r}, the blocks it stands in say {value!r}"
     return ""
 

@@ -46,7 +46,7 @@ def base_of(work: VersionBuild) -> Base:
         work.version.doc_id,
         work.chunks,
         work.normalised,
-        Places(work.facts),
+        Places(work.facts, work.normalised),
         work.links,
         work.strategy.cleaning,
     )

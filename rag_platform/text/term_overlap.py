@@ -41,6 +41,8 @@ MEANS = re.compile(
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
     r" out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
+    r"|^(?:see(?: also)?\b|refer to\b|(?:请|另)?(?:参见|参阅|参考)|详见|另见).{0,80}$",
+    re.IGNORECASE,
 )
 DIGIT = re.compile(r"\d|[一二三四五六七八九十百千万两]+[个次年月日号天小时分秒元人名种]")
 NAME_WEIGHT = 2.0

@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.answering.quotable import extend, joins, read_layout, render_rows, render_run
+from rag_platform.answering.quotable import (
+    extend,
+    joins,
+    name_run,
+    read_layout,
+    render_rows,
+    render_run,
+)
 
 
 def parts(text: str) -> list[tuple[str, str]]:
@@ -129,7 +136,7 @@ def shown(text: str, *numbers: int, section: str = "") -> str:
     """The quote of some parts of a chunk, as they are extended."""
     read = read_layout(text).parts
     known = {unit for number in numbers for unit in extend(text, read[number])}
-    return render_run(text, known, "[1]", section)
+    return render_run(text, known, "[1]", name_run(text, known, section))
 
 
 def test_an_item_comes_with_what_introduces_it() -> None:
@@ -173,6 +180,10 @@ def test_a_nested_list_is_quoted_whole() -> None:
         # a sentence stands by itself, but not one of a version
         ("## Valves\n\nThe lid is new.", "The lid is new. [1]"),
         ("## 1.2.3\n\nThe lid is new.", "1.2.3:\n\nThe lid is new. [1]"),
+        ("## 1.2.3 (May)\n\nThe lid is new.", "1.2.3 (May):\n\nThe lid is new. [1]"),
+        # nor is the number of a section one
+        ("## 1.2.3 Valves\n\nThe lid is new.", "The lid is new. [1]"),
+        ("## 1.2 水泵\n\n### 1.2.3 阀\n\nThe lid is new.", "The lid is new. [1]"),
     ],
 )
 def test_items_and_code_come_under_the_name_of_their_section(text: str, quote: str) -> None:

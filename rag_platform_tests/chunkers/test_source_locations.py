@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rag_platform.chunkers.source_locations import Places, merge_locators
-from rag_platform.ir import Block, Facts, ParseSummary
+from rag_platform.ir import Block, Edit, Facts, ParseSummary
+from rag_platform.normalisation.edits import apply_edits
 
 
 @pytest.mark.parametrize(
@@ -38,9 +39,8 @@ def test_lines_and_rows_of_a_file_that_was_rewritten_come_from_its_blocks():
         Block(0, "table", 0, 20, line_start=2, line_end=4, locator="rows=2;head=1"),
         Block(1, "table", 22, 42, line_start=5, line_end=5, locator="rows=3;head=1"),
     )
-    places = Places(
-        Facts(text, blocks, (), ParseSummary("csv", "1", "csv", "1", "tables", "", len(text)))
-    )
+    summary = ParseSummary("csv", "1", "csv", "1", "tables", "", len(text))
+    places = Places(Facts(text, blocks, (), summary), apply_edits(text, ()))
     assert places.of(0, 42) | {"page_start": None} == {
         "page_start": None,
         "page_end": None,
@@ -51,3 +51,19 @@ def test_lines_and_rows_of_a_file_that_was_rewritten_come_from_its_blocks():
         "locator": "rows=2-3",
     }
     assert places.of(22, 42)["line_start"] == 5 and places.of(22, 42)["locator"] == "rows=3"
+
+
+def test_a_chunk_over_pages_says_where_in_its_text_they_begin() -> None:
+    text = "One two.\n\n7\n\nManual\n\nThree four.\n\nFive."
+    spans = ((0, 8, 7), (10, 11, 7), (13, 19, 8), (21, 32, 8), (34, 39, 9))
+    blocks = tuple(
+        Block(number, "paragraph", start, end, page=page)
+        for number, (start, end, page) in enumerate(spans)
+    )
+    summary = ParseSummary("pdf", "1", "pymupdf", "1", "layout", "", len(text))
+    without_margins = apply_edits(text, [Edit(8, 19, "", "header")])
+    assert without_margins.text == "One two.\n\nThree four.\n\nFive."
+    places = Places(Facts(text, blocks, (), summary), without_margins)
+    assert places.of(0, 39)["locator"] == "page=8;char=8, page=9;char=23"
+    assert places.of(4, 32)["locator"] == "page=8;char=4"
+    assert places.of(21, 32)["locator"] == ""

@@ -26,6 +26,7 @@ from rag_platform.loaders.markup.html_inline import (
 )
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.text import pipe_tables
+from rag_platform.text.labels import is_box_label
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
@@ -205,7 +206,8 @@ class Page:
             self.note("elements nested deeper than 120 are read as running text")
             yield from self._inline("paragraph", element)
         elif tag in HEADINGS:
-            yield from self._inline("heading", element, level=int(tag[1]))
+            level = 0 if is_box_label(visible(element)) else int(tag[1])
+            yield from self._inline("heading" if level else "paragraph", element, level)
         elif tag in PREFORMATTED:
             yield from _code(element)
         elif tag in LISTS and "heading" not in below:
@@ -227,7 +229,7 @@ class Page:
         run = Inline(one_line=kind == "heading")
         if level:
             run.mark("#" * level + " ")
-        if strong := element.tag in ("dt", "summary"):
+        if strong := not level and element.tag in ("dt", "summary", *HEADINGS):
             run.open("**")
         for node in nodes_of(element):
             run.add(node)

@@ -30,7 +30,7 @@ from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
-from rag_platform.text.scripts import REORDERED, letters, unify_radicals
+from rag_platform.text.scripts import HAN, REORDERED, letters, unify_radicals
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
 MAX_PART = 12  # characters above or below the bar of a fraction
@@ -153,12 +153,20 @@ LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
 # their hyphen is part of the word
 _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
 # fonts with letters of one width; not every file says it of its fonts
-MONOSPACED = re.compile(r"mono(?!type)|courier|consol|typewriter|cmtt|menlo", re.IGNORECASE)
+MONOSPACED = re.compile(
+    r"mono(?!type)|nimbusmon|courier|consol|typewriter|cmtt|lmtt|sftt|menlo|monaco|fira ?code"
+    r"|source ?code|cascadia ?code",
+    re.IGNORECASE,
+)
+# what Chinese may stand behind in code, which is set in a font of its own: a comment or a string
+_COMMENT = re.compile(r"#|//|/\*|<!--|--\s|;|%|[\"'“‘]")
 _CUT_NAME = re.compile(r"(?:\w_|\bwww\.)$")
 _LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
 MAX_HEADER_ROWS = 6  # of a table
 # letters of scripts with blanks behind which MuPDF sets no space, as behind all above U+0700
 _GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua640-\ud7ff]")
+# and those before Latin letters: behind these MuPDF sets a space before Chinese
+_MAY_GAP = re.compile(rf"{_GAPPED.pattern}|[{HAN}]")
 _GAP = 0.15  # of its size from which MuPDF takes a gap for a space
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
@@ -180,13 +188,14 @@ _SIGN = re.compile(
 @dataclass(frozen=True, slots=True)
 class Region:
     """A rectangle of a page and its class; `grid` has the inner borders of a table, `rules` the
-    vertical lines drawn in it: x, top, bottom.
+    vertical lines drawn in it: x, top, bottom, `lines` those drawn through the whole of it.
     """
 
     bbox: Box
     label: str
     grid: tuple[tuple[float, ...], tuple[float, ...]] | None = None
     rules: tuple[tuple[float, float, float], ...] = ()
+    lines: tuple[tuple[float, ...], tuple[float, ...]] = ((), ())
 
 
 # --- opening ------------------------------------------------------------------------------------
@@ -407,28 +416,38 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
         for line in block.get("lines", ()):
             chars: list[Char] = []
             made: list[bool] = []  # characters that MuPDF set between others
-            size, mono, bold, open_gaps = 0.0, True, True, False
+            size, bold, open_gaps = 0.0, True, False
+            written: list[tuple[str, bool]] = []  # the text, and whether its letters have one width
             for span in line["spans"]:
                 here = _chars(span)
                 made += [item.get("synthetic", False) for item in span["chars"]]
                 text = "".join([char[0] for char in here])
                 if text and not text.isspace():
                     size = max(size, span["size"])
-                    open_gaps = open_gaps or (gapped and _GAPPED.search(text) is not None)
-                    mono = mono and bool(
-                        span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
-                        or MONOSPACED.search(span["font"])
-                    )
+                    open_gaps = open_gaps or (gapped and _MAY_GAP.search(text) is not None)
+                    flagged = span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
+                    written.append((text, bool(flagged or MONOSPACED.search(span["font"]))))
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
                 if open_gaps:
                     chars, made = _open_gaps(chars, made, size)
                 chars = _close_letters(chars, made, size)
-                found.append(
-                    Run(tuple(chars), number, size, mono, bold, abs(line["dir"][0] - 1) < 0.01)
-                )
+                level = abs(line["dir"][0] - 1) < 0.01
+                found.append(Run(tuple(chars), number, size, _is_code(written), bold, level))
     return bidi.mark_leftwards(bidi.join_columns(_print_once(found)))
+
+
+def _is_code(spans: Sequence[tuple[str, bool]]) -> bool:
+    """True for a line in letters of one width, which may end in a sign of another font, as where
+    it was cut, and hold Chinese as a comment or a string.
+    """
+    before, mono = "", spans[0][1]
+    for text, of_one_width in spans:
+        if not of_one_width and any(map(str.isalnum, text)):
+            mono = mono and is_cjk(text.strip()[0]) and _COMMENT.search(before) is not None
+        before += text
+    return mono
 
 
 def _open_gaps(
@@ -440,7 +459,9 @@ def _open_gaps(
     reached = 0.0  # the right edge of a word, whose last mark may stand above an earlier letter
     for char, synthetic in zip(chars, made, strict=True):
         before = opened[-1] if opened else char
-        if char.x0 - reached > _GAP * size and _GAPPED.match(before.text) and char.text != " ":
+        latin = char.text.isascii() and char.text.isalnum()
+        after = _MAY_GAP if latin else _GAPPED
+        if char.x0 - reached > _GAP * size and after.match(before.text) and char.text != " ":
             opened.append(Char(" ", reached, before.y0, char.x0, before.y1))
             flags.append(True)
         reached = char.x1 if opened and opened[-1].text == " " else max(reached, char.x1)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.runs import usual_size
+from rag_platform.text.labels import is_box_label
 from rag_platform.text.scripts import HAN, letters
 
 Place = tuple[int, int]  # page from 1, position of the block on its page
@@ -50,8 +51,10 @@ _LEADING = re.compile(
     r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
 )
+_PROMPT = re.compile(r"[$#] [a-z./]")  # of a shell
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
 _CROWD = 4
+_TITLE = 1.25  # of the size of all other headings
 _LEAST_OUTLINED = 5  # headings of an outline that tells all parts of a document
 _SENTENCE_END = tuple(".;,。；，、")
 
@@ -89,7 +92,11 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _drop_crowd(found, crowd)
-    return _levels(found, known, _title(pages, found, known), len(pages))
+    levels = _levels(found, known, _title(pages, found, known), len(pages))
+    for place, block in found.items():  # `Chapter 2`, its title in the next line
+        if _PART.fullmatch(block.text.strip()) and place not in known:
+            levels[place] = levels.get((place[0], place[1] + 1), levels[place])
+    return levels
 
 
 def _drop_crowd(found: dict[Place, PageBlock], crowd: Sequence[Place]) -> None:
@@ -159,7 +166,7 @@ def _match(wanted: tuple[str, str], found: tuple[str, str], kind: str) -> int:
 
 
 def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
-    """True for a supposed heading that reads as a caption, formula or plain text."""
+    """True for a supposed heading that is a caption, formula, label, command or plain text."""
     text = block.text.strip()
     words = re.findall(r"[^\W\d_]{2,}", text)
     if _CAPTION.match(text) or not (
@@ -168,7 +175,7 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return True
     if re.search(r"[=≤≥≈∑∫]", text) and max(map(len, words), default=0) < 4:
         return True
-    if text[0] in _BOXES:
+    if text[0] in _BOXES or is_box_label(text) or _PROMPT.match(text):
         return True
     if engine == "layout":
         plain = not block.bold and block.size <= body and not number_depth(text)
@@ -220,7 +227,7 @@ def _levels(
         if place not in levels and depths[place]:
             levels[place] = min(6, max(1, depths[place] + offset))
     if title is not None:
-        levels.setdefault(title, 1)
+        levels[title] = 1
     styles = _styles(found)
     votes: dict[Style, Counter[int]] = {}
     for place, level in levels.items():
@@ -341,19 +348,24 @@ def _title(
 ) -> Place | None:
     """The document's title: a heading of page 1 without number, set as no other.
 
-    It is the one the layout model chose, else the largest, else the one that opens the document.
+    It is the one the layout model chose, unless a larger one stands above it, else the largest,
+    else the one that opens the document. An entry of the outline is one where it is by far the
+    largest.
     """
+    styles = _styles(found)
+    usual = Counter(styles.values())
+    *_, second, largest = sorted([0.0, 0.0, *(block.size for block in found.values())])
     first = {
         place: block
         for place, block in found.items()
-        if place[0] == 1 and not number_depth(block.text) and place not in known
+        if place[0] == 1
+        and not number_depth(block.text)
+        and (place not in known or block.size == largest > _TITLE * second)
     }
     if not first:
         return None
     place = max(first, key=lambda item: (first[item].title, first[item].size, -item[1]))
-    styles = _styles(found)
-    usual = Counter(styles.values())
-    largest = max(block.size for block in found.values())
+    place = max((at for at in first if at <= place), key=lambda at: (first[at].size, at))
     if first[place].title or (
         first[place].size == largest and usual[styles[place]] == 1 and len(found) > 1
     ):

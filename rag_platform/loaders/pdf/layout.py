@@ -31,6 +31,7 @@ from rag_platform.text.scripts import letters
 
 _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses
 _RULE = 3.0  # points; what is drawn thinner is a line
+_WHOLE = 0.9  # of a table's width
 _GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster_stripes
 _ALIKE = 0.5  # the narrowest column by the widest; a narrower one is a margin beside the text
 _TITLE = 1.25  # of the size of the text below it
@@ -72,7 +73,7 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     utils.clean_pictures(page, blocks)
     utils.add_image_orphans(page, blocks)
     tables = {
-        (region.bbox, region.label): replace(region, rules=_rules(region.bbox, drawn))
+        (region.bbox, region.label): _with_drawn_lines(region, drawn)
         for region in found
         if region.grid
     }
@@ -90,6 +91,44 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         for region in order_regions(page, blocks, part, leftwards=leftwards)
     ]
     return keep_sentences_whole(ordered, runs)
+
+
+def _with_drawn_lines(region: Region, drawn: Sequence[Box]) -> Region:
+    """The table with the lines drawn in it."""
+    rows = _whole_lines(region.bbox, drawn)
+    columns = _whole_lines(_turn(region.bbox), [_turn(box) for box in drawn])
+    return replace(region, rules=_rules(region.bbox, drawn), lines=(columns, rows))
+
+
+def _turn(box: Box) -> Box:
+    x0, y0, x1, y1 = box
+    return y0, x0, y1, x1
+
+
+def _whole_lines(table: Box, drawn: Sequence[Box]) -> tuple[float, ...]:
+    """The heights at which lines are drawn through the whole of a table, none where others end
+    within it: they part a merged cell from its neighbours.
+    """
+    left, top, right, bottom = table
+    sides = sorted(
+        (y, max(left, x0), min(right, x1))
+        for x0, y0, x1, y1 in drawn
+        if x1 - x0 > _RULE and x0 < right and x1 > left
+        for y in ((y0, y1) if y1 - y0 > _RULE else ((y0 + y1) / 2,))
+        if top + _RULE < y < bottom - _RULE
+    )
+    found: list[float] = []
+    while sides:
+        level = [side for side in sides if side[0] <= sides[0][0] + _RULE]
+        sides = sides[len(level) :]
+        covered, reached = 0.0, left
+        for _, x0, x1 in sorted(level, key=lambda side: side[1]):
+            covered += max(0.0, x1 - max(x0, reached))
+            reached = max(reached, x1)
+        if covered < _WHOLE * (right - left):
+            return ()
+        found.append(sum(y for y, _, _ in level) / len(level))
+    return tuple(found)
 
 
 def _rules(table: Box, drawn: Sequence[Box]) -> tuple[tuple[float, float, float], ...]:

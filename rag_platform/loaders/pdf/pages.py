@@ -55,6 +55,7 @@ class PageFacts:
 
 
 MAX_IMAGES_PER_PAGE = 200
+MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
 
 
 def page_facts(
@@ -139,9 +140,9 @@ def _block(
         return PageBlock(kind, text, region.bbox, size, bold, len(lines), region.label == "title")
 
     if (
-        kind == "paragraph"
-        and all(run.mono and run.horizontal for run in runs)
-        and not (typewritten and _is_prose(lines))
+        kind in ("paragraph", "list", "table")
+        and _is_code(printed)
+        and not (typewritten and (kind != "paragraph" or _is_prose(lines)))
     ):
         return make("code", f"```\n{characters.code_text(printed)}\n```")
     if kind == "heading" and letters("".join(lines)) and not all(run.slanted for run in runs):
@@ -153,6 +154,17 @@ def _block(
     if kind in ("table", "picture", "formula"):
         return make("paragraph" if kind == "table" else kind, "\n".join(lines))
     return make("paragraph" if kind == "heading" else kind, characters.flow_lines(lines, words))
+
+
+def _is_code(printed: Sequence[Sequence[Run]]) -> bool:
+    """True for lines in letters of one width; among several a few may be others, as a comment in
+    Chinese is.
+    """
+    runs = [run for line in printed for run in line]
+    mono = sum(len(run.chars) for run in runs if run.mono)
+    other = sum(len(run.chars) for run in runs if not run.mono)
+    few = other <= (MAX_OTHER * mono if len(printed) > 1 else 0)
+    return few and all(run.mono for run in printed[0]) and all(run.horizontal for run in runs)
 
 
 def _is_prose(lines: Sequence[str]) -> bool:

@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import combinations, groupby, pairwise
 
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.characters import (
@@ -25,6 +25,7 @@ from rag_platform.text import pipe_tables
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; letters that stand further apart are two words
+MIN_LINES = 2  # between rows; a single one parts a header from the rest
 _CELL_GAP = 0.2  # em; the same where a border stands between them
 
 
@@ -48,9 +49,15 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     """
     columns, rows = region.grid or ((), ())
     seen = [bidi.order_as_seen(run) for run in runs]
-    borders = _split_columns(seen, columns, rows)
-    pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
-    found = _join_columns(_grid(pieces, borders, rows, words))
+
+    def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
+        pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
+        return _grid(pieces, borders, rows, words)
+
+    found = fill(_split_columns(seen, columns, rows), rows)
+    if _is_ruled(found, *region.lines):
+        found = fill(*region.lines)
+    found = _join_columns(found)
     grid = _join_headers([_mirror(row) for row in found] if bidi.is_leftwards(runs) else found)
     width = len({column for row in grid for column in row})
     if len(grid) < 2 or width < 2:
@@ -83,6 +90,21 @@ def _grid(
         text = flow_lines([line_text(line) for line in visual_lines(held)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
+
+
+def _is_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[float]) -> bool:
+    """True where the drawn lines part all rows and columns of a table: no two rows that fill the
+    same cells stand between two of them.
+    """
+    if not columns or not MIN_LINES <= len(rows) < len(grid):
+        return False
+    filled: dict[int, list[set[int]]] = {}
+    for row in grid:
+        middle = sum(cell.top + cell.bottom for cell in row.values()) / (2 * len(row))
+        filled.setdefault(bisect_right(rows, middle), []).append(set(row))
+    return all(
+        len(one & other) < 2 for held in filled.values() for one, other in combinations(held, 2)
+    )
 
 
 def _join_columns(grid: list[_Row]) -> list[_Row]:

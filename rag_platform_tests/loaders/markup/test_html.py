@@ -713,3 +713,14 @@ def test_a_table_with_tables_in_its_cells_keeps_its_rows_unless_it_arranges_the_
     facts = HtmlLoader().load(tmp_path / "a.html", "a.html")
     assert facts.text.strip() == text
     assert HtmlLoader().verify_blocks(tmp_path / "a.html", facts.text, facts.blocks) == {}
+
+
+def test_the_label_of_a_box_is_no_heading(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    path.write_text(
+        "<h1>Ports</h1><p>It listens on 8443.</p><div class='note'><h3>Note</h3><p>Open it.</p>"
+        "</div><h2>Notes</h2><p>None.</p>"
+    )
+    facts = HtmlLoader().load(path, "a.html")
+    assert facts.text.split("\n\n")[2:5] == ["**Note**", "Open it.", "## Notes"]
+    assert HtmlLoader().verify_blocks(path, facts.text, facts.blocks) == {}

@@ -370,3 +370,25 @@ def test_words_across_a_page_are_no_heading_but_turned_by_a_right_angle_they_are
     assert headings == ["Pumps and valves", *turned]
     assert "INTERNAL DRAFT" in facts.text
     assert PdfLoader().verify_blocks(tmp_path / "mark.pdf", facts.text, facts.blocks) == {}
+
+
+def test_labels_of_boxes_and_commands_are_no_headings() -> None:
+    blocks = [heading("1 Setup"), BODY, heading("Note"), BODY, heading("注意：")]
+    blocks += [heading("# apt-get update"), BODY, heading("2 Notes"), BODY]
+    for engine in ("raw", "layout"):
+        assert set(heading_levels([page(*blocks, engine=engine)])) == {(1, 0), (1, 7)}
+    assert heading_levels([page(*blocks)], [(1, "Note", 1)])[1, 2]
+
+
+def test_the_number_of_a_chapter_stands_as_high_as_its_title() -> None:
+    blocks = [heading("Chapter 2", 8), heading("Ports", 20), BODY, heading("2.1 Open", 14), BODY]
+    levels = heading_levels([page(BODY), page(*blocks, number=2)], [(1, "Ports", 2)])
+    assert levels == {(2, 0): 1, (2, 1): 1, (2, 3): 2}
+
+
+def test_a_title_that_the_outline_names_beside_its_chapters_stands_above_them() -> None:
+    cover = [heading("Hierarchy Standard", 25), heading("The Working Group", 17, title=True)]
+    blocks = [heading("Chapter 1. Aims", 12), BODY, heading("Chapter 2. Terms", 12), BODY]
+    outline = [(1, "Hierarchy Standard", 1), (1, "Chapter 1. Aims", 2), (1, "Chapter 2. Terms", 2)]
+    levels = heading_levels([page(*cover), page(*blocks, number=2)], outline)
+    assert levels == {(1, 0): 1, (1, 1): 2, (2, 0): 2, (2, 2): 2}

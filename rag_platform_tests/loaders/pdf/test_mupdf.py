@@ -440,3 +440,48 @@ def test_a_gap_ends_a_word_only_where_words_are_set_apart(
         at += 10 * len(word) + 3
     document.save(tmp_path / "a.pdf")
     assert PdfLoader(profile="fast").load(tmp_path / "a.pdf", "a.pdf").text == text
+
+
+def test_code_with_comments_in_chinese_and_marks_of_cut_lines_keeps_its_lines(
+    tmp_path: Path,
+) -> None:
+    document = pymupdf.open()
+    page = document.new_page()
+    page.insert_text((50, 60), "The job is started by a timer. Its file reads as follows:")
+    lines = [
+        [("cour", "[Timer]")],
+        [("cour", "OnCalendar=daily   # "), ("china-s", "每天执行一次")],
+        [("cour", "ExecStart=/usr/bin/rag ingest "), ("symb", "\xac")],
+        [("cour", "    /srv/docs --namespace docs")],
+    ]
+    for number, pieces in enumerate(lines):
+        x = 50.0
+        for font, text in pieces:
+            page.insert_text((x, 90 + 12 * number), text, fontname=font, fontsize=9)
+            x += pymupdf.get_text_length(text, fontname=font, fontsize=9)
+    for number, text in enumerate(("It runs once a day, and after each", "start of the machine.")):
+        page.insert_text((50, 160 + 14 * number), text)
+    document.save(tmp_path / "a.pdf")
+    facts = PdfLoader().load(tmp_path / "a.pdf", "a.pdf")
+    (code,) = (facts.text[b.start : b.end] for b in facts.blocks if b.kind == "code")
+    shown = code.split("\n")
+    assert shown[1] == "[Timer]" and shown[2].endswith("# 每天执行一次")
+    assert shown[3].startswith("ExecStart=/usr/bin/rag ingest")
+    assert shown[4] == "    /srv/docs --namespace docs"
+    assert PdfLoader().verify_blocks(tmp_path / "a.pdf", facts.text, facts.blocks) == {}
+
+
+def test_latin_letters_among_chinese_stand_a_space_apart_on_both_sides(tmp_path: Path) -> None:
+    document = pymupdf.open()
+    page = document.new_page()
+    for x, font, text in (
+        (50, "china-s", "重新启动"),
+        (92.5, "tiro", "GNOME"),
+        (131, "china-s", "桌面。"),
+    ):
+        page.insert_text((x, 90), text, fontname=font, fontsize=10)
+    page.insert_text((50, 110), "第", fontname="china-s", fontsize=10)
+    page.insert_text((60.5, 110), "3", fontname="tiro", fontsize=10)
+    document.save(tmp_path / "a.pdf")
+    text = PdfLoader().load(tmp_path / "a.pdf", "a.pdf").text
+    assert "重新启动 GNOME 桌面。" in text and "第3" in text

@@ -4,6 +4,8 @@ their proof.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -207,3 +209,19 @@ def test_no_letter_is_lost_or_added_whatever_the_grid(printed, columns, rows):
     runs = [run(text, x, y) for text, x, y in printed if not text.isspace()]
     text = tables.table_text(runs, Region((0, 0, 400, 200), "table", (columns, rows)), frozenset())
     assert text == "" or characters.proves("table", text, characters.region_letters(runs))
+
+
+def test_a_cell_of_several_lines_stands_between_the_lines_drawn_around_its_row() -> None:
+    runs = [
+        *(run(text, x, 0) for text, x in (("value", 0), ("name", 60), ("action", 120))),
+        *(run(text, x, 30) for text, x in (("15", 0), ("SIGTERM", 60))),
+        *(run("terminate", 120, 22), run("the process", 120, 36)),
+        *(run(text, x, 60) for text, x in (("9", 0), ("SIGKILL", 60), ("kill", 120))),
+    ]
+    lines = ((50.0, 110.0), (15.0, 50.0))
+    region = Region((0, 0, 400, 200), "table", ((50, 110), (15, 31, 50)), lines=lines)
+    rows = tables.table_text(runs, region, frozenset()).split("\n")
+    assert rows[2:] == ["| 15 | SIGTERM | terminate the process |", "| 9 | SIGKILL | kill |"]
+    # two rows that fill the same cells are two, also where no line is drawn between them
+    apart = replace(region, lines=((50.0, 110.0), (15.0, 90.0)))
+    assert len(tables.table_text(runs, apart, frozenset()).split("\n")) == 5
