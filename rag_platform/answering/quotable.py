@@ -203,6 +203,7 @@ def extend(text: str, part: Part) -> Sequence[int]:
         if (
             before is None
             or not _REFERS.match(text, layout.units[first].start)
+            or POINTS.search(text[before.start : before.end])
             or layout.units[last].end - before.start > MAX_QUOTE_CHARS
         ):
             break

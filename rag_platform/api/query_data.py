@@ -67,13 +67,13 @@ class _Unsearched(QueryData):
     failure: ErrorPart
 
 
-_WHOLE = 10**9
+WHOLE = 10**9  # characters or tokens: nothing is cut
 _LEAST_QUOTED = 300  # characters; a budget that leaves less has no room for whole quotes
 # Tried in this order until the data fits its budget; the passages, which people read, shrink last.
 _FULL = (
-    _Sizes(_WHOLE, _WHOLE, 320),
-    _Sizes(_WHOLE, 480, 200),
-    _Sizes(_WHOLE, 300, 120),
+    _Sizes(WHOLE, WHOLE, 320),
+    _Sizes(WHOLE, 480, 200),
+    _Sizes(WHOLE, 300, 120),
     _Sizes(700, 240, 100),
     _Sizes(560, 180, 90),
     _Sizes(440, 140, 80),
@@ -87,7 +87,7 @@ _LINKED = {
     "full": tuple(
         _Sizes(size, size, size, found)
         for size, found in (
-            (_WHOLE, _WHOLE),
+            (WHOLE, WHOLE),
             (1600, 1000),
             (1200, 700),
             (1000, 500),
@@ -252,7 +252,7 @@ def _result(hit: Hit, citation: CitationPart, sizes: _Sizes) -> ResultPart:
 
 
 def citation_part(
-    citation: Citation, max_chars: int = _WHOLE, *, named: bool = False
+    citation: Citation, max_chars: int = WHOLE, *, named: bool = False
 ) -> CitationPart:
     """The public form of a citation, with at most `max_chars` characters of the chunk's text, and
     with its namespace where `named`.
@@ -279,8 +279,8 @@ def citation_part(
         part["namespace"] = citation.namespace
     if spans := [[start, end] for start, end in citation.spans if end <= max_chars]:
         part["spans"] = spans
-        if quote := _quote_part(citation):
-            part["quote"] = quote
+    if quote := _quote_part(citation):
+        part["quote"] = quote
     return part
 
 

@@ -120,7 +120,7 @@ def query(
 ) -> Json:
     """Ask a question, in quotes or without; the answer cites its sources."""
     from rag_platform.answering.engine import answer
-    from rag_platform.api.query_data import fit_query
+    from rag_platform.api.query_data import WHOLE, fit_query
     from rag_platform.documents.lookup import find_document
     from rag_platform.ir import QueryRequest
     from rag_platform.query.filters import Scope
@@ -145,9 +145,9 @@ def query(
     if live:
         click.echo("\n")
     detail = "full" if full or context.json_output or not request.answer else "brief"
-    data, warnings = fit_query(
-        result, detail=detail, max_tokens=context.settings.server.result_tokens
-    )
+    # a program reads whole passages; what people and assistants read has its budget
+    budget = WHOLE if context.json_output else context.settings.server.result_tokens
+    data, warnings = fit_query(result, detail=detail, max_tokens=budget)
     if detail == "brief":
         context.render = partial(_render, question=request.text)
     return envelopes.envelope(data, result.trace_id, warnings)

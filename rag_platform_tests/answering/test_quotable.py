@@ -213,3 +213,10 @@ def test_rows_without_their_header_stand_under_an_empty_one() -> None:
     assert render_rows(text, {0, 1}, "[1]") == (
         "|  |  |\n| --- | --- |\n| lid | 3 |\n| seat | 4 |\n\n[1]"
     )
+
+
+def test_a_sentence_that_only_points_elsewhere_is_no_part_of_a_quote() -> None:
+    text = "Lids are closed by hand. See Closing lids.\n\nIt is usual that a lid has a valve, too."
+    assert shown(text, 2).startswith("It is usual")
+    assert shown(text.replace("See Closing lids.", "They have hinges."), 2).startswith("Lids")
+    assert shown("盖子用手关闭。参见第 9.6.2 节。\n\n它有一个阀。", 2).startswith("它")

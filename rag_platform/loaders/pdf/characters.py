@@ -439,15 +439,19 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
 
 
 def _is_code(spans: Sequence[tuple[str, bool]]) -> bool:
-    """True for a line in letters of one width, which may end in a sign of another font, as where
-    it was cut, and hold Chinese as a comment or a string.
+    """True for a line in letters of one width, which may begin or end in signs of another font, as
+    where it was cut, and hold Chinese as a comment or a string.
     """
-    before, mono = "", spans[0][1]
-    for text, of_one_width in spans:
-        if not of_one_width and any(map(str.isalnum, text)):
-            mono = mono and is_cjk(text.strip()[0]) and _COMMENT.search(before) is not None
+    if not spans[0][1] and spans[0][0].strip()[0] in _BULLETS:
+        return False
+    said = [(text, one_width) for text, one_width in spans if any(map(str.isalnum, text))]
+    before = ""
+    for text, one_width in said:
+        chinese = before and is_cjk(text.strip()[0]) and _COMMENT.search(before)
+        if not (one_width or chinese):
+            return False
         before += text
-    return mono
+    return bool(said) or spans[0][1]
 
 
 def _open_gaps(

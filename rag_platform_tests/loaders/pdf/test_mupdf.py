@@ -452,7 +452,7 @@ def test_code_with_comments_in_chinese_and_marks_of_cut_lines_keeps_its_lines(
         [("cour", "[Timer]")],
         [("cour", "OnCalendar=daily   # "), ("china-s", "每天执行一次")],
         [("cour", "ExecStart=/usr/bin/rag ingest "), ("symb", "\xac")],
-        [("cour", "    /srv/docs --namespace docs")],
+        [("symb", "\xae"), ("cour", "   /srv/docs --namespace docs")],
     ]
     for number, pieces in enumerate(lines):
         x = 50.0
@@ -467,7 +467,7 @@ def test_code_with_comments_in_chinese_and_marks_of_cut_lines_keeps_its_lines(
     shown = code.split("\n")
     assert shown[1] == "[Timer]" and shown[2].endswith("# 每天执行一次")
     assert shown[3].startswith("ExecStart=/usr/bin/rag ingest")
-    assert shown[4] == "    /srv/docs --namespace docs"
+    assert shown[4].endswith("/srv/docs --namespace docs")
     assert PdfLoader().verify_blocks(tmp_path / "a.pdf", facts.text, facts.blocks) == {}
 
 
@@ -485,3 +485,17 @@ def test_latin_letters_among_chinese_stand_a_space_apart_on_both_sides(tmp_path:
     document.save(tmp_path / "a.pdf")
     text = PdfLoader().load(tmp_path / "a.pdf", "a.pdf").text
     assert "重新启动 GNOME 桌面。" in text and "第3" in text
+
+
+def test_a_list_of_names_in_letters_of_one_width_is_a_list(tmp_path: Path) -> None:
+    document = pymupdf.open()
+    page = document.new_page()
+    page.insert_text((50, 60), "These packages come with the system and are always there:")
+    for number, name in enumerate(("apt-listchanges", "dpkg-dev", "reportbug")):
+        page.insert_text((60, 90 + 16 * number), "\u2022", fontname="helv")
+        page.insert_text((75, 90 + 16 * number), name, fontname="cour")
+    page.insert_text((50, 150), "All others are installed by hand, each with what it needs.")
+    document.save(tmp_path / "a.pdf")
+    facts = PdfLoader().load(tmp_path / "a.pdf", "a.pdf")
+    assert "code" not in {block.kind for block in facts.blocks}
+    assert "- apt-listchanges" in facts.text and "- reportbug" in facts.text
