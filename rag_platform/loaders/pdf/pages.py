@@ -55,6 +55,7 @@ class PageFacts:
 
 
 MAX_IMAGES_PER_PAGE = 200
+_LINE = 6.0  # points, between two lines of code at most, and by which regions may overlap
 MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
 
 
@@ -85,6 +86,10 @@ def page_blocks(
     # letters of one width say nothing of code there
     typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)
     pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
+    joined = regions if typewritten else _join_code(regions, pieces)
+    if len(joined) < len(regions):
+        regions = joined
+        pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
     if orphans:
         raise AssertionError(
             f"{len(orphans)} pieces of text lie outside of every region, the first is"
@@ -124,6 +129,26 @@ def page_blocks(
     return blocks, warnings
 
 
+def _join_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> Sequence[Region]:
+    """The regions; those of code that follow each other as its lines do are one."""
+    found: list[Region] = []
+    above: Box | None = None  # the last region, if it is one of code
+    for region, owned in zip(regions, pieces, strict=True):
+        code = region.label in ("text", "list-item") and _is_code([owned], 0.0)
+        if code and above is not None and _follows(above, region.bbox):
+            region = Region(characters.union([above, region.bbox]), "text")
+            found.pop()
+        found.append(region)
+        above = region.bbox if code else None
+    return found
+
+
+def _follows(above: Box, below: Box) -> bool:
+    """True for a rectangle right below another one."""
+    beside = below[0] < above[2] and above[0] < below[2]
+    return beside and abs(below[1] - above[3]) < _LINE
+
+
 def _block(
     region: Region,
     runs: Sequence[Run],
@@ -141,7 +166,7 @@ def _block(
 
     if (
         kind in ("paragraph", "list", "table")
-        and _is_code(printed)
+        and _is_code(printed, MAX_OTHER if kind == "paragraph" else 0.0)
         and not (typewritten and (kind != "paragraph" or _is_prose(lines)))
     ):
         return make("code", f"```\n{characters.code_text(printed)}\n```")
@@ -156,14 +181,14 @@ def _block(
     return make("paragraph" if kind == "heading" else kind, characters.flow_lines(lines, words))
 
 
-def _is_code(printed: Sequence[Sequence[Run]]) -> bool:
-    """True for lines in letters of one width; among several a few may be others, as a comment in
-    Chinese is.
+def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:
+    """True for lines in letters of one width; among several the share `most` may be others, as a
+    comment in Chinese is.
     """
     runs = [run for line in printed for run in line]
     mono = sum(len(run.chars) for run in runs if run.mono)
     other = sum(len(run.chars) for run in runs if not run.mono)
-    few = other <= (MAX_OTHER * mono if len(printed) > 1 else 0)
+    few = other <= (most * mono if len(printed) > 1 else 0)
     return few and all(run.mono for run in printed[0]) and all(run.horizontal for run in runs)
 
 

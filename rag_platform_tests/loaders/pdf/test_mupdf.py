@@ -15,9 +15,10 @@ from rag_platform.errors import DocumentError
 from rag_platform.intake.second_readers import reread
 from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.assembly import PdfInfo
+from rag_platform.loaders.pdf.characters import Region
 from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window
 from rag_platform.loaders.pdf.page_json import page_from_json, page_to_json
-from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.pages import PageBlock, PageFacts, page_blocks
 from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform_tests.conftest import THOROUGH
 
@@ -499,3 +500,18 @@ def test_a_list_of_names_in_letters_of_one_width_is_a_list(tmp_path: Path) -> No
     facts = PdfLoader().load(tmp_path / "a.pdf", "a.pdf")
     assert "code" not in {block.kind for block in facts.blocks}
     assert "- apt-listchanges" in facts.text and "- reportbug" in facts.text
+
+
+def test_regions_of_code_below_each_other_are_one_block() -> None:
+    def line(text: str, y: float) -> Run:
+        chars = (Char(c, 10 + 5 * i, y, 15 + 5 * i, y + 8) for i, c in enumerate(text))
+        return Run(tuple(chars), 0, 9, True, False, True)
+
+    prose = Run(line("Then start it once more.", 90).chars, 0, 9, False, False, True)
+    runs = [line("$ cd /srv", 10), line("$ rag init", 20), prose, line("$ rag demo", 102)]
+    places = ((8, 9, 200, 19), (8, 19, 200, 29), (8, 88, 200, 99), (8, 101, 200, 111))
+    regions = [Region(place, "text") for place in places]
+    blocks, warnings = page_blocks(1, runs, regions)
+    assert [block.kind for block in blocks] == ["code", "paragraph", "code"] and not warnings
+    assert blocks[0].text == "```\n$ cd /srv\n$ rag init\n```"
+    assert blocks[0].bbox == (8, 9, 200, 29)
