@@ -167,6 +167,7 @@ MAX_HEADER_ROWS = 6  # of a table
 _GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua640-\ud7ff]")
 # and those before Latin letters: behind these MuPDF sets a space before Chinese
 _MAY_GAP = re.compile(rf"{_GAPPED.pattern}|[{HAN}]")
+_NUMBER = 0.8  # of the size of a line of code, above which a number before it is a part of it
 _GAP = 0.15  # of its size from which MuPDF takes a gap for a space
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
@@ -417,7 +418,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
             chars: list[Char] = []
             made: list[bool] = []  # characters that MuPDF set between others
             size, bold, open_gaps = 0.0, True, False
-            written: list[tuple[str, bool]] = []  # the text, and whether its letters have one width
+            written: list[tuple[str, bool, float]] = []  # text, in letters of one width, size
             for span in line["spans"]:
                 here = _chars(span)
                 made += [item.get("synthetic", False) for item in span["chars"]]
@@ -426,7 +427,8 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
                     size = max(size, span["size"])
                     open_gaps = open_gaps or (gapped and _MAY_GAP.search(text) is not None)
                     flagged = span["flags"] & pymupdf.TEXT_FONT_MONOSPACED
-                    written.append((text, bool(flagged or MONOSPACED.search(span["font"]))))
+                    mono = bool(flagged or MONOSPACED.search(span["font"]))
+                    written.append((text, mono, span["size"]))
                     bold = bold and bool(span["flags"] & pymupdf.TEXT_FONT_BOLD)
                 chars += here
             if size:
@@ -438,13 +440,21 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
     return bidi.mark_leftwards(bidi.join_columns(_print_once(found)))
 
 
-def _is_code(spans: Sequence[tuple[str, bool]]) -> bool:
+def is_line_number(text: str, size: float, line: float) -> bool:
+    """True for a number in much smaller print than the line that it stands before."""
+    return text.strip().isdigit() and size < _NUMBER * line
+
+
+def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
     """True for a line in letters of one width, which may begin or end in signs of another font, as
-    where it was cut, and hold Chinese as a comment or a string.
+    where it was cut, begin with its number, and hold Chinese as a comment or a string.
     """
-    if not spans[0][1] and spans[0][0].strip()[0] in _BULLETS:
+    (first, one_width, size), *rest = spans
+    if not one_width and first.strip()[0] in _BULLETS:
         return False
-    said = [(text, one_width) for text, one_width in spans if any(map(str.isalnum, text))]
+    if rest and is_line_number(first, size, max(size for _, _, size in rest)):
+        spans = rest
+    said = [(text, mono) for text, mono, _ in spans if any(map(str.isalnum, text))]
     before = ""
     for text, one_width in said:
         chinese = before and is_cjk(text.strip()[0]) and _COMMENT.search(before)

@@ -92,6 +92,11 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
             if plain:
                 crowd.append(place)
         _drop_crowd(found, crowd)
+    set_apart = [
+        place for place, block in found.items() if place in known or not _is_plain(block, body)
+    ]
+    if _is_whole(known, len(pages)):
+        found = {place: found[place] for place in set_apart}
     levels = _levels(found, known, _title(pages, found, known), len(pages))
     for place, block in found.items():  # `Chapter 2`, its title in the next line
         if _PART.fullmatch(block.text.strip()) and place not in known:
@@ -178,8 +183,7 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
     if text[0] in _BOXES or is_box_label(text) or _PROMPT.match(text):
         return True
     if engine == "layout":
-        plain = not block.bold and block.size <= body and not number_depth(text)
-        return plain and (
+        return _is_plain(block, body) and (
             text.endswith(_SENTENCE_END)
             or len(text) > 100
             or len(re.findall(f"[{HAN}]", text)) > 30
@@ -191,6 +195,11 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
     return not (
         block.size > 1.1 * body or (block.bold and (block.size >= body or number_depth(text) > 0))
     )
+
+
+def _is_plain(block: PageBlock, body: float) -> bool:
+    """True for a block that neither its type nor a number sets apart from the text around it."""
+    return not block.bold and block.size <= body and not number_depth(block.text.strip())
 
 
 def number_depth(text: str) -> int:

@@ -55,6 +55,7 @@ class PageFacts:
 
 
 MAX_IMAGES_PER_PAGE = 200
+_SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
 _LINE = 6.0  # points, between two lines of code at most, and by which regions may overlap
 MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
 
@@ -86,9 +87,9 @@ def page_blocks(
     # letters of one width say nothing of code there
     typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)
     pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
-    joined = regions if typewritten else _join_code(regions, pieces)
-    if len(joined) < len(regions):
-        regions = joined
+    parts = list(regions) if typewritten else _part_code(regions, pieces)
+    if parts != list(regions):
+        regions = parts
         pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
     if orphans:
         raise AssertionError(
@@ -129,18 +130,50 @@ def page_blocks(
     return blocks, warnings
 
 
-def _join_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> Sequence[Region]:
-    """The regions; those of code that follow each other as its lines do are one."""
+def _part_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> list[Region]:
+    """The regions; code within a paragraph is one of its own, and so are regions of code that
+    follow each other as its lines do.
+    """
     found: list[Region] = []
     above: Box | None = None  # the last region, if it is one of code
-    for region, owned in zip(regions, pieces, strict=True):
-        code = region.label in ("text", "list-item") and _is_code([owned], 0.0)
-        if code and above is not None and _follows(above, region.bbox):
-            region = Region(characters.union([above, region.bbox]), "text")
-            found.pop()
-        found.append(region)
-        above = region.bbox if code else None
+    for whole, owned in zip(regions, pieces, strict=True):
+        for region, code in _cut_code(whole, owned):
+            if code and above is not None and _follows(above, region.bbox):
+                region = Region(characters.union([above, region.bbox]), "text")
+                found.pop()
+            found.append(region)
+            above = region.bbox if code else None
     return found
+
+
+def _cut_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]:
+    """The region in parts, each with whether it is code. It is cut behind a line of prose that
+    ends there, as a line in the middle of a paragraph does not.
+    """
+    if region.label not in ("text", "list-item") or not owned:
+        return [(region, False)]
+    lines = characters.visual_lines(owned)
+    groups: list[tuple[bool, list[Run]]] = []
+    for line in lines:
+        code = _is_code([line], 0.0)
+        if groups and (groups[-1][0] == code or (code and not _ends(groups[-1][1], region))):
+            groups[-1][1].extend(line)
+        else:
+            groups.append((code, list(line)))
+    if len(groups) < 2 or groups[0][0] or region.label != "text":
+        return [(region, len(groups) == 1 and groups[0][0])]
+    boxes = [characters.union([run.box for run in group]) for _, group in groups]
+    return [
+        (Region(characters.round_out(box), "text"), code)
+        for box, (code, _) in zip(boxes, groups, strict=True)
+    ]
+
+
+def _ends(runs: Sequence[Run], region: Region) -> bool:
+    """True where the last of the lines ends a sentence or well before the region does."""
+    last = runs[-1]
+    early = last.box[2] < region.bbox[2] - 0.2 * (region.bbox[2] - region.bbox[0])
+    return early or last.text.rstrip().endswith(_SENTENCE_ENDS)
 
 
 def _follows(above: Box, below: Box) -> bool:
@@ -185,10 +218,15 @@ def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:
     """True for lines in letters of one width; among several the share `most` may be others, as a
     comment in Chinese is.
     """
+    size = max(run.size for line in printed for run in line)
+    printed = [
+        line[characters.is_line_number(line[0].text, line[0].size, size) :] for line in printed
+    ]
+    printed = [line for line in printed if line]
     runs = [run for line in printed for run in line]
     mono = sum(len(run.chars) for run in runs if run.mono)
     other = sum(len(run.chars) for run in runs if not run.mono)
-    few = other <= (most * mono if len(printed) > 1 else 0)
+    few = bool(printed) and other <= (most * mono if len(printed) > 1 else 0)
     return few and all(run.mono for run in printed[0]) and all(run.horizontal for run in runs)
 
 

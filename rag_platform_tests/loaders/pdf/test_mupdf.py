@@ -515,3 +515,22 @@ def test_regions_of_code_below_each_other_are_one_block() -> None:
     assert [block.kind for block in blocks] == ["code", "paragraph", "code"] and not warnings
     assert blocks[0].text == "```\n$ cd /srv\n$ rag init\n```"
     assert blocks[0].bbox == (8, 9, 200, 29)
+
+
+def test_code_within_a_paragraph_is_a_block_of_its_own() -> None:
+    def line(text: str, y: float, *, mono: bool = False) -> Run:
+        chars = (Char(c, 10 + 5 * i, y, 15 + 5 * i, y + 8) for i, c in enumerate(text))
+        return Run(tuple(chars), 0, 9, mono, False, True)
+
+    texts = (
+        ("The beep of the console is turned off with this line:", False),
+        ("$ echo set bell-style none >> ~/.inputrc", True),
+        ("Nothing has to be started again, for the name of the file", False),
+        ("/home/somebody/.config/a-name-that-fills-a-line/inputrc.d", True),
+        ("is read by each shell.", False),
+    )
+    runs = [line(text, 10 + 10 * at, mono=mono) for at, (text, mono) in enumerate(texts)]
+    blocks, _ = page_blocks(1, runs, [Region((8, 8, 300, 60), "text")])
+    assert [block.kind for block in blocks] == ["paragraph", "code", "paragraph"]
+    assert blocks[1].text == "```\n$ echo set bell-style none >> ~/.inputrc\n```"
+    assert blocks[2].text.endswith("inputrc.d is read by each shell.")
