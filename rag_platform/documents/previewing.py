@@ -191,7 +191,7 @@ def _headline(chunk: Chunk, language: str) -> str:
         say("about {n} tokens", n=chunk.token_count),
         _bounds("page", chunk.page_start, chunk.page_end, language),
         _bounds("line", chunk.line_start, chunk.line_end, language),
-        chunk.locator,
+        "" if chunk.page_start else chunk.locator,
         chunk.lang,
         say("parent") if chunk.chunk_type == "parent" else "",
         say("image") if chunk.media_type == "image" else "",

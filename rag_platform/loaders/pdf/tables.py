@@ -94,7 +94,7 @@ def _grid(
 
 def _is_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[float]) -> bool:
     """True where the drawn lines part all rows and columns of a table: no two rows that fill the
-    same cells stand between two of them.
+    same cells stand between two of them, but for a header in two lines.
     """
     if not columns or not MIN_LINES <= len(rows) < len(grid):
         return False
@@ -102,6 +102,10 @@ def _is_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[flo
     for row in grid:
         middle = sum(cell.top + cell.bottom for cell in row.values()) / (2 * len(row))
         filled.setdefault(bisect_right(rows, middle), []).append(set(row))
+    header = filled.get(0, [])
+    first = min((column for cells in header for column in cells), default=0)
+    if sum(first in cells for cells in header) == 1:
+        filled[0] = []
     return all(
         len(one & other) < 2 for held in filled.values() for one, other in combinations(held, 2)
     )

@@ -222,6 +222,12 @@ def test_a_cell_of_several_lines_stands_between_the_lines_drawn_around_its_row()
     region = Region((0, 0, 400, 200), "table", ((50, 110), (15, 31, 50)), lines=lines)
     rows = tables.table_text(runs, region, frozenset()).split("\n")
     assert rows[2:] == ["| 15 | SIGTERM | terminate the process |", "| 9 | SIGKILL | kill |"]
+    # a header in two lines
+    runs[:3] = [run("signal", 60, -2), run("what it", 120, -2)]
+    runs += [run("value", 0, 5), run("name", 60, 9), run("does", 120, 9)]
+    split = replace(region, grid=((50, 110), (9, 15, 31, 50)))
+    header = tables.table_text(runs, split, frozenset()).split("\n")[0]
+    assert header == "| value | signal name | what it does |"
     # two rows that fill the same cells are two, also where no line is drawn between them
     apart = replace(region, lines=((50.0, 110.0), (15.0, 90.0)))
     assert len(tables.table_text(runs, apart, frozenset()).split("\n")) == 5
