@@ -20,11 +20,12 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.parts import Engine
 from rag_platform.loaders.pdf.characters import LIST_MARKER, broken_pdf, find_unproved
-from rag_platform.loaders.pdf.headings import heading_levels
+from rag_platform.loaders.pdf.headings import heading_levels, number_depth
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.runs import Run
 from rag_platform.loaders.text import reads_as_title
+from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits
 
 _NOT_A_TITLE = re.compile(
@@ -353,13 +354,25 @@ class _Line(NamedTuple):
 
 
 def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
-    """Place to header or footer of blocks repeated on 3 pages; never a page's only text."""
+    """Place to header or footer of blocks repeated on 3 pages, and of headers that say what a
+    heading says; never a page's only text.
+    """
     found: dict[Place, str] = {}
+    headings = {
+        letters(block.text) for page in pages for block in page.blocks if block.kind == "heading"
+    }
+    by_number = {page.page: page for page in pages}
     candidates = {kind: _candidates(pages, kind) for kind in ("header", "footer")}
     for kind, rows_by_page in candidates.items():
-        repeated = _find_repeated(
-            pages, [place for rows in rows_by_page.values() for row in rows for place in row]
-        )
+        places = [place for rows in rows_by_page.values() for row in rows for place in row]
+        repeated = _find_repeated(pages, places)
+        repeated |= {
+            (number, at)
+            for number, at in places
+            if (block := by_number[number].blocks[at]).kind == kind == "header"
+            and number_depth(block.text.lstrip("§ "))
+            and letters(block.text) in headings
+        }
         for rows in rows_by_page.values():
             # from the edge inwards: what stands behind text of the page is text as well
             for row in rows:

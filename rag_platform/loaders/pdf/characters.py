@@ -454,14 +454,14 @@ def _is_code(spans: Sequence[tuple[str, bool, float]]) -> bool:
         return False
     if rest and is_line_number(first, size, max(size for _, _, size in rest)):
         spans = rest
-    said = [(text, mono) for text, mono, _ in spans if any(map(str.isalnum, text))]
-    before = ""
-    for text, one_width in said:
-        chinese = before and is_cjk(text.strip()[0]) and _COMMENT.search(before)
-        if not (one_width or chinese):
-            return False
+    before, said = "", False
+    for text, one_width, _ in spans:
+        if any(map(str.isalnum, text)):
+            said = True
+            if not (one_width or (is_cjk(text.strip()[0]) and _COMMENT.search(before))):
+                return False
         before += text
-    return bool(said) or spans[0][1]
+    return said or spans[0][1]
 
 
 def _open_gaps(

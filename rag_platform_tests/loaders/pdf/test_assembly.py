@@ -232,3 +232,32 @@ def test_a_publishers_number_is_no_title(tmp_path: Path, given: str, title: str)
         document.set_metadata({"title": given})
         document.save(path := tmp_path / "report.pdf")
     assert PdfLoader().load(path, "report.pdf").summary.title == title
+
+
+def test_a_header_that_says_what_a_numbered_heading_says_is_a_running_one() -> None:
+    def block(kind: str, text: str, top: float) -> PageBlock:
+        return PageBlock(kind, text, (50, top, 300, top + 10), 10)
+
+    pages = [
+        PageFacts(
+            1,
+            (
+                block("header", "§4.8 Theorems", 30),
+                block("heading", "4.8 Theorems", 90),
+                block("paragraph", "Each has a name.", 120),
+            ),
+            (),
+            "layout",
+        ),
+        PageFacts(
+            2,
+            (
+                block("header", "Theorems", 30),
+                block("heading", "Theorems", 90),
+                block("paragraph", "Each is proved.", 120),
+            ),
+            (),
+            "layout",
+        ),
+    ]
+    assert find_running_edges(pages) == {(1, 0): "header"}
