@@ -58,7 +58,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "10"
+    VERSION: ClassVar[str] = "11"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -173,6 +173,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     likely: list[tuple[float, Scored]] = []
     for n, (hit, parts) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
+        # a version or a year of the title is that of all that stands below it
+        numbers = frozenset(term for term in titles if DIGIT.search(term))
         for i, part in enumerate(parts):
             inside = held[n][i]
             follows = bool(i and parts[i - 1].context == part.context)
@@ -185,7 +187,10 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
             if own and part.header is not None:  # what a row says, it says of its columns
-                own = weight(inside | said(hit.chunk_text[slice(*part.header)]))
+                own = weight(inside | said(hit.chunk_text[slice(*part.header)]) | numbers)
+            elif own:
+                own = weight(inside | numbers)
+            near = max(near, own)
             all_round = weight(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)

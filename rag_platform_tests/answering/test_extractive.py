@@ -394,3 +394,12 @@ def test_a_short_answer_is_not_lengthened_by_the_next_bold_question() -> None:
     text = "**Can I swim?** Yes, in May.\n\n**Can I row?** Yes, in June."
     answer = Extractive().answer(asked("swim"), [hit(1, text, "Lake")])
     assert answer.text == "**Can I swim?** Yes, in May. [1]"
+
+
+def test_a_version_of_the_title_is_that_of_every_sentence_below_it() -> None:
+    text = (
+        "# Pump 3.0\n\nPump 3.0 runs on steam and weighs two tons in all.\n\n## Steps\n\n"
+        "1. Carry the crate to the yard.\n2. Unpack it beside the shed."
+    )
+    found = Extractive().answer(asked("Where is 3.0 unpacked?"), [hit(1, text, "Pump 3.0 / Steps")])
+    assert "Unpack it beside the shed." in found.text.split("[1]")[0]
