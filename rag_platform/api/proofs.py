@@ -242,9 +242,11 @@ def _judge(
 
 
 def _is_clear(sentence: str, hit: Hit) -> bool:
-    """True for a passage on which a sentence rests clearly enough to become its source."""
+    """True for a passage on which a sentence rests clearly enough to become its source: of one in
+    another language only numbers and identifiers can be compared, which do not tell that.
+    """
     held = support(sentence, [hit])
-    return held.enough and (held.share >= CLEAR_SHARE or not held.words_count)
+    return held.enough and held.words_count and held.share >= CLEAR_SHARE
 
 
 def _find_difference(sentence: str, sources: Sequence[_Source]) -> str:

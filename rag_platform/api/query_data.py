@@ -148,7 +148,7 @@ def fit_query(
             notes.append(
                 f"texts were cut to fit {max_tokens} tokens (those of citations to"
                 f" {levels[level].text} characters, or where their quote ends); ask for fewer with"
-                " top_k, or read a source in full with get_document"
+                " top_k, or read the source itself (`library_get_document`, `rag docs show`)"
             )
         if count < everything:
             notes.append(

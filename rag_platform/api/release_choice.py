@@ -11,17 +11,22 @@ from rag_platform.retrieval.library import Library
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re.ASCII)
 
 
-def find_release(library: Library, namespace: str, text: str) -> str:
+def find_release(library: Library, namespace: str, text: str, *, before: bool = False) -> str:
     """The release_id with that name, or the newest release at that date.
 
-    A date is ISO: a year, month, day or UTC time, and its end counts. Raises NotFoundError
-    `unknown_release` naming the releases that are kept.
+    A date is ISO: a year, month, day or UTC time, and its end counts; with `before` its beginning
+    does, and the oldest release where it is of that day. Raises NotFoundError `unknown_release`
+    naming the releases that are kept.
     """
     library.require_visible(namespace)
     kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]
     if _DATE.fullmatch(text.strip()):
         asked = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
-        kept_then = [m for m in kept if m.created_at[: len(asked)] <= asked]
+        kept_then = (
+            [m for m in kept if m.created_at < asked or m is kept[-1]]
+            if before and kept and kept[-1].created_at[: len(asked)] <= asked
+            else [m for m in kept if m.created_at[: len(asked)] <= asked]
+        )
         if kept_then:
             return kept_then[0].release_id
     elif text in {manifest.release_id for manifest in kept}:

@@ -343,5 +343,5 @@ def _markdown(data: JobData) -> str:
         f"- failed: {it['source_uri']}: [{it['code']}] {it['reason']}" for it in data["failures"]
     ]
     if running:
-        lines.append("Ask get_job for its progress.")
+        lines.append("Ask `library_get_job` for its progress.")
     return "\n".join(lines)

@@ -87,6 +87,7 @@ class Planned:
     pinned: tuple[str, ...]  # those of them that are pinned
     staying: tuple[str, ...]  # other releases, newest first
     affected: dict[str, int]
+    retired: tuple[str, ...] = ()  # documents with the same file that are live no more: old names
 
     @property
     def dropped(self) -> tuple[str, ...]:
@@ -111,6 +112,11 @@ class Planned:
             if any(self.affected.values())
             else "It has no data."
         )
+        if self.retired:
+            lines.append(
+                "The same file is in older releases under other names, which show it after a"
+                f" rollback; delete these too: {', '.join(self.retired)}."
+            )
         if self.mode == "soft":
             lines.append(
                 "Its data and every release stay until retention ends; ingesting the file again"
@@ -202,8 +208,39 @@ def plan_delete(
             for kind in ("file_sha256s", "chunk_ids", "content_hashes", "asset_ids")
         },
     }
+    retired = _find_old_names(document, versions, ledger) if version_id is None else ()
     return Planned(
-        document, tuple(versions), version_id, mode, held, tuple(holding), pinned, staying, affected
+        document,
+        tuple(versions),
+        version_id,
+        mode,
+        held,
+        tuple(holding),
+        pinned,
+        staying,
+        affected,
+        retired,
+    )
+
+
+def _find_old_names(
+    document: Document, versions: Sequence[Version], ledger: Ledger
+) -> tuple[str, ...]:
+    """The retired documents of the library that have a file of the document, by doc_id."""
+    files = {version.file_sha256 for version in versions}
+    retired = {
+        other.doc_id
+        for other in ledger.documents(document.namespace)
+        if other.status == "retired" and other.doc_id != document.doc_id
+    }
+    return tuple(
+        sorted(
+            {
+                version.doc_id
+                for version in ledger.versions(document.namespace)
+                if version.doc_id in retired and version.file_sha256 in files
+            }
+        )
     )
 
 

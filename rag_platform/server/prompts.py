@@ -86,7 +86,9 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
 
         try:
             name = choose_namespace(library, [collection] if collection else [])
-            found = compare(library, name, find_release(library, name, since), queries=0)
+            found = compare(
+                library, name, find_release(library, name, since, before=True), queries=0
+            )
             changes = found.data()["markdown"]
         except RagError as error:
             name, changes = collection, f"This cannot be told: {error.message}"

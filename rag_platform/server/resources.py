@@ -116,13 +116,15 @@ def read_picture(library: Library, asset_id: str) -> PictureBytes:
 
 
 def _read(library: Library, name: str, read: Callable[[], ReadT]) -> ReadT:
-    with tracing.trace("tool", logs_dir=library.store.logs_dir) as trace, tracing.span(name):
-        try:
+    trace_id = ""
+    try:
+        with tracing.trace("tool", logs_dir=library.store.logs_dir) as trace, tracing.span(name):
+            trace_id = trace.trace_id
             return read()
-        except RagError as error:
-            part = failure(error, trace.trace_id)["error"]
-            kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
-            raise kind(f"{part['code']}: {part['message']}") from error
+    except RagError as error:  # behind the trace, to which the protocol's errors are none of ours
+        part = failure(error, trace_id)["error"]
+        kind = ResourceNotFoundError if isinstance(error, NotFoundError) else ResourceError
+        raise kind(f"{part['code']}: {part['message']}") from error
 
 
 # --- lists --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ completed, and publications are announced.
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import PromptReference, ResourceTemplateReference
 from PIL import Image
 
+from rag_platform.observability import faults
 from rag_platform.server import publications, resources
 from rag_platform.server.app import build_server
 from rag_platform_tests.server.announcements import Listener
@@ -83,6 +85,7 @@ def test_what_is_not_published_cannot_be_read(lamps: Any, uri: str) -> None:
             await client.read_resource(uri)
 
     talk(lamps, conversation)
+    assert faults.summary(lamps.store.logs_dir) == {}  # the error is the client's
 
 
 def test_documents_are_listed_page_by_page(lamps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,6 +137,7 @@ def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
     first = shelf.ingest(path)
     path.write_text("# Gate\n\nIt closes at 23:45.\n", encoding="utf-8")
     shelf.ingest(path)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
 
     async def conversation(client: Client) -> None:
         async def text(name: str, **arguments: str) -> str:
@@ -141,6 +145,7 @@ def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
 
         changes = await text("what_changed", since=first)
         assert "changed files/gate.md" in changes and "library default" in changes
+        assert "changed files/gate.md" in await text("what_changed", since=today)
         assert "cannot be told" in await text("what_changed", since="1999")
         overview = await text("explore_collection", collection="default", tag="house")
         assert "library_list_documents" in overview and "tagged house" in overview
