@@ -23,6 +23,7 @@ from rag_platform.answering.groundedness import (
     says_something,
     support,
 )
+from rag_platform.answering.misplacements import find_difference
 from rag_platform.contract.markdown_views import format_section, hit_text
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans, fence_body
@@ -334,7 +335,10 @@ def _check_claim(claim: _Claim, evidence: Sequence[Hit]) -> tuple[float | None, 
     if not cited:
         return 0.0, "it cites nothing, and no passage clearly supports it"
     found = support(claim.text, cited)
-    return found.agreement, "" if found.enough else found.reason
+    if not found.enough:
+        return found.agreement, found.reason
+    reason = find_difference(claim.text, cited)
+    return 0.0 if reason else found.agreement, reason
 
 
 def _find_source(sentence: str, evidence: Sequence[Hit]) -> int | None:

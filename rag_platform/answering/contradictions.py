@@ -17,8 +17,8 @@ from rag_platform.answering.groundedness import numbers
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.terms import meaning
 
-_CLAUSE_END = re.compile(
-    r"[，。；！？;!?\n|]|[,.:](?=\s|$)|(?<!\bnot)\s(?=(?:but|although|while|because|if|when)\s)|但"
+CLAUSE_END = re.compile(
+    r"[，。；！？;!?\n|]|[,.:](?=\s|$)|(?<!\bnot)\s(?=(?:and|but|although|while|because|if|when)\s)|但"
 )
 _NEGATION = re.compile(
     r"\b(?:no|not|never|none|nothing|nobody|neither|nor|without|cannot)\b|n['’]t\b|[不没无未勿]"
@@ -79,7 +79,7 @@ def find_contradiction(sentence: str, text: str) -> str:
 
 
 def _clauses(text: str) -> Iterator[_Clause]:
-    for part in _CLAUSE_END.split(text):
+    for part in CLAUSE_END.split(text):
         if part and (terms := meaning(part)):
             yield _Clause(part.strip(), terms)
 

@@ -76,7 +76,7 @@ def says_something(sentence: str) -> bool:
 def can_compare(sentence: str, text: str) -> bool:
     """False for a sentence of another language than the text, without a number or identifier."""
     return is_wide(sentence) == is_wide(text) or any(
-        [*numbers(sentence), *filter(_is_name, meaning(sentence))]
+        [*numbers(sentence), *filter(is_name, meaning(sentence))]
     )
 
 
@@ -121,7 +121,7 @@ def support_by(sentence: str, body: str, headings: str = "") -> Support:
         tuple(sorted(numbers(sentence) - known)),
         tuple(
             sorted(
-                term for term in words if _is_name(term) and term not in have and term not in lower
+                term for term in words if is_name(term) and term not in have and term not in lower
             )
         ),
         words_count=is_wide(sentence) == is_wide(body),
@@ -173,7 +173,7 @@ def _plain_words(words: set[str]) -> set[str]:
     return {term for term in words - parts if not is_identifier(term) and not _NUMBER.search(term)}
 
 
-def _is_name(term: str) -> bool:
+def is_name(term: str) -> bool:
     """True for an identifier, but not for words joined by a slash (`and/or`), nor for one with the
     Chinese character beside it.
     """

@@ -17,7 +17,6 @@ from rag_platform.answering.citations import (
     strip_marks,
 )
 from rag_platform.answering.constants import CLEAR_SHARE
-from rag_platform.answering.contradictions import find_contradiction
 from rag_platform.answering.engine import answer as ask
 from rag_platform.answering.groundedness import (
     can_compare,
@@ -26,6 +25,7 @@ from rag_platform.answering.groundedness import (
     support,
     support_by,
 )
+from rag_platform.answering.misplacements import find_difference
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.places import holding
 from rag_platform.api.query_data import source_line
@@ -43,8 +43,8 @@ MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
 _SEARCHED = 5  # hits of a sentence that cites nothing
 _NEAREST_CHARS = 160  # shown of a passage beside a sentence that it bears out
 _LIMITS = (
-    "Words, numbers, negations and opposites were compared, not meanings: compare a sentence that"
-    " does not stand there word for word with its passage yourself."
+    "Words and their places, numbers, negations and opposites were compared, not meanings: compare a"
+    " sentence that does not stand there word for word with its passage yourself."
 )
 
 State = Literal["current", "changed", "gone"]
@@ -251,12 +251,12 @@ def _is_clear(sentence: str, hit: Hit) -> bool:
 
 def _find_difference(sentence: str, sources: Sequence[_Source]) -> str:
     """Why passages that have the words of a sentence do not bear it out; empty where they may."""
-    texts = [source.hit.chunk_text for source in sources]
-    if not texts or any(is_quoted(sentence, text) for text in texts):
-        return ""
-    if not can_compare(sentence, "\n".join(texts)):
+    hits = [source.hit for source in sources]
+    text = "\n".join(hit.chunk_text for hit in hits)
+    quoted = any(is_quoted(sentence, hit.chunk_text) for hit in hits)
+    if hits and not quoted and not can_compare(sentence, text):
         return "it is in another language than the cited text, and no number or identifier tells"
-    return find_contradiction(sentence, "\n".join(texts))
+    return find_difference(sentence, hits)
 
 
 def _tell_how(part: SentencePart, cited: Sequence[Hit]) -> None:

@@ -1,0 +1,83 @@
+"""What tells that the words of a sentence belong to different places of the text."""
+
+from __future__ import annotations
+
+import pytest
+
+from rag_platform.answering.misplacements import compare_with_rows, find_misplacement
+
+DRILLS = """\
+| Model | Noise level | Weight | Wireless |
+| --- | --- | --- | --- |
+| AX-250 | 64 dB | 2.1 kg | ✅ |
+| AX-300 | 71 dB | 3.4 kg | ❌ |
+"""
+STORES = """\
+| 门店 | 店长 | 面积 |
+| --- | --- | --- |
+| 杭州店 | 王芳 | 120 平方米 |
+| 苏州店 | 李强 | 95 平方米 |
+"""
+OFFICES = """\
+- **Oslo**: Jens Berg
+- **Lisbon**: Maria Silva
+"""
+LIMITS = "浓硫酸由两人领取，单次领用不超过 5 升。乙醇由一人领取，单次领用不超过 20 升。"
+LETTER = (
+    "The Oslo office is managed by Jens Berg since May. The Lisbon office is managed by Maria"
+    " Silva since June. She reports to the board twice a year."
+)
+PRESSES = (
+    "The press weighs 900 kg. It needs a floor of concrete and two workers to be moved. "
+    "The saw weighs 45 kg. It stands on wheels."
+)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "text", "told"),
+    [
+        ("The AX-250 has a noise level of 64 dB.", DRILLS, ""),
+        ("The AX-250 has a noise level of 71 dB.", DRILLS, "'71 db' stands beside 'ax-300'"),
+        ("The weight of the AX-250 is 64 dB.", DRILLS, "'64 db' stands under 'noise level'"),
+        ("The AX-250 has 64 dB and the AX-300 has 71 dB.", DRILLS, ""),
+        ("For the AX-300, Wireless is ✅.", DRILLS, "'✅' stands beside 'ax-250'"),
+        ("Both drills are sold with a case.", DRILLS, None),
+        ("The AX-250 is sold with a case.", DRILLS, None),
+        ("杭州店的店长是王芳。", STORES, ""),
+        ("杭州店的店长是李强。", STORES, "'李强' stands beside '苏州店'"),
+        ("杭州店的店长是 120 平方米。", STORES, "'120 平方米' stands under '面积'"),
+        ("Maria Silva leads the Oslo office.", OFFICES, "'maria silva' stands beside 'lisbon'"),
+        ("Maria Silva leads the Lisbon office.", OFFICES, ""),
+        ("Maria Silva leads it.", OFFICES, None),
+    ],
+)
+def test_a_value_belongs_to_its_row_and_column(sentence: str, text: str, told: str | None) -> None:
+    found = compare_with_rows(sentence, text)
+    assert told in (found or "") if told else found == told
+
+
+@pytest.mark.parametrize(
+    ("sentence", "text", "told"),
+    [
+        ("Jens Berg manages the Oslo office.", LETTER, ""),
+        ("The Oslo office is managed by Maria Silva since May.", LETTER, "'oslo' where"),
+        ("The Lisbon office is managed by Jens Berg since June.", LETTER, "'lisbon' where"),
+        ("Since June, the Lisbon office is managed by Maria Silva.", LETTER, ""),
+        ("The Lisbon office is managed by Ana Costa since June.", LETTER, ""),  # not in the text
+        ("浓硫酸由两人领取，单次领用不超过 5 升。", LIMITS, ""),
+        ("浓硫酸由一人领取，单次领用不超过 5 升。", LIMITS, ""),  # one character is no phrase
+        ("浓硫酸单次领用不超过 20 升。", LIMITS, "it has '20' where"),
+        ("乙醇单次领用不超过 20 升。", LIMITS, ""),
+        ("The press weighs 45 kg and needs a floor of concrete.", PRESSES, "it has '45' where"),
+        ("The press weighs 900 kg.", PRESSES, ""),
+        ("AX-250 的噪音是 71 分贝。", DRILLS, "71 stands apart from ax-250"),  # another language
+        ("AX-300 的噪音是 71 分贝。", DRILLS, ""),
+    ],
+)
+def test_the_parts_of_a_sentence_stand_together(sentence: str, text: str, told: str) -> None:
+    found = find_misplacement(sentence, text)
+    assert told in found if told else not found
+
+
+def test_a_number_may_belong_to_a_heading() -> None:
+    assert find_misplacement("Version 12 weighs more.", "The saw weighs 45 kg.", "Version 12") == ""
