@@ -146,16 +146,6 @@ def test_it_says_what_it_drops_and_asks(desk: Any) -> None:
     assert releases_left(desk) >= {first} and second not in releases_left(desk)
 
 
-def test_it_names_what_the_file_was_called_before(desk: Any) -> None:
-    desk.write(gate=GATE, dock=DOCK)
-    desk.call("ingest", desk.docs, "--sync")
-    (desk.docs / "gate.md").rename(desk.docs / "door.md")
-    desk.call("ingest", desk.docs, "--sync")
-    message = desk.call("docs", "delete", "door.md", "--mode", "hard").error["message"]
-    assert "delete these too: gate-" in message and "dock-" not in message
-    assert "delete these too" not in desk.call("docs", "delete", "dock.md").error["message"]
-
-
 def on_a_terminal(desk: Any, command: list[str], reply: str) -> tuple[int, str]:
     """(exit code, what was shown) of `rag COMMAND` for somebody who types a reply."""
     terminal, other_end = pty.openpty()

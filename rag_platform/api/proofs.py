@@ -43,8 +43,8 @@ MAX_SENTENCES = 40  # of an answer; each one without a source is searched for
 _SEARCHED = 5  # hits of a sentence that cites nothing
 _NEAREST_CHARS = 160  # shown of a passage beside a sentence that it bears out
 _LIMITS = (
-    "Words and their places, numbers, negations and opposites were compared, not meanings: compare a"
-    " sentence that does not stand there word for word with its passage yourself."
+    "Words and their places, numbers, negations and opposites were compared, not meanings: compare"
+    " a sentence that does not stand there word for word with its passage yourself."
 )
 
 State = Literal["current", "changed", "gone"]

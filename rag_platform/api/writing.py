@@ -208,6 +208,8 @@ def delete(
             )
         started = start_delete(namespace, doc_id, version_id, **parts)
         gone = partial(on_done, started.document) if version_id is None else None
+        for old in started.old_names:
+            watch(old.job, old.process, settings, partial(on_done, old.document))
         watch(started.job, started.process, settings, gone)
         data["job"] = job_data(started.job.job_id, root)
         data["markdown"] = (

@@ -289,7 +289,9 @@ def docs_delete(
         _confirm(planned, f"`rag docs delete {doc}` needs --yes", ask=not context.json_output)
     document = _find_document(context, namespace, doc)
     started = start_delete(context.namespace(namespace), doc, version, **parts)
-    job = wait_for_job(context, started.job, started.process)
+    every = (*started.old_names, started)
+    ended = [wait_for_job(context, it.job, it.process) for it in every]
+    job = next((it for it in ended if it.state != "done"), ended[-1])
     waiting = (
         wait_for_servers(started.tombstone.sequence, context.settings, context.ledger)
         if mode == "hard" and job.state == "done"
@@ -297,7 +299,14 @@ def docs_delete(
     )
     data = delete_data(job, store=context.store, waiting=waiting)
     if version is None and job.state == "done":
-        dropped = drop_for_document(context.store, document.namespace, document.source_uri)
+        names = [it.document.source_uri for it in every]
+        if started.old_names:
+            data["markdown"] += f"\nDeleted with it: {', '.join(names[:-1])}."
+        dropped = [
+            case
+            for name in names
+            for case in drop_for_document(context.store, document.namespace, name)
+        ]
         if dropped:
             data["expectations_dropped"] = [case.case_id for case in dropped]
             data["markdown"] += f"\n{pluralise(len(dropped), 'expectation')} of it dropped."

@@ -11,7 +11,8 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from rag_platform.config.settings import Settings, Strategy, load_strategy
@@ -72,6 +73,7 @@ class Started:
     affected: dict[str, int]
     job: Job
     process: subprocess.Popen[bytes]
+    old_names: tuple[Started, ...] = ()  # of documents that are deleted with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,14 +89,14 @@ class Planned:
     pinned: tuple[str, ...]  # those of them that are pinned
     staying: tuple[str, ...]  # other releases, newest first
     affected: dict[str, int]
-    retired: tuple[str, ...] = ()  # documents with the same file that are live no more: old names
+    # of documents with the same file that are live no more: it was renamed, or had a copy
+    old_names: tuple[Planned, ...] = ()
 
     @property
     def dropped(self) -> tuple[str, ...]:
         """The releases whose files go, newest first."""
-        return (
-            tuple(manifest.release_id for manifest in self.holding) if self.mode == "hard" else ()
-        )
+        every = {it.release_id for plan in (self, *self.old_names) for it in plan.holding}
+        return tuple(sorted(every, reverse=True)) if self.mode == "hard" else ()
 
     def data(self) -> Json:
         """What is asked about, as `markdown` to read and in parts."""
@@ -112,11 +114,9 @@ class Planned:
             if any(self.affected.values())
             else "It has no data."
         )
-        if self.retired:
-            lines.append(
-                "The same file is in older releases under other names, which show it after a"
-                f" rollback; delete these too: {', '.join(self.retired)}."
-            )
+        if self.old_names:
+            named = ", ".join(plan.document.source_uri for plan in self.old_names)
+            lines.append(f"Deleted with it, for they had the same file and are not live: {named}.")
         if self.mode == "soft":
             lines.append(
                 "Its data and every release stay until retention ends; ingesting the file again"
@@ -133,10 +133,9 @@ class Planned:
                 )
             if self.pinned:
                 lines.append(f"Pinned among them: {', '.join(self.pinned)}.")
+            staying = [it for it in self.staying if it not in self.dropped]
             before = (
-                f"to {', '.join(self.staying)}"
-                if self.staying
-                else "no more, until a later release follows"
+                f"to {', '.join(staying)}" if staying else "no more, until a later release follows"
             )
             lines.append(f"Rolling back is possible {before}.")
         return {
@@ -147,7 +146,7 @@ class Planned:
             "affected": self.affected,
             "drops": list(self.dropped),
             "pinned": list(self.pinned),
-            "rollback": list(self.staying),
+            "rollback": [it for it in self.staying if it not in self.dropped],
         }
 
 
@@ -174,8 +173,29 @@ def plan_delete(
     versions = ledger.versions(namespace, document.doc_id)
     if version is not None:
         versions = [find_version(document, versions, version)]
+    plan = partial(_plan, mode=mode, force=force, settings=settings, store=store, ledger=ledger)
+    if version is not None:
+        return plan(document, versions, versions[0].version_id)
+    old_names = [
+        plan(old, ledger.versions(namespace, old.doc_id), None)
+        for old in _find_old_names(document, versions, ledger)
+    ]
+    return replace(plan(document, versions, None), old_names=tuple(old_names))
+
+
+def _plan(
+    document: Document,
+    versions: Sequence[Version],
+    version_id: str | None,
+    *,
+    mode: str,
+    force: bool,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+) -> Planned:
+    namespace = document.namespace
     version_ids = [version.version_id for version in versions]
-    version_id = versions[0].version_id if version is not None else None
     _find_tombstone(document, version_id, mode, ledger)
     stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
     manifests = releases.list_heads(store, namespace)
@@ -208,7 +228,6 @@ def plan_delete(
             for kind in ("file_sha256s", "chunk_ids", "content_hashes", "asset_ids")
         },
     }
-    retired = _find_old_names(document, versions, ledger) if version_id is None else ()
     return Planned(
         document,
         tuple(versions),
@@ -219,29 +238,20 @@ def plan_delete(
         pinned,
         staying,
         affected,
-        retired,
     )
 
 
 def _find_old_names(
     document: Document, versions: Sequence[Version], ledger: Ledger
-) -> tuple[str, ...]:
+) -> list[Document]:
     """The retired documents of the library that have a file of the document, by doc_id."""
     files = {version.file_sha256 for version in versions}
-    retired = {
-        other.doc_id
+    alike = {it.doc_id for it in ledger.versions(document.namespace) if it.file_sha256 in files}
+    return [
+        other
         for other in ledger.documents(document.namespace)
-        if other.status == "retired" and other.doc_id != document.doc_id
-    }
-    return tuple(
-        sorted(
-            {
-                version.doc_id
-                for version in ledger.versions(document.namespace)
-                if version.doc_id in retired and version.file_sha256 in files
-            }
-        )
-    )
+        if other.status == "retired" and other.doc_id in alike - {document.doc_id}
+    ]
 
 
 def start_delete(
@@ -271,7 +281,16 @@ def start_delete(
         store=store,
         ledger=ledger,
     )
+    start = partial(_start, force=force, settings=settings, store=store, ledger=ledger)
+    old_names = tuple(start(plan) for plan in planned.old_names)
+    return replace(start(planned), old_names=old_names)
+
+
+def _start(
+    planned: Planned, *, force: bool, settings: Settings, store: Store, ledger: Ledger
+) -> Started:
     document, version_id, affected = planned.document, planned.version_id, planned.affected
+    namespace, mode = document.namespace, planned.mode
     doc_id, version_ids = document.doc_id, tuple(one.version_id for one in planned.versions)
     was_live = document.live_version in version_ids
     with (

@@ -164,7 +164,8 @@ def _search(
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _relax(s, query, plan, access)
     query = spelling.correct(s, query)
-    pool_k = max(s.strategy.retrieval.pool_k, top_k)
+    # a further page goes on in the candidates of the first one, and ends with them
+    pool_k = max(s.strategy.retrieval.pool_k, top_k - s.request.skip)
     mentions, bare = _find_mentions(s, query, mode)
     found = _retrieve(s, bare, mode, access, pool_k)
     signals: tuple[SearchSignals, ...] = ()
@@ -204,6 +205,7 @@ def _cache_key(s: SearchContext, query: QueryIR, mode: str, top_k: int) -> Hasha
         s.hidden_names,
         mode,
         top_k,
+        request.skip,
         query.query_profile_id,
         query.rewrite_profile_id,
         query.original,

@@ -239,6 +239,29 @@ def test_globs_choose_and_sync_retires(desk: Any) -> None:
     ]
 
 
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+def test_a_renamed_file_is_deleted_under_its_old_name_too(desk: Any, mode: str) -> None:
+    desk.write(limits=LIMITS, two="# Two\n\nPallets.\n")
+    desk.publish()
+    (desk.docs / "limits.md").rename(desk.docs / "rules.md")
+    assert desk.call("ingest", desk.docs, "--sync").data["retired"] == 1
+    planned = desk.call("docs", "delete", "rules.md", "--mode", mode)
+    assert "Deleted with it, for they had the same file" in planned.error["message"]
+    gone = desk.call("docs", "delete", "rules.md", "--mode", mode, "--yes")
+    assert "Deleted with it: docs/limits.md." in gone.data["markdown"]
+    back = desk.call("releases", "rollback")
+    assert back.exit_code == (0 if mode == "soft" else 1)  # a purge drops what holds the file
+    for name in ("limits.md", "rules.md"):
+        shown = desk.call("docs", "show", name, "--all")
+        assert "50 MB" not in json.dumps(shown.envelope)
+    asked = desk.call("query", "How large may an upload be?").data
+    assert all("two.md" in json.dumps(row) for row in asked["results"])
+    if mode == "hard":
+        for name in ("docs/limits.md", "docs/rules.md"):
+            proof = desk.call("gc", "--prove", name).data
+            assert proof["total"] == 0, proof
+
+
 def test_text_output_reads_alone(library: Any) -> None:
     shown = CliRunner().invoke(main, list(QUESTION))
     assert shown.exit_code == 0 and "The upload limit is 50 MB. [1]" in shown.stdout

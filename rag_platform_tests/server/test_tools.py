@@ -197,7 +197,7 @@ def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Pat
     said = call(serve(shelf), "verify", answer="At 23:45 the gate closes.")
     [row] = data_of(said)["sentences"]
     assert (row["state"], row["compared"], row["share"]) == ("proven", "words", 1.0)
-    assert "\n  nearest: The gate closes at 23:45.\n\nWords, numbers" in said.content[0].text
+    assert "\n  nearest: The gate closes at 23:45.\n\nWords and their places" in said.content[0].text
     foreign = data_of(call(serve(shelf), "verify", answer="大门每天晚上关闭。"))["sentences"]
     assert foreign[0]["state"] == "unsupported"
     wrong = call(serve(shelf), "verify", answer="It closes. [2]", sources=[uri])
@@ -418,6 +418,27 @@ def test_results_are_paged_without_gaps(shelf: Any, tmp_path: Path) -> None:
     assert len(seen) == 7 and set(seen) == {row["uri"] for row in whole}
     other = call(server, "query", query="something else", cursor=cursor or "")
     assert other.structured_content["error"]["code"] == "bad_cursor"
+
+
+def test_further_results_end_with_the_candidates_of_the_first(shelf: Any, tmp_path: Path) -> None:
+    """Beyond `pool_k` (50) the order would be another one, with results that were shown before."""
+    days = ", ".join(f"day {day}" for day in range(40))
+    for number in range(70):
+        said = f"The lamp burns {'longer ' * (number % 9)}than {days[: number * 4]}."
+        text = f"# Lamp {number}\n\n{said}\n"
+        (tmp_path / f"{number}.md").write_text(text, encoding="utf-8")
+    shelf.ingest(*(tmp_path / f"{number}.md" for number in range(70)))
+    server = serve(shelf)
+    seen: list[str] = []
+    cursor = None
+    for _ in range(12):
+        more = {"cursor": cursor} if cursor else {}
+        page = data_of(call(server, "query", query="lamp day longer", top_k=8, **more))
+        seen += [row["uri"] for row in page["results"]]
+        cursor = page.get("next_cursor")
+        if cursor is None:
+            break
+    assert cursor is None and len(seen) == len(set(seen)) >= 50
 
 
 def test_instructions_in_documents_are_quoted(shelf: Any, tmp_path: Path) -> None:
