@@ -197,7 +197,7 @@ def test_a_changed_source_is_told_from_an_invented_one(shelf: Any, tmp_path: Pat
     said = call(serve(shelf), "verify", answer="At 23:45 the gate closes.")
     [row] = data_of(said)["sentences"]
     assert (row["state"], row["compared"], row["share"]) == ("proven", "words", 1.0)
-    assert "\n  nearest: The gate closes at 23:45.\n\nWords and their places" in said.content[0].text
+    assert "\n  nearest: The gate closes at 23:45.\n\nWords and" in said.content[0].text
     foreign = data_of(call(serve(shelf), "verify", answer="大门每天晚上关闭。"))["sentences"]
     assert foreign[0]["state"] == "unsupported"
     wrong = call(serve(shelf), "verify", answer="It closes. [2]", sources=[uri])
