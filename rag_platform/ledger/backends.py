@@ -43,7 +43,7 @@ class Backend(Protocol):
 
     name: str  # as people may see it
     read_only: bool
-    is_published: str  # the condition that a document's live version is published
+    is_published: str  # the condition that a {version} is published
 
     def db(self) -> Any:
         """The connection for reading: `execute`, whose result has `fetchall` and `fetchone`."""
@@ -85,7 +85,7 @@ def _refuse(name: str, found: int) -> SchemaVersionError:
 class SqliteBackend:
     """One SQLite file in WAL mode: one connection a thread."""
 
-    is_published = "is_published(d.live_version)"
+    is_published = "is_published({version})"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -234,7 +234,7 @@ def to_postgres(statement: str) -> str:
 class PostgresBackend:
     """One schema of a PostgreSQL database: one connection that threads take turns with."""
 
-    is_published = "d.live_version IN (SELECT value FROM json_each(:published))"
+    is_published = "{version} IN (SELECT value FROM json_each(:published))"
     read_only = False
 
     def __init__(self, url: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -16,14 +17,23 @@ _NEWEST = """
 (SELECT v.{column} FROM versions v WHERE v.namespace = d.namespace AND v.doc_id = d.doc_id
     ORDER BY v.received_at DESC, v.rowid DESC LIMIT 1)
 """
-_VERSION = f"COALESCE(d.live_version, {_NEWEST.format(column='version_id')}, '')"
-_IS_PUBLISHED = "is_published(d.live_version)"  # each database asks that in its own words
+# each database asks whether a version is published in its own words
+_IS_PUBLISHED = re.compile(r"is_published\(([\w.]+)\)")
+# after a rollback, an earlier version
+_EARLIER = """
+(SELECT v.version_id FROM versions v WHERE v.namespace = d.namespace AND v.doc_id = d.doc_id
+    AND is_published(v.version_id) LIMIT 1)
+"""
+_VERSION = f"""
+CASE WHEN is_published(d.live_version) THEN d.live_version
+    ELSE COALESCE({_EARLIER}, d.live_version, {_NEWEST.format(column="version_id")}, '') END
+"""
 _STATUS = f"""
 CASE
     WHEN d.doc_id IN (SELECT doc_id FROM deletions WHERE namespace = :namespace
         AND version_id IS NULL AND lifted_at = '') THEN 'deleted'
+    WHEN is_published(d.live_version) OR {_EARLIER} IS NOT NULL THEN 'active'
     WHEN d.status != 'active' THEN d.status
-    WHEN {_IS_PUBLISHED} THEN 'active'
     WHEN d.live_version IS NULL
         AND {_NEWEST.format(column="status")} IN ('failed', 'dead') THEN 'failed'
     ELSE 'pending' END
@@ -193,7 +203,8 @@ class DocumentList(Database):
         return self._db(), self.backend.bind_published(published)
 
     def _sql(self, sql: str) -> str:
-        return sql.replace(_IS_PUBLISHED, self.backend.is_published)
+        asked = self.backend.is_published
+        return _IS_PUBLISHED.sub(lambda found: asked.format(version=found[1]), sql)
 
     def _find_words(self, namespace: str, words: Sequence[str]) -> list[str]:
         """The doc_ids whose title, file name and source_uri hold all of the words."""

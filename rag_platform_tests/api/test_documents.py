@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from rag_platform.api.documents import Selection, brief, get_document, list_documents
 from rag_platform.api.status import status
 from rag_platform.errors import InputError, NotFoundError
+from rag_platform.releases.publishing import roll_back
 from rag_platform.retrieval.library import Library
 from rag_platform.text.tokens import estimate_tokens
 
@@ -347,3 +349,31 @@ def test_status_of_an_empty_installation(shelf: Any) -> None:
     data = status(shelf.library())
     assert data["namespaces"] == [] and "nothing ingested yet" in data["markdown"]
     assert list_documents(shelf.library(), "default")["groups"] == []
+
+
+def test_after_a_rollback_documents_are_listed_as_they_are_served(
+    shelf: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name, text in (("gate", "Opens at 05:30."), ("dock", "Holds 12 trucks.")):
+        (folder / f"{name}.md").write_text(f"# {name}\n\n{text}\n", encoding="utf-8")
+    shelf.ingest(folder)
+    with closing(shelf.library()) as library:
+        before = list_documents(library, "default", group_by=None)["groups"][0]["documents"]
+    (folder / "gate.md").write_text("# gate\n\nOpens at 06:00. Closed on Sunday.\n")
+    (folder / "dock.md").unlink()
+    (folder / "hall.md").write_text("# hall\n\nIs heated.\n", encoding="utf-8")
+    shelf.ingest(folder, sync=True)
+    roll_back("default", None, store=shelf.store, ledger=shelf.ledger)
+    with closing(shelf.library()) as library:
+        data = list_documents(library, "default", group_by=None)
+        states = {row["filename"]: row for row in data["groups"][0]["documents"]}
+    assert {name: row["status"] for name, row in states.items()} == {
+        "gate.md": "active",
+        "dock.md": "active",
+        "hall.md": "pending",
+    }
+    for row in before:
+        served = states[row["filename"]]
+        assert (served["version_id"], served["chunks"]) == (row["version_id"], row["chunks"])
