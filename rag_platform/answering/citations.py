@@ -35,6 +35,10 @@ _STATEMENTS = {
         "Nothing in the library matches this question.",
         "知识库中没有与该问题匹配的内容。",
     ),
+    "filtered": (
+        "The filters let no passage through, so that nothing was searched.",
+        "没有符合过滤条件的段落，因此未进行检索。",
+    ),
     "nothing_found": (
         "The library seems to hold nothing on this. The nearest passages are:",
         "知识库中似乎没有相关内容。最接近的段落如下：",

@@ -79,7 +79,8 @@ def compose(
         kind = "failed"
     else:
         kind = "no_answer" if written.state == "closest" else "nothing_found"
-        kind = kind if context or hits else "nothing"
+        if not context and not hits:
+            kind = "filtered" if all(it.matched_count == 0 for it in found) else "nothing"
     warning = "the nearest passages could not be listed (%s); the hits hold them"
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -117,7 +118,7 @@ FILTERABLE: Mapping[str, FilterField] = {
     "modified": FilterField("json_extract(d.metadata, '$.modified')", "text"),
     "created_at": FilterField("v.received_at", "text"),
     "updated_at": FilterField("d.updated_at", "text"),
-    # its own date where it has one
+    # its own date where it has one, else when it was received
     "doc_date": FilterField(
         "coalesce(json_extract(d.metadata, '$.created'), v.received_at)", "text"
     ),
@@ -161,7 +162,7 @@ class HitRow(NamedTuple):
     parent_id: str
     source: str
     tags: str
-    created_at: str
+    doc_date: str
 
 
 _OF_OTHER_TABLES = {
@@ -170,7 +171,7 @@ _OF_OTHER_TABLES = {
     "doc_title": "d.title",
     "source": "d.source",
     "tags": "d.tags",
-    "created_at": "v.received_at",
+    "doc_date": FILTERABLE["doc_date"].sql,
 }
 _HIT_COLUMNS = ", ".join(_OF_OTHER_TABLES.get(name, f"c.{name}") for name in HitRow._fields)
 
@@ -357,6 +358,26 @@ class CatalogReader:
             params,
         )
         return {row[0] for row in found}
+
+    def field_values(self, field: FilterField, hidden: Collection[str], limit: int) -> list[str]:
+        """At most `limit` different values of a text field, or members of a list field, without
+        those of the documents and versions that `hidden` names; in no order.
+        """
+        value, tables = field.sql, ""
+        if "c." in value:
+            tables = "CROSS JOIN {chunks} c ON c.doc_id = d.doc_id"
+        if field.kind == "list":
+            tables, value = f"{tables}, json_each({value}) m", "m.value"
+        rows = self._select_each(
+            lambda part: (
+                f"SELECT DISTINCT {value} FROM {part['documents']} d CROSS JOIN {part['versions']}"
+                f" v ON v.doc_id = d.doc_id {tables.format(chunks=part['chunks'])} WHERE"
+                f" {part.held('d.doc_id')} AND NOT EXISTS (SELECT 1 FROM json_each(?) WHERE value"
+                " IN (d.doc_id, v.version_id)) LIMIT ?"
+            ),
+            (json.dumps(sorted(hidden)), limit),
+        )
+        return list(dict.fromkeys(str(row[0]) for row in rows if row[0]))[:limit]
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
         """Ids of chunks, ascending, that satisfy an SQL condition on the table of chunks."""

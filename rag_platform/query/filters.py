@@ -139,8 +139,11 @@ class FilterPlan:
         }
 
 
-def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) -> FilterPlan:
-    """The plan of a filter; an empty filter gives an empty plan.
+def plan(
+    filters: Mapping[str, Any] | None, known: Mapping[str, FilterField], missing: str = ""
+) -> FilterPlan:
+    """The plan of a filter; an empty filter gives an empty plan. `missing` is a policy for all
+    fields, whatever the conditions say.
 
     Raises InputError `unknown_filter` for an unknown field or operator, listing the known ones, and
     `invalid_filter` for a value that cannot be compared with the field.
@@ -152,14 +155,15 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
             f"filters must be an object of field names, not {type(filters).__name__}",
             code="invalid_filter",
         )
-    conditions = list(_conjuncts(filters, 0))
+    conditions = list(conjuncts(filters))
     soft = [(key, value) for key, value in conditions if _is_soft(key, value)]
     hard = [
         (key, value)
         for key, value in conditions
         if key not in SOFT_FIELDS and not _is_soft(key, value)
     ]
-    pre, after, lift = _Compiler(known), _Compiler(known), _Compiler(known, missing="exclude")
+    pre, after = _Compiler(known, missing), _Compiler(known, missing)
+    lift = _Compiler(known, missing="exclude")
     where, params = pre.all_of([(key, value) for key, value in hard if key not in POST_FIELDS], 0)
     keep, keep_params = after.all_of([(key, value) for key, value in hard if key in POST_FIELDS], 0)
     favours = [
@@ -186,14 +190,14 @@ def plan(filters: Mapping[str, Any] | None, known: Mapping[str, FilterField]) ->
     )
 
 
-def _conjuncts(filters: Mapping[str, Any], depth: int) -> Iterator[tuple[str, Any]]:
+def conjuncts(filters: Mapping[str, Any], depth: int = 0) -> Iterator[tuple[str, Any]]:
     """The conditions that must all hold, with those of `$and` among them. Each runs in its own
     phase.
     """
     for key, value in filters.items():
         if key == "$and":
             for item in _check_list(key, value, depth):
-                yield from _conjuncts(item, depth + 1)
+                yield from conjuncts(item, depth + 1)
         else:
             yield key, value
 

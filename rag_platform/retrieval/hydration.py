@@ -116,10 +116,10 @@ def find_preferred(preferences: Sequence[str], rows: Mapping[str, HitRow]) -> di
     """Preference to the chunk ids that satisfy it: the newer half, a source or tag `official`, at
     least one image.
     """
-    dates = sorted(row.created_at for row in rows.values() if row.created_at)
+    dates = sorted(row.doc_date for row in rows.values() if row.doc_date)
     middle = dates[len(dates) // 2] if dates and dates[0] != dates[-1] else "\U0010ffff"
     signals = {
-        "prefer_recent": {chunk_id for chunk_id, row in rows.items() if row.created_at >= middle},
+        "prefer_recent": {chunk_id for chunk_id, row in rows.items() if row.doc_date >= middle},
         "prefer_official": {
             chunk_id
             for chunk_id, row in rows.items()

@@ -38,6 +38,7 @@ from rag_platform.retrieval.constants import (
 )
 from rag_platform.retrieval.document_mentions import Mentions
 from rag_platform.retrieval.fallbacks import Fallbacks
+from rag_platform.retrieval.filter_hints import explain_filter
 from rag_platform.retrieval.library import Lease
 from rag_platform.retrieval.retrievers import RETRIEVERS, Access, Retrieved
 from rag_platform.retrieval.search_context import SearchContext
@@ -163,6 +164,8 @@ def _search(
     access, matched_count = _filter_before(s, plan)
     if matched_count == 0 and query.inferred:
         query, plan, access, matched_count = _relax(s, query, plan, access)
+    if s.request.filters and (matched_count == 0 or plan.missing_included):
+        _explain_filter(s, matched_count or 0)
     query = spelling.correct(s, query)
     # a further page goes on in the candidates of the first one, and ends with them
     pool_k = max(s.strategy.retrieval.pool_k, top_k - s.request.skip)
@@ -385,7 +388,7 @@ def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | No
             # the same object each time: readers know it again
             allowed = _match(s, plan)
             allowed = allowed - hidden if hidden else allowed
-            if plan.missing_included:
+            if plan.missing_included and allowed:
                 s.warnings.append(
                     f"chunks without {', '.join(plan.missing_included)} match as well; add"
                     ' "$missing": "exclude" to a condition to leave them out'
@@ -401,6 +404,21 @@ def _filter_before(s: SearchContext, plan: FilterPlan) -> tuple[Access, int | No
             release.manifest.counts["chunks"]
         )
         return Access(None if everything else allowed, hidden), matched
+
+
+def _explain_filter(s: SearchContext, matched_count: int) -> None:
+    """Warn of a filter of the caller that lets no passage through, or only those without what it
+    asks for.
+    """
+    with s.attempt("filter", "which conditions of the filter are met could not be told (%s)"):
+        unmet = explain_filter(
+            s.lease.release.catalog,
+            s.request.filters,
+            s.hidden_names,
+            lambda plan: bool(_match(s, plan)),
+        )
+        if unmet or not matched_count:
+            s.warnings.append(unmet or "no passage meets all conditions of the filter together")
 
 
 def _match(s: SearchContext, plan: FilterPlan) -> frozenset[str]:

@@ -276,7 +276,8 @@ def test_a_filter_restricts_both_legs(guide: Any, library: Library, mode: str) -
 def test_a_filter_that_matches_nothing_gives_nothing(guide: Any, library: Library) -> None:
     result = answer(library, QueryRequest("maximum upload size", filters={"doc_id": "nobody"}))
     assert (result.hits, result.matched_count, result.citations) == ((), 0, ())
-    assert result.answer_markdown == "Nothing in the library matches this question."
+    assert result.answer_markdown.startswith("The filters let no passage through")
+    assert "no passage has doc_id = nobody (there is: guide, handbook)" in result.warnings
     assert result.flags["retrieval_mode_effective"] == "hybrid"
 
 
@@ -284,6 +285,7 @@ def test_kept_chunks_without_the_field_are_reported(guide: Any, library: Library
     result = answer(library, QueryRequest("maximum upload size", filters={"tags": "x"}))
     assert result.matched_count == 5
     assert any("without tags" in warning for warning in result.warnings)
+    assert "no passage has tags = x" in result.warnings
 
 
 def test_a_version_that_is_not_live_names_the_live_one(publish: Any, library: Library) -> None:

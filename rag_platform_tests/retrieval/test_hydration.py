@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
@@ -10,6 +12,7 @@ from rag_platform.ir import Hit
 from rag_platform.retrieval.hydration import (
     adds_nothing,
     diversify,
+    find_preferred,
     likeness,
     says_no_less,
     select_shown,
@@ -149,3 +152,16 @@ def test_what_is_shown_was_given_and_no_text_twice(
     assert set(ids(found)) <= set(ids(hits))
     said = [" ".join(h.chunk_text.split()) for h in found if h.chunk_text.strip()]
     assert len(set(said)) == len(said)
+
+
+def test_recent_is_what_says_so_itself(shelf: Any, tmp_path: Path) -> None:
+    """The older text is received last."""
+    for name, date in (("new", "2026-03-01"), ("old", "2019-03-01")):
+        text = f"---\ndate: {date}\n---\n\n# Rules\n\nThe gate rule.\n"
+        (tmp_path / f"{name}.md").write_text(text, encoding="utf-8")
+        shelf.ingest(tmp_path / f"{name}.md")
+    with closing(shelf.library()) as library, library.lease("default") as lease:
+        catalog = lease.release.catalog
+        rows = catalog.hit_rows(catalog.chunk_ids())
+    [recent] = find_preferred(["prefer_recent"], rows).values()
+    assert {rows[chunk_id].filename for chunk_id in recent} == {"new.md"}
