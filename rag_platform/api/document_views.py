@@ -5,7 +5,7 @@ cut to a budget of text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,6 +20,7 @@ from rag_platform.contract.schema import (
     DroppedText,
     SectionPart,
 )
+from rag_platform.errors import InputError
 from rag_platform.ir import Chunk, Document, Edit, PageKept, Version
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease
@@ -134,12 +135,15 @@ def _sections(
 
 
 def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Shown:
+    every = lease.release.catalog.chunks_of_version(found.version.version_id)
     chunks = [
         chunk
-        for chunk in lease.release.catalog.chunks_of_version(found.version.version_id)
+        for chunk in every
         if _touches(window.pages, chunk.page_start, chunk.page_end)
         and _touches(window.lines, chunk.line_start, chunk.line_end)
     ]
+    if not chunks and (window.pages or window.lines):
+        raise _empty_range(every, window)
     left = _Allowance.of(window)
     rows: list[ChunkPart] = []
     following, offset = None, window.offset
@@ -158,6 +162,22 @@ def _chunks_form(lease: Lease, store: Store, found: Found, window: Window) -> Sh
     part = _part(found, "chunks", total, left.shown, following is not None)
     part["chunks"] = rows
     return Shown(part, part_markdown(part), following)
+
+
+def _empty_range(chunks: Sequence[Chunk], window: Window) -> InputError:
+    """The error for pages or lines on which no chunk is, with those that there are."""
+    ranges = {"pages": window.pages, "lines": window.lines}
+    asked = [f"{name} {it[0]}-{it[1]}" for name, it in ranges.items() if it]
+    there = []
+    for name, numbers in (
+        ("pages", [n for it in chunks for n in (it.page_start, it.page_end) if n is not None]),
+        ("lines", [n for it in chunks for n in (it.line_start, it.line_end) if n is not None]),
+    ):
+        there.append(f"{name} {min(numbers)}-{max(numbers)}" if numbers else f"no {name}")
+    return InputError(
+        f"no passage is on {' and '.join(asked)}; those of the document have {', '.join(there)}",
+        code="bad_range",
+    )
 
 
 def _touches(bounds: tuple[int, int] | None, first: int | None, last: int | None) -> bool:

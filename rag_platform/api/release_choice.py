@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 
 from rag_platform.errors import NotFoundError
-from rag_platform.releases.release_store import list_heads
+from rag_platform.releases.release_store import current, list_heads
 from rag_platform.retrieval.library import Library
 
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re.ASCII)
 
 
 def find_release(library: Library, namespace: str, text: str, *, before: bool = False) -> str:
-    """The release_id with that name, or the newest release at that date.
+    """The release_id with that name, the published one for `latest` or `current`, or the newest
+    release at that date.
 
     A date is ISO: a year, month, day or UTC time, and its end counts; with `before` its beginning
     does, and the oldest release where it is of that day. Raises NotFoundError `unknown_release`
@@ -29,6 +30,10 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
         )
         if kept_then:
             return kept_then[0].release_id
+    elif text.strip().lower() in ("latest", "current") and (
+        release_id := current(library.store, namespace)
+    ):
+        return release_id
     elif text in {manifest.release_id for manifest in kept}:
         return text
     listed = ", ".join(f"{m.release_id} ({m.created_at[:10]})" for m in kept[:5])

@@ -225,8 +225,10 @@ def reword(query: QueryIR, text: str, config: QueryConfig = _QUERY) -> QueryIR:
 
 
 def check_searches(searches: Any) -> tuple[str, ...]:
-    """The search phrasings of a request, cleaned, each once. Raises InputError `invalid_searches`
-    for more than MAX_SEARCHES, and for one that is no text, empty or too long.
+    """The search phrasings of a request, cleaned, each once, without empty ones.
+
+    Raises InputError `invalid_searches` for more than MAX_SEARCHES, and for one that is no text or
+    too long.
     """
     problem = ""
     if isinstance(searches, str) or not isinstance(searches, Sequence):
@@ -242,11 +244,9 @@ def check_searches(searches: Any) -> tuple[str, ...]:
                     f"number {number} has {len(text)} characters, the limit is {MAX_SEARCH_CHARS};"
                     " give a few words that a passage with the answer would hold"
                 )
-            elif not clean(text):
-                problem = f"number {number} is empty; leave it out or give at least one word"
     if problem:
         raise InputError(f"searches: {problem}", code="invalid_searches")
-    return tuple(dict.fromkeys(map(clean, searches)))
+    return tuple(filter(None, dict.fromkeys(map(clean, searches))))
 
 
 def relax(query: QueryIR, config: QueryConfig = _QUERY) -> QueryIR:

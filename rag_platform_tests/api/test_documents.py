@@ -269,7 +269,8 @@ def test_chunks_are_read_by_lines_and_cursors_belong_to_one_reading(
 
     part = read("chunks", lines=(9, 9))["document"]
     assert [row["section_path"] for row in part["chunks"]] == ["Ports / Limits"]
-    assert read("chunks", pages=(1, 2))["document"]["chunks"] == []
+    with pytest.raises(InputError, match=r"pages 1-2; those .* no pages, lines 5-16"):
+        read("chunks", pages=(1, 2))
     with pytest.raises(InputError, match="ask with format chunks, not md"):
         read("md", lines=(1, 2))
     first = get_document(library, "default", ids[PORTS], max_chars=10)

@@ -170,6 +170,50 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
     talk(read_only_shelf, conversation)
 
 
+def ports_id(shelf: Any) -> str:
+    listed = call(shelf, "library_list_documents", group_by=None).structured_content["data"]
+    [document] = [it for it in listed["groups"][0]["documents"] if it["filename"] == "ports.md"]
+    return str(document["doc_id"])
+
+
+@pytest.mark.parametrize(
+    ("name", "loose", "plain"),
+    [
+        ("query", {"detail": None, "rerank": None, "generate": None, "collections": None}, {}),
+        ("query", {"cursor": "", "release": " ", "strategy": "", "mode": "", "filters": None}, {}),
+        ("query", {"mode": "Hybrid", "detail": "BRIEF"}, {"mode": "hybrid", "detail": "brief"}),
+        ("query", {"release": "Latest", "top_k": 9}, {"top_k": 9}),
+        ("query", {"searches": ["", "port"], "namespace": None}, {"searches": ["port"]}),
+        ("query", {"collections": ""}, {}),
+        ("list_documents", {"limit": None, "cursor": ""}, {}),
+        ("get_document", {"doc_id": "doc://PORTS", "format": "Chunks"}, {"format": "chunks"}),
+        ("get_document", {"lines": 9}, {"lines": "9"}),
+    ],
+)
+def test_arguments_are_read_as_they_are_meant(
+    read_only_shelf: Any, name: str, loose: dict[str, Any], plain: dict[str, Any]
+) -> None:
+    base = {"query": {"query": "Which port?"}, "list_documents": {}}.get(
+        name, {"doc_id": ports_id(read_only_shelf)}
+    )
+    if "doc_id" in loose:
+        loose = {**loose, "doc_id": loose["doc_id"].replace("PORTS", base["doc_id"])}
+    one, other = (
+        call(read_only_shelf, f"library_{name}", **{**base, **more}) for more in (loose, plain)
+    )
+    assert not one.is_error, one.content[0].text
+    data, told = (
+        {key: value for key, value in it.structured_content["data"].items() if key != "next_cursor"}
+        for it in (one, other)  # a cursor belongs to the arguments as they were given
+    )
+    assert data == told
+
+
+def test_null_is_a_value_where_it_means_something(read_only_shelf: Any) -> None:
+    listed = call(read_only_shelf, "library_list_documents", group_by=None).structured_content
+    assert [group["key"] for group in listed["data"]["groups"]] == [""]
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "code", "message"),
     [
@@ -204,11 +248,19 @@ def test_lists_and_status(read_only_shelf: Any) -> None:
         ),
         ("get_document", {"doc_id": "ports.md"}, "unknown_document", "did you mean ports-files"),
         ("list_documents", {"cursor": "?"}, "bad_cursor", "next_cursor"),
+        (
+            "get_document",
+            {"doc_id": "PORTS", "pages": 9},
+            "bad_range",
+            "no passage is on pages 9-9; those of the document have no pages, lines 5-16",
+        ),
     ],
 )
 def test_errors_are_envelopes_as_text_and_as_structure(
     read_only_shelf: Any, name: str, arguments: dict[str, Any], code: str, message: str
 ) -> None:
+    if arguments.get("doc_id") == "PORTS":
+        arguments = {**arguments, "doc_id": ports_id(read_only_shelf)}
     result = call(read_only_shelf, f"library_{name}", **arguments)
     envelope = result.structured_content
     assert result.is_error and json.loads(result.content[0].text) == envelope

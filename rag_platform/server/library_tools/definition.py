@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, Literal, NamedTuple
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import anyio.to_thread
 from mcp_types import CallToolResult, ContentBlock, TextContent, ToolAnnotations
@@ -63,17 +64,32 @@ class Arguments(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _parse_json_texts(cls, given: dict[str, Any]) -> dict[str, Any]:
-        """Some clients send objects, lists and null as JSON texts."""
-        parsed = dict(given)
+    def _read_as_meant(cls, given: dict[str, Any]) -> dict[str, Any]:
+        """Clients send objects, lists and null as JSON texts, null or an empty text for what they
+        leave out, numbers for texts, and known words in other case.
+        """
+        read = dict(given)
         for name, value in given.items():
-            field = cls.model_fields.get(name)
-            if isinstance(value, str) and field is not None and field.annotation is not str:
+            if (field := cls.model_fields.get(name)) is None:
+                if value is None:
+                    del read[name]
+                continue
+            if isinstance(value, str) and field.annotation is not str:
                 with suppress(ValueError, RecursionError):
                     made = json.loads(value)
                     if made is None or isinstance(made, (dict, list)):
-                        parsed[name] = made
-        return parsed
+                        read[name] = value = made
+            kinds = (field.annotation, *get_args(field.annotation))
+            words = [word for it in kinds if get_origin(it) is Literal for word in get_args(it)]
+            if value is None and NoneType not in kinds and not field.is_required():
+                del read[name]
+            elif type(value) is int and str in kinds:
+                read[name] = str(value)
+            elif isinstance(value, str) and not value.strip() and field.default is None:
+                del read[name]
+            elif isinstance(value, str) and value.lower() in words:
+                read[name] = value.lower()
+        return read
 
 
 @dataclass(frozen=True, slots=True)

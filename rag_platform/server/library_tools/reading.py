@@ -7,7 +7,7 @@ import re
 from typing import Annotated, Any, Literal
 
 from mcp_types import ImageContent
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from rag_platform.api import documents, passages, summaries
 from rag_platform.api.status import list_collections as collect_collections
@@ -44,7 +44,11 @@ documents. Gone or too large: listed as missing."""
 STATUS = """Show each library's release, date, models, running and failed jobs, documents that \
 failed, and what is wrong: when a query finds nothing."""
 
-DocId = Annotated[str, Field(description="As results and lists give it.")]
+DocId = Annotated[
+    str,
+    AfterValidator(lambda doc_id: doc_id.removeprefix("doc://")),
+    Field(description="As results and lists give it."),
+]
 Style = Literal["short", "bullet", "detailed"]
 
 
