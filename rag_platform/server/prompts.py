@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from mcp.server import MCPServer
@@ -70,10 +71,16 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
         description="An overview of a library: what it covers, what is missing, what to ask.",
     )
     def explore_collection(collection: str = "", tag: str = "") -> str:
+        if collection:
+            try:
+                choose_namespace(library, [collection])
+            except RagError as error:
+                return f"Tell the user: {error.message}"
         what = f"the library {collection}" if collection else "what is"
         what += f", documents tagged {tag}," if tag else ""
-        arguments = {"collection": collection, 'filter={"tags"}': tag}
-        listing = "".join(f"with {key} {value} " for key, value in arguments.items() if value)
+        arguments: dict[str, Any] = {"collections": [collection]} if collection else {}
+        arguments |= {"filter": {"tags": tag}} if tag else {}
+        listing = f"with {json.dumps(arguments, ensure_ascii=False)} " if arguments else ""
         return EXPLORE.format(what=what, listing=listing, **names)
 
     @server.prompt(
@@ -91,5 +98,5 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
             )
             changes = found.data()["markdown"]
         except RagError as error:
-            name, changes = collection, f"This cannot be told: {error.message}"
+            return f"Tell the user that this cannot be told: {error.message}"
         return CHANGES.format(name=name, since=since, changes=changes, **names)

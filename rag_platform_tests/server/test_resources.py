@@ -148,7 +148,11 @@ def test_prompts_say_what_to_do(shelf: Any, tmp_path: Path) -> None:
         assert "changed files/gate.md" in await text("what_changed", since=today)
         assert "cannot be told" in await text("what_changed", since="1999")
         overview = await text("explore_collection", collection="default", tag="house")
-        assert "library_list_documents" in overview and "tagged house" in overview
+        asked = 'with {"collections": ["default"], "filter": {"tags": "house"}}'
+        assert f"library_list_documents {asked}" in overview and "tagged house" in overview
+        for name, more in (("explore_collection", {}), ("what_changed", {"since": today})):
+            unknown = await text(name, collection="nope", **more)
+            assert unknown.startswith("Tell the user") and "known: default" in unknown
 
     talk(shelf, conversation)
 
