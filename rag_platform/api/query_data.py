@@ -368,7 +368,7 @@ def _list_sources(
     if pictures is not None:  # a client of the server, which reads links
         lines = []
         for mark, place, c in named:
-            text = _quote(c.text, sizes.passage) if sizes.passage else c.text
+            text = _quote(c, sizes.passage) if sizes.passage else c.text
             shown = list_pictures(pictures.get(c.chunk_id, ()), text)
             lines.append((f"{mark} {_link(place, c)} {shown}".rstrip(), text))
         if not sizes.passage:
@@ -376,9 +376,7 @@ def _list_sources(
         return "\n\n".join(f"{line}\n{text}" for line, text in lines)
     if not sizes.passage:
         return "\n".join(f"- {mark} {place}" for mark, place, _ in named)
-    return "\n\n".join(
-        f"{mark} {place}\n\n{_quote(c.text, sizes.passage)}" for mark, place, c in named
-    )
+    return "\n\n".join(f"{mark} {place}\n\n{_quote(c, sizes.passage)}" for mark, place, c in named)
 
 
 def _link(place: str, citation: Citation) -> str:
@@ -387,7 +385,15 @@ def _link(place: str, citation: Citation) -> str:
     return f"[{place}]({chunk_uri(citation.chunk_id)}) {citation.score:.2f}"
 
 
-def _quote(text: str, max_chars: int) -> str:
-    shown = text.strip()
+def _quote(citation: Citation, max_chars: int) -> str:
+    """The beginning of the passage; where that would end before what the answer quotes, the part
+    from the quote on, or from its line where there is room for both.
+    """
+    shown, spans = citation.text, citation.spans
+    if spans and spans[-1][1] > max_chars:
+        begin = shown.rfind("\n", 0, spans[0][0]) + 1
+        begin = begin if spans[-1][1] - begin <= max_chars else spans[0][0]
+        shown = f"… {shown[begin:]}" if begin else shown
+    shown = shown.strip()
     shown = shown if len(shown) <= max_chars else shown[:max_chars].rstrip() + " …"
     return "\n".join(f"> {line}".rstrip() for line in shown.splitlines())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from rag_platform.errors import NotFoundError
-from rag_platform.releases.release_store import current, list_heads
+from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.library import Library
 
 _DATE = re.compile(r"\d{4}(-\d\d(-\d\d([T ][\d:]+(\.\d+)?(Z|\+00:00)?)?)?)?", re.ASCII)
@@ -17,9 +17,9 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
 
     A date is ISO: a year, month, day or UTC time, and its end counts; with `before` its beginning
     does, and the oldest release where it is of that day. Raises NotFoundError `unknown_release`
-    naming the releases that are kept.
+    naming the releases that are kept, and that of a namespace without a release.
     """
-    library.require_visible(namespace)
+    published = library.current(namespace)
     kept = [manifest for manifest in list_heads(library.store, namespace) if not manifest.failures]
     if _DATE.fullmatch(text.strip()):
         asked = text.strip().replace(" ", "T").removesuffix("Z").removesuffix("+00:00")
@@ -30,10 +30,8 @@ def find_release(library: Library, namespace: str, text: str, *, before: bool = 
         )
         if kept_then:
             return kept_then[0].release_id
-    elif text.strip().lower() in ("latest", "current") and (
-        release_id := current(library.store, namespace)
-    ):
-        return release_id
+    elif text.strip().lower() in ("latest", "current"):
+        return published
     elif text in {manifest.release_id for manifest in kept}:
         return text
     listed = ", ".join(f"{m.release_id} ({m.created_at[:10]})" for m in kept[:5])

@@ -73,7 +73,7 @@ def add_prompts(server: MCPServer[Any], library: Library, settings: ServerSettin
     def explore_collection(collection: str = "", tag: str = "") -> str:
         if collection:
             try:
-                choose_namespace(library, [collection])
+                library.current(collection)
             except RagError as error:
                 return f"Tell the user: {error.message}"
         what = f"the library {collection}" if collection else "what is"

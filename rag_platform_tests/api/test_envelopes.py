@@ -204,6 +204,7 @@ def test_a_text_that_is_cut_keeps_its_quote() -> None:
         assert citation["text"][first:last] == "The port is 8443."
         assert len(citation["text"]) == last < len(text)
         assert any("texts were cut" in note for note in notes)
+        assert not linked or "\n> … The port is 8443. More of them." in shown["markdown"]
     whole = fit_query(asked)[0]  # of another passage only the beginning is given
     assert len(whole["citations"][0]["text"]) == len(whole["results"][7]["citation"]["text"]) < 900
 
