@@ -87,17 +87,21 @@ def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
 
 
 def ingest(
-    settings: Settings, given: Sequence[Input], namespace: str, options: ReceiveOptions
+    settings: Settings,
+    given: Sequence[Input],
+    namespace: str,
+    options: ReceiveOptions,
+    wait: float = 0.0,
 ) -> JobData:
-    """The job that ingests files, folders, URLs or contents, as it is at its start. Raises what
-    `start_ingest` raises.
+    """The job that ingests files, folders, URLs or contents, as it is at its start, which comes
+    after that of another job if that ends within `wait` seconds. Raises what `start_ingest` raises.
     """
     from rag_platform.ingestion.job_start import start_ingest
     from rag_platform.intake.receiving import check_namespace
 
     check_namespace(namespace)
     with open_root(settings) as root:
-        started = start_ingest(given, namespace, root.workspace(namespace), options)
+        started = start_ingest(given, namespace, root.workspace(namespace), options, wait=wait)
         watch(started.job, started.process, settings)
         return job_data(started.job.job_id, root)
 

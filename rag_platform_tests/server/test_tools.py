@@ -498,3 +498,18 @@ def test_a_configured_default_is_asked_alone(shelf: Any, tmp_path: Path) -> None
     assert choose_namespaces(Library(named, shelf.store)) == ("hr",)
     assert choose_namespaces(Library(named, shelf.store), ["demo", "demo"]) == ("demo",)
     assert choose_namespaces(shelf.library()) == ("demo", "hr")
+
+
+def test_a_second_ingest_waits_for_the_first(shelf: Any) -> None:
+    server = serve(shelf)
+
+    def ingest(name: str, **more: Any) -> Any:
+        return call(server, "ingest", content=f"# {name}\n\nOpen.\n", filename=f"{name}.md", **more)
+
+    first = data_of(ingest("gate"))
+    refused = ingest("dock").structured_content["error"]
+    assert refused["code"] == "busy" and first["job_id"] in refused["message"]
+    assert refused["message"].endswith("wait for it with library_get_job, or give `wait`")
+    assert data_of(ingest("dock", wait=60))["state"] == "done"
+    listed = data_of(call(server, "list_documents", group_by=None))
+    assert listed["total"] == 2

@@ -244,6 +244,8 @@ class LibraryTool:
                 if job_id := self._running_job(error["details"]["namespace"]):
                     get_job = tool_name(server, "get_job")
                     return f"; {job_id} is adding documents to it: wait for it with {get_job}"
+        if error["code"] == "busy" and error["details"].get("job_id"):
+            return f": wait for it with {tool_name(server, 'get_job')}, or give `wait`"
         if error["code"] in _LISTED_BY:
             return f"; see {tool_name(server, _LISTED_BY[error['code']])}"
         if "`rag ingest" in error["message"] and "ingest" in server.allow:

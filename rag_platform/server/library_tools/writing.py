@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -85,8 +86,9 @@ def ingest(call: Call, arguments: IngestArguments) -> Answer:
         arguments.path, arguments.url, arguments.content, arguments.filename, call.settings
     )
     options = ReceiveOptions(tags=tuple(arguments.tags or ()), metadata=arguments.metadata or {})
-    job = writing.ingest(call.settings, [given], namespace, options)
-    return _wait_for(call, job, arguments.wait)
+    until = time.monotonic() + arguments.wait
+    job = writing.ingest(call.settings, [given], namespace, options, arguments.wait)
+    return _wait_for(call, job, max(0.0, until - time.monotonic()))
 
 
 def _wait_for(call: Call, job: JobData, wait: float) -> Answer:
