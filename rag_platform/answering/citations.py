@@ -1,5 +1,4 @@
-"""Citations: checks an answer's text against the evidence, and lists passages where there is no
-answer.
+"""Citations: checks an answer's text against the evidence.
 
 A mark [n] outside code means evidence[n-1]. Marks without a passage, links and pictures that are
 not in the evidence, and active markup are removed, whatever the model was told.
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from statistics import fmean
 
-from rag_platform.answering.constants import CLEAR_SHARE, SNIPPET_CHARS
+from rag_platform.answering.constants import CLEAR_SHARE
 from rag_platform.answering.groundedness import (
     find_span,
     is_quoted,
@@ -24,39 +23,9 @@ from rag_platform.answering.groundedness import (
     support,
 )
 from rag_platform.answering.misplacements import find_difference
-from rag_platform.contract.markdown_views import format_section, hit_text
 from rag_platform.ir import Citation, Hit
 from rag_platform.text.markdown_blocks import code_spans, fence_body
 from rag_platform.text.passages import units
-
-# By kind, in English and in Chinese.
-_STATEMENTS = {
-    "nothing": (
-        "Nothing in the library matches this question.",
-        "知识库中没有与该问题匹配的内容。",
-    ),
-    "filtered": (
-        "The filters let no passage through, so that nothing was searched.",
-        "没有符合过滤条件的段落，因此未进行检索。",
-    ),
-    "nothing_found": (
-        "The library seems to hold nothing on this. The nearest passages are:",
-        "知识库中似乎没有相关内容。最接近的段落如下：",
-    ),
-    "closest": (
-        "This may not be the answer. What comes closest:",
-        "这可能不是答案。最接近的原文如下：",
-    ),
-    "no_answer": (
-        "No passage clearly answers this question. The closest ones, which may not answer it:",
-        "没有段落明确回答这个问题。最接近的段落如下，未必是答案：",
-    ),
-    "failed": (
-        "The answer could not be written; these are the passages found:",
-        "未能生成回答；检索到的段落如下：",
-    ),
-    "unreachable": ("The library could not be searched: {reason}", "无法检索知识库：{reason}"),
-}
 
 LEFT_OUT = " …"  # behind a quoted introduction of what is not quoted
 _MARK = re.compile(r"(?<!\\)\[(\d{1,3})\](?!\()")
@@ -148,7 +117,7 @@ def check_answer(text: str, evidence: Sequence[Hit]) -> Cited:
         first = unsupported[0]
         warnings.append(
             f"{_sentences(unsupported)} of the answer {_was(unsupported)} not supported by the"
-            f' passages: "{_snippet(first.sentence, 80)}" ({first.reason})'
+            f' passages: "{shorten(first.sentence, 80)}" ({first.reason})'
         )
     numbers = {old: new for new, old in enumerate(find_cited(text, len(evidence)), 1)}
     citations = tuple(
@@ -230,7 +199,7 @@ def remove_foreign_markup(
     text = _outside_code(text, clean)
     if not removed:
         return text, []
-    shown = ", ".join(_snippet(item, 60) for item in dict.fromkeys(removed))
+    shown = ", ".join(shorten(item, 60) for item in dict.fromkeys(removed))
     return text, [f"links or markup that the sources do not hold were removed: {shown}"]
 
 
@@ -410,35 +379,8 @@ def make_citation(number: int, hit: Hit) -> Citation:
     )
 
 
-def mark_closest(text: str, language: str) -> str:
-    """The quotes with a statement before them that they may not be the answer."""
-    return f"{_STATEMENTS['closest'][1 if language == 'zh' else 0]}\n\n{text}"
-
-
-def list_passages(
-    kind: str, language: str, passages: Sequence[tuple[Hit, str]], reason: str = ""
-) -> tuple[str, tuple[Citation, ...]]:
-    """A plain statement in the question's language (Chinese or English) and the closest passages,
-    with their citations; `kind` is nothing, nothing_found, no_answer,
-    failed or unreachable.
-
-    A passage comes with its sentence that is nearest to the question; where that is empty, its
-    beginning is shown.
-    """
-    lines = [_STATEMENTS[kind][1 if language == "zh" else 0].format(reason=reason)]
-    shown = list(enumerate(passages, 1))
-    if shown:
-        lines.append("")
-    for n, (hit, sentence) in shown:
-        path = format_section(hit.section_path)
-        section = f" ({path})" if path else ""
-        title = hit.doc_title or hit.filename
-        snippet = escape_marks(_snippet(sentence or hit_text(hit), SNIPPET_CHARS))
-        lines.append(f"- **{title}**{section}: {snippet} [{n}]")
-    return "\n".join(lines), tuple(make_citation(n, hit) for n, (hit, _) in shown)
-
-
-def _snippet(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
+    """The text on one line of at most that many characters, cut between words."""
     flat = " ".join(text.split())
     if len(flat) <= most:
         return flat

@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from rag_platform.answering import citations, states
+from rag_platform.answering.closest_passages import list_passages, mark_closest
 from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
 from rag_platform.answering.question_context import OnText, Question
@@ -85,7 +86,7 @@ def compose(
     with q.attempt("generation", warning, span=span):
         reason = error["message"] if error is not None else ""
         closest = (context or hits)[:CLOSEST_PASSAGES]
-        text, cited = citations.list_passages(
+        text, cited = list_passages(
             kind,
             found[0].query.language,
             [(hit, find_sentence(found[0].query, hit)) for hit in closest],
@@ -211,9 +212,7 @@ class _Composer:
             is_answer = state == "answered"
             return dataclasses.replace(
                 made,
-                text=checked.text
-                if is_answer
-                else citations.mark_closest(checked.text, query.language),
+                text=checked.text if is_answer else mark_closest(checked.text, query.language),
                 citations=tuple(map(narrow, checked.citations)),
                 warnings=(*written.warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),

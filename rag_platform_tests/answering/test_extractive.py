@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from rag_platform.answering.citations import (
     find_cited,
-    list_passages,
     renumber_marks,
     unescape_marks,
 )
@@ -361,17 +360,6 @@ def test_brackets_of_a_quoted_document_are_no_marks() -> None:
 def test_marks_are_renumbered_in_order_of_appearance() -> None:
     assert find_cited("a [3] b [1] c [3] d [9] e [2026]", 3) == [3, 1]
     assert renumber_marks("a [3] b [1] x[9]", {3: 1, 1: 2}) == "a [1] b [2] x[9]"
-
-
-def test_plain_words_when_there_is_no_answer() -> None:
-    text, citations = list_passages("no_answer", "en", [(hit, "") for hit in EVIDENCE])
-    assert text.startswith("No passage clearly answers this question. The closest ones, which may")
-    assert "**Guide** (Uploads)" in text
-    assert [c.id for c in citations] == [1, 2, 3]
-    chinese, _ = list_passages("no_answer", "zh", [(EVIDENCE[0], "The limit is 5. [2]")])
-    assert chinese.startswith("没有段落明确回答这个问题。最接近的段落如下，未必是答案：")
-    assert chinese.endswith(": The limit is 5. \\[2\\] [1]")  # of the passage, no mark of ours
-    assert list_passages("nothing", "zh", []) == ("知识库中没有与该问题匹配的内容。", ())
 
 
 def test_where_words_tell_nothing_the_meaning_decides() -> None:
