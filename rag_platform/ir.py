@@ -470,7 +470,7 @@ class QueryRequest:
     release_id: str | None = None  # None asks the published one
     strategy: str | None = None  # its query part replaces that of the namespace's strategy
     answer: bool = True  # False stops after the hits: no evidence, no answer
-    # hits below it are dropped; what scores mean depends on the fusion
+    # hits with a lower score, as it is shown, are dropped; what scores mean depends on the fusion
     score_threshold: float | None = None
     max_per_document: int | None = None  # None takes the strategy's, 0 is no limit
     # more than one: each is asked, and the hits are merged; empty: `namespace` alone

@@ -73,11 +73,11 @@ CLEAR_SHARE: Final = 0.75
 # share of the nearest clause's common words that makes another one as near; chosen by hand
 NEAR_CLAUSE_SHARE: Final = 0.8
 # share of a clause's words that stand beside its number, by which another place of the text is
-# nearer; of .25, .34 and .5 on questions of XQuAD, CMRC and DRCD made sentences by rule
+# nearer; docs/decisions/0015
 NUMBER_MARGIN: Final = 0.34
-# tokens alike before and behind a phrase that takes another one's place; of 1 to 4, as above
+# tokens alike before and behind a phrase that takes another one's place; docs/decisions/0015
 FRAME_TOKENS: Final = 4
-# how many times longer one of the two phrases may be; of 1, 1.5 and 2, as above
+# how many times longer one of the two phrases may be; docs/decisions/0015
 REPLACED_LENGTH: Final = 2
 # terms of a sentence, below which there is nothing to check; chosen by hand
 MIN_TERMS: Final = 2

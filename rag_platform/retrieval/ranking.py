@@ -69,8 +69,6 @@ def filter_after(s: SearchContext, plan: FilterPlan, fused: list[Candidate]) -> 
                 kept = [candidate for candidate in fused if candidate.chunk_id not in dropped]
             if attempt.error is not None:
                 effective = {**effective, "post": []}
-        if (threshold := s.request.score_threshold) is not None:
-            kept = [candidate for candidate in kept if candidate.score >= threshold]
         counts = [len(fused), len(kept)]
         span.set(
             phase="post",
@@ -127,6 +125,8 @@ def rank(
                 hits = reranking.boost(
                     hits, _find_favoured(s, plan, rows), config.preference_weight
                 )
+        if (threshold := s.request.score_threshold) is not None:  # of the scores that are shown
+            hits = [hit for hit in hits if hit.score >= threshold]
         hits = reranking.renumber(_select_shown(s, hits, top_k, span))
         s.flags.update(rerank_applied=source == "rerank", effective_rank_source=source)
         span.set(

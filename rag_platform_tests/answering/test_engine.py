@@ -238,6 +238,10 @@ def test_max_per_document(guide: Any, library: Library) -> None:
 def test_a_score_threshold_drops_the_rest(guide: Any, library: Library) -> None:
     hits = answer(library, QueryRequest("maximum upload size", score_threshold=0.9)).hits
     assert [hit.chunk_id for hit in hits] == ["guide-0"]
+    every = answer(library, QueryRequest("maximum upload size")).hits
+    for least in every:  # the others keep the scores that they are shown with
+        kept = answer(library, QueryRequest("maximum upload size", score_threshold=least.score))
+        assert kept.hits == tuple(hit for hit in every if hit.score >= least.score)
 
 
 def test_without_an_answer_only_hits_come_back(guide: Any, library: Library, store: Store) -> None:

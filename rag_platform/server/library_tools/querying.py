@@ -91,7 +91,7 @@ class QueryArguments(Arguments):
         Annotated[str, Field(max_length=100)] | Absent, Field(description="A way to search.")
     ] = None
     release: Annotated[str | Absent, Field(description="As of a release_id or date.")] = None
-    score_threshold: Annotated[float | Absent, Field(description="At least.")] = None
+    score_threshold: Annotated[float | Absent, Field(description="Least score.")] = None
     max_per_document: Annotated[
         Annotated[int, Field(ge=0)] | Absent,
         Field(description="0: no limit."),
