@@ -40,6 +40,9 @@ MAX_ABOVE_CHARS: Final = 200
 MIN_QUOTE_CHARS: Final = 100
 # characters to which a quote is extended; chosen by hand
 MAX_QUOTE_CHARS: Final = 500
+# share of the words of two quotes that both have, above which they tell the same of two documents;
+# chosen by hand
+RIVAL_SHARE: Final = 0.7
 # share of the best quote's score that a further quote needs; chosen by hand
 KEEP_RATIO: Final = 0.5
 # best units whose coverage decides whether there is an answer; chosen by hand

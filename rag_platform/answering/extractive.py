@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import permutations
 from typing import ClassVar
 
 from rag_platform.answering import constants
@@ -21,6 +22,7 @@ from rag_platform.answering.quotable import (
     INTRODUCES,
     Part,
     extend,
+    introduce,
     joins,
     name_run,
     read_layout,
@@ -44,6 +46,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
+from rag_platform.text.terms import meaning
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
@@ -58,7 +61,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -301,7 +304,8 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
         quotes = [quote for quote in quotes if quote not in joined[1:]]
     shown: list[str] = []
     above = ""
-    for hit, part, known in quotes:
+    rivals = _find_rivals([(evidence[hit], part) for hit, part, _ in quotes])
+    for number, (hit, part, known) in enumerate(quotes):
         text, mark = evidence[hit].chunk_text, f"[{hit + 1}]"
         if part.kind == "row":
             shown.append(render_rows(text, known, mark))
@@ -309,6 +313,25 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
             continue
         section = format_section(evidence[hit].section_path).rpartition(" / ")[2]
         name = name_run(text, known, section)
+        name = name or rivals.get(number, "")
         shown.append(render_run(text, known, mark, name if name != above else ""))
         above = name
     return "\n\n".join(shown)
+
+
+def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
+    """The lines above the quotes that say in the same words, but for numbers, what one of another
+    document says: its title, or where it is if the other one has the same title.
+    """
+    words = [
+        {term for term in meaning(hit.chunk_text[part.start : part.end]) if not DIGIT.search(term)}
+        for hit, part in quotes
+    ]
+    found: dict[int, str] = {}
+    for one, other in permutations(range(len(quotes)), 2):
+        shared, both = words[one] & words[other], words[one] | words[other]
+        hit, rival = quotes[one][0], quotes[other][0]
+        if hit.doc_id != rival.doc_id and len(shared) > constants.RIVAL_SHARE * len(both):
+            named = hit.doc_title and hit.doc_title != rival.doc_title
+            found[one] = introduce([hit.doc_title if named else hit.source_uri])
+    return found

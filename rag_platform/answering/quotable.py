@@ -373,7 +373,12 @@ def _name_place(section: str, unit: Unit) -> str:
     names = [text for _, text in inside]
     if not inside or inside[0][0] > SECTION_LEVELS:
         names = [section, *names]
-    shown = [_ANCHOR.sub("", plain(name)).strip(" #*:：?？.。") for name in names[-2:]]
+    return introduce(names[-2:])
+
+
+def introduce(names: Sequence[str]) -> str:
+    """The names as a line that introduces what follows; empty without a word."""
+    shown = [_ANCHOR.sub("", plain(name)).strip(" #*:：?？.。") for name in names]
     shown = [_NUMBER_END.sub("", name) for name in shown]
     if not any(shown):
         return ""

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import pytest
@@ -391,3 +392,32 @@ def test_a_version_of_the_title_is_that_of_every_sentence_below_it() -> None:
     )
     found = Extractive().answer(asked("Where is 3.0 unpacked?"), [hit(1, text, "Pump 3.0 / Steps")])
     assert "Unpack it beside the shed." in found.text.split("[1]")[0]
+
+
+@pytest.mark.parametrize(
+    ("titles", "names"),
+    [
+        (("Leave 2023", "Leave 2024"), ("Leave 2023:", "Leave 2024:")),
+        (("Leave", "Leave"), ("s/d0.md:", "s/d1.md:")),
+        (("差旅制度（2023版）", "Leave 2024"), ("差旅制度（2023版）：", "Leave 2024:")),
+    ],
+)
+def test_what_two_documents_say_otherwise_is_named_by_them(
+    titles: tuple[str, str], names: tuple[str, str]
+) -> None:
+    evidence = [
+        dataclasses.replace(
+            hit(n, f"Employees receive {days} days of annual leave.", "Annual leave"),
+            doc_id=f"d{n}",
+            doc_title=title,
+            source_uri=f"s/d{n}.md",
+        )
+        for n, (days, title) in enumerate(zip((25, 28), titles, strict=True))
+    ]
+    question = asked("How many days of annual leave do employees receive?")
+    assert Extractive().answer(question, evidence).text == (
+        f"{names[0]}\n\nEmployees receive 25 days of annual leave. [1]\n\n"
+        f"{names[1]}\n\nEmployees receive 28 days of annual leave. [2]"
+    )
+    of_one = [dataclasses.replace(item, doc_id="d") for item in evidence]
+    assert ":" not in Extractive().answer(question, of_one).text
