@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from rag_platform.answering.quotable import read_layout
 from rag_platform.ir import Citation
-from rag_platform.text.passages import LABEL_LEVEL, Unit
+from rag_platform.text.passages import LABEL_LEVEL
 
-_JOINT = " / "  # between the headings of a section's path
+JOINT = " / "  # between the headings of a section's path
 # `sheet=Q1;rows=3-9;head=1`, `body/tbl[2]/tr[3-9]`
 _ROWS = re.compile(r"((?:sheet=[^;]*;)?rows=|[^ ]*/tr\[)(\d+)-(\d+)((?:;head=[\d-]+)?|\])")
 _PAGE = re.compile(r"page=(\d+);char=(\d+)")  # where in a passage a page begins
@@ -54,24 +54,25 @@ def _find_section(citation: Citation) -> str:
     'Guide / Ports'
     """
     whole = citation.section_path.startswith("__")  # of no heading
-    own = [] if whole else citation.section_path.split(_JOINT)
+    own = [] if whole else citation.section_path.split(JOINT)
     quoted = [
         unit
         for unit in read_layout(citation.text).units
         if any(start < unit.end and unit.start < end for start, end in citation.spans)
     ]
-    paths = [_find_path(own, unit) for unit in quoted]
+    paths = [find_path(own, unit.headings) for unit in quoted]
     shared = takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
-    return _JOINT.join(names[0] for names in shared) or citation.section_path
+    return JOINT.join(names[0] for names in shared) or citation.section_path
 
 
-def _find_path(own: Sequence[str], unit: Unit) -> list[str]:
-    """The headings of a unit, outermost first, in a passage whose section has the path `own`.
+def find_path(own: Sequence[str], headings: Sequence[tuple[int, str]]) -> list[str]:
+    """The headings above a unit, outermost first, in a passage or section with the path `own`, of
+    which `headings` are those that it has above the unit, with their levels.
 
     What the passage has of a section of its own was too short to be a passage; it stands beside
     the section of the passage, or in it where that is a level above.
     """
-    above = [(level, words) for level, words in unit.headings if level < LABEL_LEVEL]
+    above = [(level, words) for level, words in headings if level < LABEL_LEVEL]
     if not above:
         return list(own)
     from rag_platform.loaders.markdown import heading_title  # not for an answer of one section

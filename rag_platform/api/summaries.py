@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Literal
 
 from rag_platform.answering.citations import remove_foreign_markup
 from rag_platform.answering.groundedness import missing_numbers
+from rag_platform.answering.quote_places import JOINT, find_path
 from rag_platform.api.documents import get_document
 from rag_platform.config import prompts
 from rag_platform.config.query import SummaryConfig
@@ -29,6 +31,9 @@ from rag_platform.processes import limits
 from rag_platform.processes.limits import Budget, Deadline
 from rag_platform.retrieval.library import Library
 from rag_platform.text import textrank
+from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.passages import units
+from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
 
 if TYPE_CHECKING:  # protocols need numpy, which the server's start does without
@@ -46,6 +51,8 @@ _FORMS = {
 }
 _MAX_TOKENS = {"short": 300, "bullet": 600, "detailed": 2000}
 _NOTE_TOKENS = 500
+_TABLES = {"short": 1, "bullet": 3, "detailed": 8}  # shown of a document without sentences
+_ROWS_SHOWN = 3
 _PER_SECTION = 2  # sentences of a section in the style detailed
 
 
@@ -204,23 +211,47 @@ def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Su
         least, most = (1, 3) if style == "short" else (5, 8)
         best = textrank.choose_sentences(sentences, textrank.count_wanted(sentences, least, most))
     if not best:
-        warnings += ("the document holds no sentences to quote",)
+        return _quote_tables(parts, style, warnings)
     lines: list[str] = []
-    for n, item in enumerate(best):
-        path, quote = parts[item.section].section_path, " ".join(item.text.split())
+    above, named = "", dict[str, None]()
+    for item in best:
+        path = JOINT.join(find_path(parts[item.section].section_path.split(JOINT), item.headings))
+        quote = " ".join(item.text.split())
         if style != "detailed":
             lines.append(
                 f"{'- ' if style == 'bullet' else ''}{quote}" + (f" ({path})" if path else "")
             )
-        elif n == 0 or best[n - 1].section != item.section:
+        elif not lines or path != above:
             lines.append(f"**{path or 'Beginning'}**\n\n{quote}")
         else:
             lines[-1] += quote if lines[-1].endswith(("。", "！", "？")) else f" {quote}"
+        above = path
+        named |= {path: None} if path else {}
     markdown = ("\n" if style == "bullet" else "\n\n").join(lines)
-    named = dict.fromkeys(
-        parts[item.section].section_path for item in best if parts[item.section].section_path
-    )
     return Summary(markdown, "textrank", style, tuple(named), warnings)
+
+
+def _quote_tables(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Summary:
+    """The first rows of the first tables of a document without sentences, below their headers."""
+    shown: list[str] = []
+    named: dict[str, None] = {}
+    most = _TABLES[style]
+    for part in parts:
+        rows = [unit for unit in units(part.text) if unit.kind == "row" and unit.header]
+        for header, found in groupby(rows, key=lambda unit: unit.header):
+            if len(shown) == most or header is None:
+                break
+            table = [part.text[unit.start : unit.end] for unit in found]
+            names = part.text[slice(*header)]
+            rule = f"|{' --- |' * len(cells(names))}"
+            left = len(table) - _ROWS_SHOWN
+            more = f"\n\n… {pluralise(left, 'row')} more" if left > 0 else ""
+            path = f"**{part.section_path}**\n\n" if part.section_path else ""
+            shown.append(path + "\n".join([names, rule, *table[:_ROWS_SHOWN]]) + more)
+            named |= {part.section_path: None} if part.section_path else {}
+    if not shown:
+        warnings += ("the document holds no sentences to quote",)
+    return Summary("\n\n".join(shown), "textrank", style, tuple(named), warnings)
 
 
 # --- by a language model ------------------------------------------------------------------------

@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from rag_platform.text.passages import units
+from rag_platform.text.passages import Unit, units
 from rag_platform.text.terms import meaning
 
 if TYPE_CHECKING:  # not to be paid for by a command that ranks nothing
@@ -55,13 +55,23 @@ class Sentence:
     section: int  # position of its section in the document
     place: int  # position among the sentences of the document
     rank: float = 0.0
+    kind: str = "sentence"  # or item
+    headings: tuple[tuple[int, str], ...] = ()  # above it in the section, with their levels
+
+
+class _Found(NamedTuple):
+    section: int
+    within: int  # position in its section
+    text: str
+    terms: set[str]
+    unit: Unit
 
 
 def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
     """The sentences of the sections in reading order; ranks sum to 1. Empty without prose."""
     import numpy as np
 
-    found: list[tuple[int, int, str, set[str]]] = []
+    found: list[_Found] = []
     for section, text in enumerate(sections):
         within = 0
         for unit in units(text):
@@ -69,40 +79,39 @@ def rank_sentences(sections: Sequence[str]) -> list[Sentence]:
             if unit.kind not in ("sentence", "item") or not _is_prose(sentence):
                 continue
             if len(have := meaning(sentence)) >= _MIN_TERMS:
-                found.append((section, within, sentence, have))
+                found.append(_Found(section, within, sentence, have, unit))
                 within += 1
     # the beginnings of all sections rather than the beginning of the document
     if len(found) > MAX_SENTENCES:
-        kept = sorted(range(len(found)), key=lambda i: (found[i][1], i))[:MAX_SENTENCES]
+        kept = sorted(range(len(found)), key=lambda i: (found[i].within, i))[:MAX_SENTENCES]
         found = [found[i] for i in sorted(kept)]
     if not found:
         return []
-    column = {
-        term: n for n, term in enumerate(sorted({term for _, _, _, have in found for term in have}))
-    }
+    column = {term: n for n, term in enumerate(sorted({it for row in found for it in row.terms}))}
     holds = np.zeros((len(found), len(column)), dtype=np.float32)
-    for row, (_, _, _, have) in enumerate(found):
-        holds[row, [column[term] for term in have]] = 1.0
+    for number, row in enumerate(found):
+        holds[number, [column[term] for term in row.terms]] = 1.0
     logs = np.log(holds.sum(axis=1))
     alike = (holds @ holds.T) / (logs[:, None] + logs[None, :])
     np.fill_diagonal(alike, 0.0)
-    jump = np.array(
-        [1 / (1 + 0.2 * within) / (1 + 0.05 * section) for section, within, _, _ in found]
-    )
+    jump = np.array([1 / (1 + 0.2 * row.within) / (1 + 0.05 * row.section) for row in found])
     jump /= jump.sum()
     total = alike.sum(axis=1, keepdims=True)
     move = np.where(total > 0, alike / np.where(total > 0, total, 1.0), jump[None, :])
     rank = pagerank(move.T, jump, rounds=60)
     return [
-        Sentence(text, section, n, float(rank[n])) for n, (section, _, text, _) in enumerate(found)
+        Sentence(row.text, row.section, n, float(rank[n]), row.unit.kind, row.unit.headings)
+        for n, row in enumerate(found)
     ]
 
 
 def choose_sentences(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
-    """The `count` best sentences in reading order, none repeating a better one."""
+    """The `count` best sentences in reading order, none repeating a better one. Items of lists,
+    which are steps or names, fill up what the sentences leave.
+    """
     best: list[Sentence] = []
     kept: list[set[str]] = []
-    for sentence in sorted(sentences, key=lambda item: (-item.rank, item.place)):
+    for sentence in sorted(sentences, key=lambda it: (it.kind == "item", -it.rank, it.place)):
         if len(best) == count:
             break
         have = meaning(sentence.text)

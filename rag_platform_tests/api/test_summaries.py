@@ -47,6 +47,14 @@ GUIDE = [
 ALL = "\n".join(part.text for part in GUIDE)
 
 
+LEAVE = Part(
+    "Policy / Leave",
+    "## Leave\n\n1. Fill in the leave form today.\n\nEmployees receive 28 days of annual leave."
+    "\n\n## Carry-over\n\nUp to 8 unused days of leave are carried over until June.",
+)
+PRICES = "| Model | Price |\n| :-- | --: |\n" + "".join(f"| AX-{n} | {n} |\n" for n in range(1, 6))
+
+
 def llm(url: str) -> OpenAIChat:
     return OpenAIChat(
         model="wise", base_url=url, api_key_env="", backoff_ms=1, price_input=1.0, price_output=1.0
@@ -325,3 +333,26 @@ def test_a_document_of_the_library(read_only_shelf: Any) -> None:
     with pytest.raises(NotFoundError):
         summarize_document(library, "default", "nothing-like-it")
     library.close()
+
+
+def test_a_quoted_sentence_is_named_by_its_own_section() -> None:
+    """Two short sections are one part; steps are no summary."""
+    short = summarise([LEAVE], SummaryConfig(), "short")
+    assert short.markdown == (
+        "Employees receive 28 days of annual leave. (Policy / Leave)\n\n"
+        "Up to 8 unused days of leave are carried over until June. (Policy / Carry-over)"
+    )
+    assert short.sections == ("Policy / Leave", "Policy / Carry-over")
+
+
+def test_tables_without_sentences_are_shown_by_their_first_rows() -> None:
+    prices = summarise([Part("Prices", PRICES), Part("", PRICES)], SummaryConfig(), "short")
+    assert prices.markdown == (
+        "**Prices**\n\n| Model | Price |\n| --- | --- |\n| AX-1 | 1 |\n| AX-2 | 2 |\n"
+        "| AX-3 | 3 |\n\n… 2 rows more"
+    )
+    assert (prices.sections, prices.warnings) == (("Prices",), ())
+    both = summarise([Part("Prices", PRICES), Part("", PRICES)], SummaryConfig(), "bullet")
+    assert both.markdown.count("| Model | Price |") == 2
+    code = summarise([Part("Run", "```\nmake test\n```")], SummaryConfig())
+    assert code.warnings == ("the document holds no sentences to quote",)
