@@ -20,10 +20,9 @@ def explain_filter(
     asked: Mapping[str, Any],
     hidden: Collection[str],
     matches: Callable[[FilterPlan], bool],
-) -> str:
-    """Which conditions no passage meets by what it has; empty where each is met by some. `matches`
-    tells whether a plan lets any through, `hidden` names documents and versions of which nothing
-    may be said.
+) -> list[str]:
+    """Notes on the conditions that no passage meets by what it has. `matches` tells whether a plan
+    lets any through, `hidden` names documents and versions of which nothing may be said.
     """
     unmet: list[str] = []
     for name, condition in filters.conjuncts(asked):
@@ -36,7 +35,7 @@ def explain_filter(
         known = _find_values(catalog, name, list(_texts(condition)), hidden)
         hint = f" (there is: {', '.join(known)})" if known else ""
         unmet.append(f"no passage has {describe_condition(name, condition)}{hint}")
-    return "; ".join(unmet)
+    return unmet
 
 
 def _texts(condition: Any) -> Iterator[str]:

@@ -417,8 +417,9 @@ def _explain_filter(s: SearchContext, matched_count: int) -> None:
             s.hidden_names,
             lambda plan: bool(_match(s, plan)),
         )
-        if unmet or not matched_count:
-            s.warnings.append(unmet or "no passage meets all conditions of the filter together")
+        s.warnings += unmet
+        if not (unmet or matched_count):
+            s.warnings.append("no passage meets all conditions of the filter together")
 
 
 def _match(s: SearchContext, plan: FilterPlan) -> frozenset[str]:
