@@ -373,10 +373,10 @@ def _read_environment(values: dict[str, Any]) -> dict[str, str]:
     """
     given: dict[str, str] = {}
     for key, variable in variables().items():
-        variable = variable if variable in os.environ else _SHORT.get(key, variable)
-        if variable not in os.environ:
+        variable = variable if os.environ.get(variable) else _SHORT.get(key, variable)
+        # an empty one is not set: as a folder, it would be the one in which the program runs
+        if not (text := os.environ.get(variable, "")).strip():
             continue
-        text = os.environ[variable]
         try:
             value = text if key in _PLAIN_TEXT else yaml.safe_load(text)
         except yaml.YAMLError as error:
