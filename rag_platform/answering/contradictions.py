@@ -99,8 +99,8 @@ def _nearest(clause: _Clause, known: list[_Clause]) -> list[str]:
 def _differs(clause: str, near: list[str]) -> str:
     """What tells a clause from all that are near it."""
     quote = near[0] if len(near[0]) <= 80 else f"{near[0][:80]}…"
-    negated = _is_negated(clause)
-    if all(_is_negated(other) is not negated for other in near):
+    negated = is_negated(clause)
+    if all(is_negated(other) is not negated for other in near):
         told = "it negates" if negated else "it lacks the negation of"
         return f"{told} what the text says: {quote!r}"
     for pair in _OPPOSITES:
@@ -118,5 +118,6 @@ def _differs(clause: str, near: list[str]) -> str:
     return ""
 
 
-def _is_negated(text: str) -> bool:
+def is_negated(text: str) -> bool:
+    """True for a text with a negation."""
     return _NEGATION.search(_NO_NEGATION.sub(" ", text)) is not None

@@ -18,7 +18,7 @@ from rag_platform.answering.constants import (
     NUMBER_MARGIN,
     REPLACED_LENGTH,
 )
-from rag_platform.answering.contradictions import CLAUSE_END, find_contradiction
+from rag_platform.answering.contradictions import CLAUSE_END, find_contradiction, is_negated
 from rag_platform.answering.groundedness import is_name, is_quoted, numbers
 from rag_platform.ir import Hit
 from rag_platform.text.markdown_blocks import cells
@@ -65,6 +65,10 @@ def compare_with_rows(sentence: str, text: str) -> str | None:
         if columns and elsewhere and any(set(row.values) & columns for row in named):
             name, value = own[0]
             return f"{value!r} stands under {name!r} in the text, not under {min(columns)!r}"
+        for _, value in own:
+            rest = rest.replace(value, " ")
+        if is_negated(rest):
+            return f"it negates what the text says of {named[0].label!r}: {own[0][1]!r}"
         return ""
     for row in rows:
         for value in row.values.values() if row not in named else ():

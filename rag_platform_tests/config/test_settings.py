@@ -322,7 +322,13 @@ def test_a_running_server_keeps_its_last_good_strategy(config_folder: Path, home
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """As compose files pass on what nobody set; the data root is not the working directory."""
     plain = load_settings()
-    for name in ("RAG_HOME", "RAG_NAMESPACE", "RAG_STRATEGY", "RAG_SERVER__PROCESSES", "RAG_LEDGER"):
+    for name in (
+        "RAG_HOME",
+        "RAG_NAMESPACE",
+        "RAG_STRATEGY",
+        "RAG_SERVER__PROCESSES",
+        "RAG_LEDGER",
+    ):
         monkeypatch.setenv(name, " " if name == "RAG_LEDGER" else "")
     monkeypatch.delenv("RAG_HOME")
     without = load_settings()
