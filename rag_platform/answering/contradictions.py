@@ -64,16 +64,17 @@ class _Clause(NamedTuple):
     terms: set[str]
 
 
-def find_contradiction(sentence: str, text: str) -> str:
+def find_contradiction(sentence: str, text: str, headings: str = "") -> str:
     """Why the sentence says something else than the text that it has most words of; empty where
-    nothing tells, and where their languages differ.
+    nothing tells, and where their languages differ. Numbers of the headings count for all of it.
     """
     if is_wide(sentence) != is_wide(text):
         return ""
     known = list(_clauses(text))
+    everywhere = numbers(headings)
     for clause in _clauses(sentence):
         near = _nearest(clause, known)
-        if near and (reason := _differs(clause.text, near)):
+        if near and (reason := _differs(clause.text, near, everywhere)):
             return reason
     return ""
 
@@ -96,8 +97,8 @@ def _nearest(clause: _Clause, known: list[_Clause]) -> list[str]:
     return [other.text for share, other in shares if share >= NEAR_CLAUSE_SHARE * best]
 
 
-def _differs(clause: str, near: list[str]) -> str:
-    """What tells a clause from all that are near it."""
+def _differs(clause: str, near: list[str], everywhere: set[str]) -> str:
+    """What tells a clause from all that are near it; not a number that is of all of them."""
     quote = near[0] if len(near[0]) <= 80 else f"{near[0][:80]}…"
     negated = is_negated(clause)
     if all(is_negated(other) is not negated for other in near):
@@ -109,7 +110,7 @@ def _differs(clause: str, near: list[str]) -> str:
                 others = [opposite.search(other) for other in near]
                 if others[0] and not any(own.search(other) for other in near):
                     return f"it has {found[0]!r} where the text has {others[0][0]!r}: {quote!r}"
-    if counted := numbers(clause):
+    if counted := numbers(clause) - everywhere:
         there = [numbers(other) for other in near]
         if there[0] and not any(counted <= other for other in there):
             return (

@@ -85,7 +85,9 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
     if (told := compare_with_rows(sentence, text)) is not None:
         return told
     headings = "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages)
-    return find_contradiction(sentence, text) or find_misplacement(sentence, text, headings)
+    return find_contradiction(sentence, text, headings) or find_misplacement(
+        sentence, text, headings
+    )
 
 
 def find_misplacement(sentence: str, text: str, headings: str = "") -> str:

@@ -38,3 +38,10 @@ def test_negations_opposites_and_numbers_of_the_nearest_clauses_are_compared(
 ) -> None:
     found = find_contradiction(sentence, text)
     assert reason in found if reason else not found
+
+
+def test_a_number_of_the_headings_is_none_of_another_clause() -> None:
+    sentence = "In 2024, staff receive 28 days of leave in 2024."
+    text = "Staff receive 28 days of leave. In 2019, staff had received 25 days of leave."
+    assert "it has 2024" in find_contradiction(sentence, text)
+    assert find_contradiction(sentence, text, "Leave policy 2024") == ""
