@@ -24,6 +24,7 @@ from rag_platform.answering.quotable import (
     extend,
     introduce,
     joins,
+    list_rows,
     name_run,
     read_layout,
     render_rows,
@@ -99,6 +100,10 @@ class Extractive:
         for item in scored:
             if item.score < self.keep_ratio * scored[0].score or len(chosen) == self.max_quotes:
                 break
+            if item.by_header and any(
+                (other.hit, other.part.header) == (item.hit, item.part.header) for other in chosen
+            ):
+                continue  # another row of the table has words of the question
             text = plain(evidence[item.hit].chunk_text[item.start : item.end])
             text = _TARGET.sub("]", " ".join(text.split()))
             left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
@@ -144,6 +149,7 @@ class Scored:
     coverage: float
     hit: int  # position in the evidence
     part: Part
+    by_header: bool = False  # a row that has no word of its own, so any other row is as good
 
     @property
     def start(self) -> int:
@@ -198,7 +204,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)
             most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
-            likely.append((most, Scored(score, all_round / total, n, part)))
+            by_header = part.kind == "row" and not inside
+            likely.append((most, Scored(score, all_round / total, n, part, by_header)))
     scored: list[Scored] = []
     for most, item in sorted(likely, key=lambda pair: -pair[0]):
         best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
@@ -290,7 +297,7 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     quotes: list[tuple[int, Part, set[int]]] = []
     for item in chosen:
         text = evidence[item.hit].chunk_text
-        known = set(extend(text, item.part))
+        known = set((list_rows if item.by_header else extend)(text, item.part))
         joined = [
             quote
             for quote in quotes
@@ -308,7 +315,8 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     for number, (hit, part, known) in enumerate(quotes):
         text, mark = evidence[hit].chunk_text, f"[{hit + 1}]"
         if part.kind == "row":
-            shown.append(render_rows(text, known, mark))
+            listed = any(item.by_header for item in chosen if (item.hit, item.part) == (hit, part))
+            shown.append(render_rows(text, known, mark, listed=listed))
             above = ""
             continue
         section = format_section(evidence[hit].section_path).rpartition(" / ")[2]

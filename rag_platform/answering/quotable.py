@@ -220,6 +220,16 @@ def extend(text: str, part: Part) -> Sequence[int]:
     return range(first, last + 1)
 
 
+def list_rows(text: str, part: Part) -> list[int]:
+    """The rows of the table of a row from that on, as many as a list may have."""
+    rows, left = [part.first], MAX_LIST_CHARS
+    for number, unit in enumerate(read_layout(text).units):
+        left -= unit.end - unit.start if unit.header == part.header else 0
+        if number > part.first and unit.kind == "row" and unit.header == part.header and left >= 0:
+            rows.append(number)
+    return rows
+
+
 def _find_above(text: str, read: Sequence[Unit], number: int) -> list[int]:
     """The item above a nested one, or the sentence that introduces the list of an item."""
     item, indent = read[number], _indent(text, read[number])
@@ -453,9 +463,9 @@ def _fence(opening: str, code: str) -> str:
     return f"{opening[opened.start(1) if opened else 0 :].rstrip()}\n{code}\n{mark}"
 
 
-def render_rows(text: str, chosen: Collection[int], mark: str) -> str:
+def render_rows(text: str, chosen: Collection[int], mark: str, *, listed: bool = False) -> str:
     """Rows of one table under its header, an empty one where that is in another chunk, and the
-    mark.
+    mark. Where they are to list what the table has, a sign stands for those that it has besides.
     """
     read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
@@ -463,4 +473,6 @@ def render_rows(text: str, chosen: Collection[int], mark: str) -> str:
     header = rows[0].header
     names = cells(text[slice(*header)]) if header else [""] * len(cells(lines[0]))
     head = plain(text[slice(*header)].strip()) if header else "|" + "  |" * len(names)
-    return "\n".join([head, "|" + " --- |" * len(names), *lines]) + f"\n\n{mark}"
+    every = sum(unit.kind == "row" and unit.header == header for unit in read)
+    sign = f"\n\n{LEFT_OUT.strip()}" if listed and every > len(rows) else ""
+    return "\n".join([head, "|" + " --- |" * len(names), *lines]) + f"{sign}\n\n{mark}"

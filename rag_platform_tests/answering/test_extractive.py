@@ -421,3 +421,18 @@ def test_what_two_documents_say_otherwise_is_named_by_them(
     )
     of_one = [dataclasses.replace(item, doc_id="d") for item in evidence]
     assert ":" not in Extractive().answer(question, of_one).text
+
+
+def test_a_table_of_which_only_the_header_is_asked_for_is_listed() -> None:
+    rows = [f"| AX-{n} | {n} kW |" for n in range(1, 60)]
+    table = hit(1, "\n".join(["| Model | Power |", "| --- | --- |", *rows[:3]]), "Motors")
+    every = Extractive().answer(asked("Which models are there?"), [table]).text
+    assert every.splitlines() == ["| Model | Power |", "| --- | --- |", *rows[:3], "", "[1]"]
+    named = hit(1, f"{table.chunk_text}\n| Falcon | 9 kW |", "Motors")
+    one = Extractive().answer(asked("power of the model Falcon"), [named]).text
+    assert one.splitlines()[2:] == ["| Falcon | 9 kW |", "", "[1]"]
+    long = hit(1, "\n".join(["| Model | Power |", "| --- | --- |", *rows]), "Motors")
+    cut = Extractive().answer(asked("Which models are there?"), [long]).text
+    shown = cut.splitlines()
+    assert shown[-4:] == ["", "…", "", "[1]"] and shown[2:-4] == rows[: len(shown) - 6]
+    assert 500 < len("\n".join(shown[2:-4])) <= 600 + len(shown)
