@@ -70,9 +70,10 @@ def compare_with_rows(sentence: str, text: str) -> str | None:
         if is_negated(rest):
             return f"it negates what the text says of {named[0].label!r}: {own[0][1]!r}"
         return ""
+    theirs = [value for row in named for value in row.values.values()]
     for row in rows:
         for value in row.values.values() if row not in named else ():
-            if _holds(rest, value) and not any(_holds(other, value) for _, other in _all(named)):
+            if _holds(rest, value) and not any(_holds(other, value) for other in theirs):
                 return f"{value!r} stands beside {row.label!r} in the text, not {named[0].label!r}"
     return None
 
@@ -114,10 +115,6 @@ def _rows(text: str) -> Iterator[_Row]:
         named = {name: it for name, it in named.items() if meaning(it) or not _WORD.search(it)}
         if label and named:
             yield _Row(label, named)
-
-
-def _all(rows: Sequence[_Row]) -> list[tuple[str, str]]:
-    return [item for row in rows for item in row.values.items()]
 
 
 def _longest(rows: list[_Row]) -> list[_Row]:
