@@ -215,7 +215,8 @@ def _quote(parts: Sequence[Part], style: Style, warnings: tuple[str, ...]) -> Su
     lines: list[str] = []
     above, named = "", dict[str, None]()
     for item in best:
-        path = JOINT.join(find_path(parts[item.section].section_path.split(JOINT), item.headings))
+        own = parts[item.section].section_path
+        path = JOINT.join(find_path(own.split(JOINT) if own else [], item.headings))
         quote = " ".join(item.text.split())
         if style != "detailed":
             lines.append(

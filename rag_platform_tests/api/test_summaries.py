@@ -343,6 +343,8 @@ def test_a_quoted_sentence_is_named_by_its_own_section() -> None:
         "Up to 8 unused days of leave are carried over until June. (Policy / Carry-over)"
     )
     assert short.sections == ("Policy / Leave", "Policy / Carry-over")
+    bare = summarise([Part("", LEAVE.text)], SummaryConfig(), "short")
+    assert bare.sections == ("Leave", "Carry-over")
 
 
 def test_tables_without_sentences_are_shown_by_their_first_rows() -> None:
