@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf.characters import LIST_MARKER, broken_pdf, find_unproved
+from rag_platform.loaders.pdf.characters import LIST_MARKER, UNKNOWN, broken_pdf, find_unproved
 from rag_platform.loaders.pdf.headings import heading_levels, number_depth
 from rag_platform.loaders.pdf.images import target_of
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
@@ -133,7 +133,9 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
         for page in pages
         if not page.blocks and not page.images and page.engine != "failed"
     ]
+    unknown = [page.page for page in pages if any(UNKNOWN in block.text for block in page.blocks)]
     said = (
+        (unknown, "characters that its fonts give no meaning are U+FFFD in the text"),
         (raw, "read as raw text, without layout"),
         (failed, "nothing could be read"),
         (

@@ -176,7 +176,7 @@ _MAX_SHIFT = 8.0  # points; likewise, of large letters
 # be more: a line of a paragraph can belong to a block that lies in it
 _STRETCH = 36.0
 _FAR = 1e6  # broken files place glyphs at infinity
-_UNKNOWN = "\ufffd"  # a glyph that its font gives no meaning
+UNKNOWN = "\ufffd"  # a glyph that its font gives no meaning
 _REORDERED = re.compile(f"[{REORDERED}]")
 # vowel signs and other marks of these scripts, none of which is written twice
 _SIGN = re.compile(
@@ -355,7 +355,7 @@ def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
         else run
         for run in runs
     ]
-    if not any(_UNKNOWN in run.text for run in runs):
+    if not any(UNKNOWN in run.text for run in runs):
         return runs
     flags = text_flags() & ~load_pymupdf().TEXT_IGNORE_ACTUALTEXT
     named = {
@@ -369,7 +369,7 @@ def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
     return [
         run._replace(
             chars=tuple(
-                named.get(char[1:], char) if char.text == _UNKNOWN and char.x0 < char.x1 else char
+                named.get(char[1:], char) if char.text == UNKNOWN and char.x0 < char.x1 else char
                 for char in run.chars
             )
         )

@@ -279,6 +279,15 @@ def test_pages_that_yield_nothing_are_named():
     assert summary.pages_without_text == (2, 3, 4, 5)
 
 
+def test_pages_with_characters_without_a_meaning_are_named():
+    torn = PageBlock("paragraph", "The \ufffdow is set.", (0, 100, 400, 160), 10)
+    pages = [page(BODY), page(torn, number=2), page(BODY, number=3)]
+    summary = PdfLoader(profile="fast").assemble(pages, PdfInfo(3)).summary
+    assert summary.warnings == (
+        "page 2: characters that its fonts give no meaning are U+FFFD in the text",
+    )
+
+
 # --- regions without a model --------------------------------------------------------------------
 
 
