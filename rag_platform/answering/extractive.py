@@ -30,6 +30,7 @@ from rag_platform.answering.quotable import (
     render_rows,
     render_run,
 )
+from rag_platform.answering.quote_places import JOINT, find_path
 from rag_platform.contract.markdown_views import format_section
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
@@ -329,17 +330,26 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
 
 def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     """The lines above the quotes that say in the same words, but for numbers, what one of another
-    document says: its title, or where it is if the other one has the same title.
+    document or section says: its title, or where it is if the other one has the same title; the
+    heading of its section.
     """
-    words = [
-        {term for term in meaning(hit.chunk_text[part.start : part.end]) if not DIGIT.search(term)}
-        for hit, part in quotes
-    ]
+    words: list[set[str]] = []
+    paths: list[list[str]] = []
+    for hit, part in quotes:
+        terms = meaning(hit.chunk_text[part.start : part.end])
+        words.append({term for term in terms if not DIGIT.search(term)})
+        above = read_layout(hit.chunk_text).units[part.first].headings
+        own = format_section(hit.section_path)
+        paths.append(find_path(own.split(JOINT) if own else [], above))
     found: dict[int, str] = {}
     for one, other in permutations(range(len(quotes)), 2):
         shared, both = words[one] & words[other], words[one] | words[other]
+        if len(shared) <= constants.RIVAL_SHARE * len(both):
+            continue
         hit, rival = quotes[one][0], quotes[other][0]
-        if hit.doc_id != rival.doc_id and len(shared) > constants.RIVAL_SHARE * len(both):
+        if hit.doc_id != rival.doc_id:
             named = hit.doc_title and hit.doc_title != rival.doc_title
             found[one] = introduce([hit.doc_title if named else hit.source_uri])
+        elif paths[one] != paths[other] and one not in found:
+            found[one] = introduce(paths[one][-1:])
     return found

@@ -436,3 +436,17 @@ def test_a_table_of_which_only_the_header_is_asked_for_is_listed() -> None:
     shown = cut.splitlines()
     assert shown[-4:] == ["", "…", "", "[1]"] and shown[2:-4] == rows[: len(shown) - 6]
     assert 500 < len("\n".join(shown[2:-4])) <= 600 + len(shown)
+
+
+def test_what_two_sections_say_otherwise_is_named_by_their_headings() -> None:
+    text = (
+        "## First quarter\n\nSales in the north were 1,200.\n\n"
+        "## Second quarter\n\nSales in the north were 1,350."
+    )
+    answer = Extractive().answer(
+        asked("sales in the north, second quarter"), [hit(1, text, "Report / First quarter")]
+    )
+    assert answer.text == (
+        "Second quarter:\n\nSales in the north were 1,350. [1]\n\n"
+        "First quarter:\n\nSales in the north were 1,200. [1]"
+    )
