@@ -371,8 +371,26 @@ def render_run(text: str, chosen: Collection[int], mark: str, name: str = "") ->
         shown += _render_units(text, run, items)
     if _introduces(text, read, max(chosen)):
         shown += LEFT_OUT
+    elif _is_part_of_list(read, chosen):
+        shown += f"\n-{LEFT_OUT}"
     apart = last.kind == "code" or (last.kind == "item" and (len(chosen) > 1 or bool(name)))
     return shown + ("\n\n" if apart else " ") + mark
+
+
+def _is_part_of_list(read: Sequence[Unit], chosen: Collection[int]) -> bool:
+    """True where the last list is quoted with the sentence that introduces it, and not whole."""
+    first = end = max(chosen)
+    if read[end].kind != "item":
+        return False
+
+    def belongs(number: int) -> bool:
+        return read[number].kind == "item" and read[number].context == read[end].context
+
+    while first and belongs(first - 1):
+        first -= 1
+    while end + 1 < len(read) and belongs(end + 1):
+        end += 1
+    return first - 1 in chosen and any(number not in chosen for number in range(first, end + 1))
 
 
 def _name_place(section: str, unit: Unit) -> str:

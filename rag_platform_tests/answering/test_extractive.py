@@ -117,7 +117,7 @@ def test_a_list_is_quoted_with_the_line_above_it() -> None:
 def test_an_item_of_a_long_list_is_understood_by_the_line_above_it() -> None:
     chunk = hit(1, FORMATS.format("\n- of no use" * 60))
     answer = Extractive().answer(asked("supported formats markdown"), [chunk]).text
-    assert answer.startswith("Supported formats:\n\n- Markdown\n\n[1]")
+    assert answer.startswith("Supported formats:\n\n- Markdown\n- …\n\n[1]")
 
 
 def test_a_row_says_what_it_says_of_its_columns() -> None:

@@ -142,13 +142,13 @@ def shown(text: str, *numbers: int, section: str = "") -> str:
 def test_an_item_comes_with_what_introduces_it() -> None:
     items = "".join(f"* part {n} does {'more ' * 20}\n" for n in range(8))
     assert shown(f"The pump has:\n\n{items}* a valve\n* a lid", 8) == (
-        "The pump has:\n\n- a valve\n\n[1]"
+        "The pump has:\n\n- a valve\n- …\n\n[1]"  # not all that it has
     )
     # the chunk begins with it, so it may be another one's neighbour
     assert shown("- lid\n  - seat", 1, section="Pumps") == "Pumps:\n\n- seat\n\n[1]"
     nested = "Parts:\n\n1. Case\n   - lid\n2. Valve\n   - seat"
     assert shown(nested, 2) == "1. Case\n   - lid\n\n[1]"
-    assert shown(nested, 1) == "Parts:\n\n1. Case\n   - lid\n\n[1]"
+    assert shown(nested, 1) == "Parts:\n\n1. Case\n   - lid\n- …\n\n[1]"
 
 
 def test_a_nested_list_is_quoted_whole() -> None:
