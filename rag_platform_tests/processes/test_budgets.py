@@ -324,12 +324,12 @@ def test_an_overloaded_library_refuses(publish: Any, settings: Settings, store: 
 def test_a_question_that_takes_too_long_to_read_ends_in_time(
     publish: Any, vary: Any, store: Store, settings: Settings
 ) -> None:
-    """100,000 characters where nobody limits them: every stage would take seconds."""
+    """400,000 characters where nobody limits them: every stage would take seconds."""
     publish({"guide": GUIDE})
     library = Library(load_settings({"limits": {"max_query_chars": 1_000_000}}), store)
     answer(library, QueryRequest(QUESTION))
-    name = vary("quick", "retrieval: {query_seconds: 0.5}\n")
-    result = answer(library, QueryRequest("½ a-" * 25_000, strategy=name))
+    name = vary("quick", "retrieval: {query_seconds: 0.2}\n")
+    result = answer(library, QueryRequest("½ a-" * 100_000, strategy=name))
     library.close()
     assert not result.answered
     assert result.flags["error"]["causes"] == ["deadline", "deadline"]
