@@ -27,7 +27,13 @@ from rag_platform.ledger.tables import (
     tables,
 )
 from rag_platform.storage.postgres import PostgresConnection, mask_url
-from rag_platform.storage.sqlite_files import ReadOnlyFile, transaction, writable
+from rag_platform.storage.sqlite_files import (
+    BUSY_SECONDS,
+    ReadOnlyFile,
+    transaction,
+    use_write_ahead_log,
+    writable,
+)
 
 _VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
 _RECORD_VERSION = (
@@ -114,8 +120,8 @@ class SqliteBackend:
             self._bring_up_to_date()
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
-            db = sqlite3.connect(self.path, timeout=30, isolation_level=None)
-            db.execute("PRAGMA journal_mode = WAL")
+            db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
+            use_write_ahead_log(db, seconds=BUSY_SECONDS)
             db.execute("PRAGMA synchronous = NORMAL")
             # what is overwritten is overwritten on disk, whatever SQLite was built with
             db.execute("PRAGMA secure_delete = ON")

@@ -13,6 +13,7 @@ import sqlite3
 import sys
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from typing import Any
 from rag_platform.errors import SchemaVersionError
 
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
+BUSY_SECONDS = 30.0  # a database that others write is waited for so long
 _COPIES = 5  # a database that is written just now is copied so often before that is given up
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -67,8 +69,24 @@ def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
             else sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         )
     db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    db.execute("PRAGMA journal_mode=WAL")
+    use_write_ahead_log(db, seconds=timeout)
     return db
+
+
+def use_write_ahead_log(db: sqlite3.Connection, *, seconds: float) -> None:
+    """Put a database into WAL mode. Raises sqlite3.OperationalError when others hold it for longer
+    than that: unlike a transaction, SQLite refuses this at once where several processes begin with
+    a new file together, whatever the connection's timeout is.
+    """
+    ends = time.monotonic() + seconds
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
+                raise
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -163,7 +181,7 @@ class ReadOnlyFile:
                     sqlite3.connect(
                         f"{uri}?mode=ro",
                         uri=True,
-                        timeout=30,
+                        timeout=BUSY_SECONDS,
                         isolation_level=None,
                         check_same_thread=False,
                     )

@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from mcp.client.stdio import stdio_client
 from rag_platform.errors import StorageError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Source
-from rag_platform.storage.sqlite_files import ReadOnlyFile
+from rag_platform.storage.sqlite_files import ReadOnlyFile, connect
 from rag_platform.storage.store import Store
 from rag_platform_tests.conftest import PORTS, Answer, Desk, seated
 
@@ -200,3 +201,21 @@ def test_nothing_is_written_through_it(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(StorageError, match="cannot be written by this process"):
         ledger.put_source(source("one"))
     assert [item.name for item in ledger.sources()] == ["none"]
+
+
+def test_a_file_that_another_is_making_is_waited_for(tmp_path: Path) -> None:
+    """SQLite refuses WAL mode at once where another process writes the new file."""
+    path = tmp_path / "new.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("CREATE TABLE first (value)")
+    with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+        connect(path, timeout=0.2)
+    late = threading.Timer(0.3, other.execute, ["COMMIT"])
+    late.start()
+    db = connect(path, timeout=60)
+    assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    assert db.execute("SELECT count(*) FROM first").fetchone() == (0,)
+    late.join()
+    db.close()
+    other.close()
