@@ -391,7 +391,11 @@ def _start_seconds(embedding: EmbeddingConfig) -> float:
 
 
 def _workers(alone: float, embedding: EmbeddingConfig, processes: int, texts: int) -> int:
-    """Number of child processes; 0 when starting them costs more than they save."""
+    """Number of child processes; 0 when starting them costs more than they save. On a GPU one: each
+    would load the model into the same memory, and a child can be started again when it fails.
+    """
+    if embedding.options.get("device", "cpu") != "cpu":
+        return 1
     count = min(processes or usable_processors(), texts)
     saved = alone - alone / count
     return count if count > 1 and saved > _start_seconds(embedding) else 0

@@ -28,8 +28,8 @@ _PREPARE = None  # asks a child for its embedder's preparation of long work
 
 
 class EmbeddingWorker:
-    """A child process with its embedder. It starts with the first batch, and again after it
-    died.
+    """A child process with its embedder. It starts with the first batch, and again after it died
+    or lost its GPU.
     """
 
     def __init__(self, provider: str, options: Mapping[str, Any]) -> None:
@@ -79,6 +79,10 @@ class EmbeddingWorker:
                 f"the embedder {self._provider!r} {reason} on {len(texts or ())} texts",
                 code="embedder_died",
             ) from error
+        except ProviderError as error:
+            if error.code == "device_lost":
+                self.close()
+            raise
         finally:
             timer.cancel()
 

@@ -49,6 +49,9 @@ class SentenceTransformers:
     `passage_prefix: "passage: "`. `dim` keeps the leading numbers of a Matryoshka model;
     `max_tokens` shortens the model's window, and text beyond the window does not move the vector. 0
     means the model's own.
+
+    `device: cuda` computes on a GPU: the same vectors to six digits, by one process, which is
+    started again when a text makes the GPU fail.
     """
 
     model: str = ""
@@ -59,7 +62,7 @@ class SentenceTransformers:
     max_tokens: int = 0
     batch_size: int = 32
     device: str = "cpu"
-    threads: int = 1  # of torch, for the whole process; ingestion runs one process per core
+    threads: int = 1  # of torch, for the whole process; ingestion on `cpu` runs one per core
     max_chars: int = 32_000  # far above any sane chunk; it bounds what a broken one can cost
     allow_download: bool = False
 
@@ -114,7 +117,9 @@ class SentenceTransformers:
             self._load_model(self._folder(), self.info())
 
     def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `model_failed`."""
+        """float32 unit rows [n, dim]. Raises ProviderError `blank_text`, `model_failed`, and
+        `device_lost` where only another process can use the GPU again.
+        """
         cleaned = clean_texts(texts, self.max_chars)
         info, folder = self.info(), self._folder()
         if not cleaned:
@@ -132,6 +137,12 @@ class SentenceTransformers:
                 )
             # of torch: out of memory, a token without an embedding
             except (RuntimeError, ValueError, IndexError) as error:
+                if type(error).__name__ == "AcceleratorError":  # of torch, not imported here
+                    raise ProviderError(
+                        f"{self.model!r} lost {self.device!r} on {len(cleaned)} texts, until its"
+                        f" process is started again: {error}",
+                        code="device_lost",
+                    ) from error
                 raise ProviderError(
                     f"{self.model!r} failed on {len(cleaned)} texts: {error}", code="model_failed"
                 ) from error

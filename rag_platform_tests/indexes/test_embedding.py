@@ -60,6 +60,27 @@ class Troubled:
         return np.array([wrong.get(text, (1.0, 0.0)) for text in texts], dtype=np.float32)
 
 
+_lost: list[str] = []
+
+
+@dataclass(frozen=True)
+class OnDevice:
+    """An embedder whose device serves its process no more after the text `poison`."""
+
+    VERSION: ClassVar[str] = "1"
+
+    device: str = "cpu"
+
+    def info(self) -> EmbedderInfo:
+        return EmbedderInfo("on-device", "1", 2)
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        _lost.extend(text for text in texts if text == "poison")
+        if _lost:
+            raise ProviderError("device-side assert triggered", code="device_lost")
+        return np.array([(1.0, 0.0)] * len(texts), dtype=np.float32)
+
+
 @pytest.fixture
 def cache(tmp_path: Path) -> EmbeddingCache:
     return EmbeddingCache(tmp_path / "cache" / "embeddings.sqlite")
@@ -278,6 +299,21 @@ def test_a_text_that_kills_its_process_costs_no_other(
     assert set(report.failed) == {"die", "refuse me"}
     assert "exit status" in report.failed["die"]
     assert cache.hits(texts, Troubled().info(), "p") == set(texts[:6])
+
+
+@pytest.mark.integration
+def test_a_text_that_loses_the_device_of_its_process_costs_no_other(cache: EmbeddingCache) -> None:
+    config = EmbeddingConfig(
+        provider=f"{__name__}:OnDevice", options={"device": "cuda"}, batch_size=8
+    )
+    texts = [f"text {number}" for number in range(30)] + ["poison"]
+    report = run(texts, config, cache, processes=16)
+    # one process, however many there may be: they would share the memory of the device
+    assert (report.processes, dict(report.failed)) == (
+        1,
+        {"poison": "device-side assert triggered"},
+    )
+    assert cache.hits(texts, OnDevice().info(), "p") == set(texts[:30])
 
 
 @pytest.mark.integration
