@@ -27,13 +27,7 @@ from rag_platform.ledger.tables import (
     tables,
 )
 from rag_platform.storage.postgres import PostgresConnection, mask_url
-from rag_platform.storage.sqlite_files import (
-    BUSY_SECONDS,
-    ReadOnlyFile,
-    transaction,
-    use_write_ahead_log,
-    writable,
-)
+from rag_platform.storage.sqlite_files import ReadOnlyFile, connect_shared, transaction, writable
 
 _VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
 _RECORD_VERSION = (
@@ -120,8 +114,7 @@ class SqliteBackend:
             self._bring_up_to_date()
         db: sqlite3.Connection | None = getattr(self._local, "db", None)
         if db is None:
-            db = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None)
-            use_write_ahead_log(db, seconds=BUSY_SECONDS)
+            db = connect_shared(self.path, check_same_thread=True)
             db.execute("PRAGMA synchronous = NORMAL")
             # what is overwritten is overwritten on disk, whatever SQLite was built with
             db.execute("PRAGMA secure_delete = ON")

@@ -33,12 +33,7 @@ from rag_platform.config.traffic import ProviderLimit, TrafficSettings
 from rag_platform.errors import ProviderError, RagError, StorageError, disk_full
 from rag_platform.ir import Json
 from rag_platform.storage.postgres import PostgresConnection
-from rag_platform.storage.sqlite_files import (
-    BUSY_SECONDS,
-    transaction,
-    use_write_ahead_log,
-    writable,
-)
+from rag_platform.storage.sqlite_files import connect_shared, transaction, writable
 from rag_platform.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -115,12 +110,9 @@ class _SqliteTables:
         self._lock = threading.Lock()
         with self._errors():
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(
-                self._path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-            )
+            self._db = connect_shared(self._path)
         try:
             with self._errors():
-                use_write_ahead_log(self._db, seconds=BUSY_SECONDS)
                 self._db.execute("PRAGMA synchronous = NORMAL")
             with self.write() as db:
                 for statement in _TABLES:

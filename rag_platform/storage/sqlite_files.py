@@ -23,7 +23,7 @@ from typing import Any
 from rag_platform.errors import SchemaVersionError
 
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
-BUSY_SECONDS = 30.0  # a database that others write is waited for so long
+_BUSY_SECONDS = 30.0  # a database that others write is waited for so long
 _COPIES = 5  # a database that is written just now is copied so often before that is given up
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -68,25 +68,34 @@ def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
             if path.is_file()
             else sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         )
-    db = sqlite3.connect(path, timeout=timeout, isolation_level=None, check_same_thread=False)
-    use_write_ahead_log(db, seconds=timeout)
-    return db
+    return connect_shared(path, timeout=timeout)
 
 
-def use_write_ahead_log(db: sqlite3.Connection, *, seconds: float) -> None:
-    """Put a database into WAL mode. Raises sqlite3.OperationalError when others hold it for longer
-    than that: unlike a transaction, SQLite refuses this at once where several processes begin with
-    a new file together, whatever the connection's timeout is.
+def connect_shared(
+    path: Path, *, timeout: float = _BUSY_SECONDS, check_same_thread: bool = False
+) -> sqlite3.Connection:
+    """A connection in WAL mode to a database that other processes write too. Raises sqlite3.Error,
+    OperationalError when others hold it for longer than `timeout`.
+
+    SQLite itself keeps to the timeout in transactions alone: where several processes begin with a
+    new file together, it refuses WAL mode at once.
     """
-    ends = time.monotonic() + seconds
-    while True:
-        try:
-            db.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
-                raise
-        time.sleep(0.01)
+    db = sqlite3.connect(
+        path, timeout=timeout, isolation_level=None, check_same_thread=check_same_thread
+    )
+    ends = time.monotonic() + timeout
+    try:
+        while True:
+            try:
+                db.execute("PRAGMA journal_mode = WAL")
+                return db
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
+                    raise
+            time.sleep(0.01)
+    except BaseException:
+        db.close()
+        raise
 
 
 @contextmanager
@@ -181,7 +190,7 @@ class ReadOnlyFile:
                     sqlite3.connect(
                         f"{uri}?mode=ro",
                         uri=True,
-                        timeout=BUSY_SECONDS,
+                        timeout=_BUSY_SECONDS,
                         isolation_level=None,
                         check_same_thread=False,
                     )

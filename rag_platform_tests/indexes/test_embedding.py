@@ -29,6 +29,9 @@ from rag_platform.registry import build
 INFO = EmbedderInfo("some", "1", 2)
 
 
+_lost: list[str] = []  # the texts at which this process lost its device
+
+
 @dataclass(frozen=True)
 class Troubled:
     """An embedder that stumbles over what its texts ask for; `journal` gets a line for every
@@ -38,6 +41,7 @@ class Troubled:
     VERSION: ClassVar[str] = "1"
 
     journal: str = ""
+    device: str = "cpu"
 
     def info(self) -> EmbedderInfo:
         return EmbedderInfo("troubled", "1", 2)
@@ -47,6 +51,9 @@ class Troubled:
             journal.write("|".join(texts) + "\n")
         if any("die" in text for text in texts):
             os._exit(7)
+        _lost.extend(text for text in texts if text == "poison")
+        if _lost:
+            raise ProviderError("device-side assert triggered", code="device_lost")
         if any("refuse" in text for text in texts):
             raise ProviderError("one of the texts is refused")
         if (
@@ -58,27 +65,6 @@ class Troubled:
             raise ProviderError("nobody answers", retryable=True)
         wrong = {"zero": (0.0, 0.0), "nan": (np.nan, 1.0), "long": (3.0, 4.0)}
         return np.array([wrong.get(text, (1.0, 0.0)) for text in texts], dtype=np.float32)
-
-
-_lost: list[str] = []
-
-
-@dataclass(frozen=True)
-class OnDevice:
-    """An embedder whose device serves its process no more after the text `poison`."""
-
-    VERSION: ClassVar[str] = "1"
-
-    device: str = "cpu"
-
-    def info(self) -> EmbedderInfo:
-        return EmbedderInfo("on-device", "1", 2)
-
-    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
-        _lost.extend(text for text in texts if text == "poison")
-        if _lost:
-            raise ProviderError("device-side assert triggered", code="device_lost")
-        return np.array([(1.0, 0.0)] * len(texts), dtype=np.float32)
 
 
 @pytest.fixture
@@ -302,10 +288,10 @@ def test_a_text_that_kills_its_process_costs_no_other(
 
 
 @pytest.mark.integration
-def test_a_text_that_loses_the_device_of_its_process_costs_no_other(cache: EmbeddingCache) -> None:
-    config = EmbeddingConfig(
-        provider=f"{__name__}:OnDevice", options={"device": "cuda"}, batch_size=8
-    )
+def test_a_text_that_loses_the_device_of_its_process_costs_no_other(
+    cache: EmbeddingCache, troubled: EmbeddingConfig
+) -> None:
+    config = troubled.model_copy(update={"options": {**troubled.options, "device": "cuda"}})
     texts = [f"text {number}" for number in range(30)] + ["poison"]
     report = run(texts, config, cache, processes=16)
     # one process, however many there may be: they would share the memory of the device
@@ -313,7 +299,7 @@ def test_a_text_that_loses_the_device_of_its_process_costs_no_other(cache: Embed
         1,
         {"poison": "device-side assert triggered"},
     )
-    assert cache.hits(texts, OnDevice().info(), "p") == set(texts[:30])
+    assert cache.hits(texts, Troubled().info(), "p") == set(texts[:30])
 
 
 @pytest.mark.integration
