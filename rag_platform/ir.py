@@ -235,7 +235,9 @@ PREAMBLE = "__preamble__"  # section_path of what stands before the first headin
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A structural unit of the normalised text."""
+    """A structural unit of the normalised text; one too short for chunks of its own is `joined_to`
+    the one before it.
+    """
 
     section_id: str
     section_path: str
@@ -246,6 +248,7 @@ class Section:
     title: str = ""
     h1_title: str = ""
     h2_title: str = ""
+    joined_to: str = ""  # the section_id under which its text is cut
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ cut to a budget of text.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,7 +21,7 @@ from rag_platform.contract.schema import (
     SectionPart,
 )
 from rag_platform.errors import InputError
-from rag_platform.ir import Chunk, Document, Edit, PageKept, Version
+from rag_platform.ir import Chunk, Document, Edit, PageKept, Section, Version
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease
 from rag_platform.storage.store import Store, read_records
@@ -112,13 +112,7 @@ def _sections(
         if not left.opens(_ROW_TOKENS + 2 * estimate_tokens(section.section_path)) and rows:
             following = (number, 0)
             break
-        row: SectionPart = {
-            "section_id": section.section_id,
-            "section_path": section.section_path,
-            "title": section.title,
-            "level": section.heading_level,
-            "chunks": counts.get(section.section_id, 0),
-        }
+        row = section_part(section, counts)
         rows.append(row)
         if text is not None:
             whole = text[section.norm_start : section.norm_end]
@@ -242,6 +236,17 @@ def cut_notice(part: DocumentPart, max_chars: int | None) -> str:
         f"only a part is shown ({part['shown_chars']} of {part['total_chars']} characters): {bound}"
         " is used up; next_cursor continues there"
     )
+
+
+def section_part(section: Section, counts: Mapping[str, int]) -> SectionPart:
+    """The public form of a section without its text; `counts` are chunks by section_id."""
+    return {
+        "section_id": section.section_id,
+        "section_path": section.section_path,
+        "title": section.title,
+        "level": section.heading_level,
+        "chunks": counts.get(section.section_id, 0),
+    }
 
 
 def chunk_part(chunk: Chunk, text: str) -> ChunkPart:

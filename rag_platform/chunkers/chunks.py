@@ -22,6 +22,7 @@ from rag_platform.config.settings import Strategy
 from rag_platform.ir import Chunk, Facts, MediaLink, Section, Version
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
 from rag_platform.protocols import Chunker
+from rag_platform.sectioners.sections import join_sections
 from rag_platform.text.language import language
 from rag_platform.text.plurals import pluralise
 from rag_platform.text.tokens import estimate_tokens
@@ -124,7 +125,8 @@ def cut(
         )
         return chunk_id
 
-    for section in sections:
+    joined = join_sections(sections)
+    for section in joined:
         body = normalised.text[section.norm_start : section.norm_end]
         for parent, children in _families(chunker, body):
             parent_id = add(section, parent, "parent") if parent is not None else ""
@@ -132,7 +134,7 @@ def cut(
                 add(section, span, parent_id=parent_id)
     bare = set(facts.summary.pages_without_text)
     chunks = _with_images(chunks, [link for link in links if link.page not in bare], facts)
-    return [*chunks, *media_chunks(version, facts, chunks, sections, links)]
+    return [*chunks, *media_chunks(version, facts, chunks, joined, links)]
 
 
 def slice_fields(normalised: Normalised, places: Places, start: int, end: int) -> dict[str, Any]:

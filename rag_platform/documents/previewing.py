@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import unicodedata
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -165,10 +165,15 @@ def readable(found: Preview, chunks: int | None = None, language: str = "en") ->
         edits = (f"{rule} {count}" for rule, count in sorted(found.edits.items()))
         lines.append(say("edits: {list}", list=", ".join(edits)))
     lines += ["", say("SECTIONS (characters, chunks, path)")]
-    counts = Counter(chunk.section_id for chunk in found.chunks)
+    chunks_of = defaultdict[str, list[Chunk]](list)
+    for chunk in found.chunks:
+        chunks_of[chunk.section_id].append(chunk)
     for section in found.sections:
-        place = f"{section.norm_start}-{section.norm_end}"
-        lines.append(f"  {place:>15}  {counts[section.section_id]:>3}  {section.section_path}")
+        start, end = section.norm_start, section.norm_end
+        held = chunks_of[section.joined_to or section.section_id]
+        if section.joined_to:
+            held = [it for it in held if it.norm_start < end and start < it.norm_end]
+        lines.append(f"  {f'{start}-{end}':>15}  {len(held):>3}  {section.section_path}")
     lines += ["", say("CHUNKS")]
     for chunk in found.chunks[:chunks]:
         ends = (f"        {line}" for line in _ends(chunk.chunk_text))

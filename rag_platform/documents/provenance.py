@@ -40,7 +40,7 @@ from rag_platform.ir import (
 from rag_platform.loaders.decoding import decode_span
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
-from rag_platform.sectioners.sections import headings_of, section_id
+from rag_platform.sectioners.sections import headings_of, join_sections, section_id
 from rag_platform.storage.records import from_json
 from rag_platform.storage.store import Store, read_json, read_records, read_text, sha256_file
 
@@ -127,7 +127,7 @@ class _Stored:
     facts: Facts
     normalised: Normalised
     places: Places
-    sections: Mapping[str, Section]
+    sections: Mapping[str, Section]  # as they were cut
     pages_named: bool  # the chunks come from a program that says where their pages begin
 
     @property
@@ -192,7 +192,7 @@ def _read(
         facts,
         normalised,
         Places(facts, normalised),
-        {s.section_id: s for s in sections},
+        {s.section_id: s for s in join_sections(sections)},
         strategy is not None and stage_profiles(strategy)["chunks"] == profiles["chunks"],
     )
 

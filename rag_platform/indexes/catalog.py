@@ -14,6 +14,7 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -51,6 +52,11 @@ _ODD = (
     "status = 'ready' AND in_lexical = 1 AND in_dense = 0",
 )
 
+# that a chunk `c` of the same version holds text of the section `s`, which is cut with another's
+IN_JOINED = "c.section_id = s.joined_to AND c.norm_start < s.norm_end AND s.norm_start < c.norm_end"
+_CHUNKS_OF = "CROSS JOIN {0[chunks]} c ON c.doc_id = d.doc_id"
+_JOINED_OF = "CROSS JOIN {0[sections]} s ON s.doc_id = d.doc_id AND s.joined_to != ''"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FilterField:
@@ -60,6 +66,14 @@ class FilterField:
     # text | number | flag | list | span; the members of a list are those of json_each(sql)
     kind: str
     end: str = ""  # the last number of a span, `sql` being its first
+    joined: str = ""  # the same of a section `s` whose text is cut with another's
+
+    def of_joined(self, condition: str) -> str:
+        """A condition on such sections as one on the chunks with their text."""
+        return (
+            "c.chunk_id IN (SELECT c.chunk_id FROM sections s JOIN chunks c ON c.version_id ="
+            f" s.version_id AND {IN_JOINED} WHERE s.joined_to != '' AND {condition})"
+        )
 
 
 def _of_images(column: str) -> str:
@@ -76,11 +90,11 @@ FILTERABLE: Mapping[str, FilterField] = {
     "chunk_id": FilterField("c.chunk_id", "text"),
     "doc_id": FilterField("d.doc_id", "text"),
     "version_id": FilterField("v.version_id", "text"),
-    "section_id": FilterField("c.section_id", "text"),
-    "section_path": FilterField("c.section_path", "text"),
-    "title": FilterField("c.title", "text"),
+    "section_id": FilterField("c.section_id", "text", joined="s.section_id"),
+    "section_path": FilterField("c.section_path", "text", joined="s.section_path"),
+    "title": FilterField("c.title", "text", joined="s.title"),
     "h1_title": FilterField("c.h1_title", "text"),
-    "h2_title": FilterField("c.h2_title", "text"),
+    "h2_title": FilterField("c.h2_title", "text", joined="s.h2_title"),
     "chunk_type": FilterField("c.chunk_type", "text"),
     "parent_id": FilterField("c.parent_id", "text"),
     "chunk_index": FilterField("c.chunk_index", "number"),
@@ -209,10 +223,10 @@ class CatalogReader:
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         self.schema_version = check_schema(db, self._path)
-        if self.schema_version < SCHEMA_VERSION:
-            show_as_current(db)
-        elif self._changes is not None:
+        if self._changes is not None:
             show_changed(db, self._changes)
+        elif self.schema_version < SCHEMA_VERSION:
+            show_as_current(db)
 
     def _select(self, sql: str, values: Sequence[Any] = ()) -> Rows:
         """The rows of a statement. Raises IntegrityError `catalog_damaged`."""
@@ -305,19 +319,27 @@ class CatalogReader:
 
     def chunk_page(self, version_id: str, section_id: str, begin: int, limit: int) -> list[Chunk]:
         """At most `limit` chunks of a version in reading order from the place `begin` on; with a
-        section_id of those of that section alone.
+        section_id of those that hold text of that section.
         """
         rows = self._select(
-            f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? AND ? IN ('', section_id)"
-            " ORDER BY chunk_index, rowid LIMIT ? OFFSET ?",
-            (version_id, section_id, limit, begin),
+            f"SELECT {columns(Chunk, 'c')} FROM chunks c WHERE version_id = ? AND (? IN ('',"
+            " c.section_id) OR EXISTS (SELECT 1 FROM sections s WHERE s.version_id = c.version_id"
+            f" AND s.section_id = ? AND {IN_JOINED})) ORDER BY c.chunk_index, c.rowid LIMIT ?"
+            " OFFSET ?",
+            (version_id, section_id, section_id, limit, begin),
         )
         return [from_row(Chunk, row) for row in rows]
 
     def section_counts(self, version_id: str) -> dict[str, int]:
-        """section_id to the number of chunks of a version in it."""
-        sql = "SELECT section_id, count(*) FROM chunks WHERE version_id = ? GROUP BY section_id"
-        return dict(self._select(sql, (version_id,)))
+        """section_id to the number of a version's chunks with text of it, which may be one of
+        several sections.
+        """
+        sql = (
+            "SELECT section_id, count(*) FROM chunks WHERE version_id = ? GROUP BY 1 UNION ALL"
+            " SELECT s.section_id, count(*) FROM sections s JOIN chunks c ON c.version_id ="
+            f" s.version_id AND {IN_JOINED} WHERE s.version_id = ? AND s.joined_to != '' GROUP BY 1"
+        )
+        return dict(self._select(sql, (version_id, version_id)))
 
     def entries_of_version(self, version_id: str) -> list[Entry]:
         """The chunks of a version with their index hashes, in reading order."""
@@ -363,21 +385,17 @@ class CatalogReader:
         """At most `limit` different values of a text field, or members of a list field, without
         those of the documents and versions that `hidden` names; in no order.
         """
-        value, tables = field.sql, ""
-        if "c." in value:
-            tables = "CROSS JOIN {chunks} c ON c.doc_id = d.doc_id"
+        sources = [(field.sql, _CHUNKS_OF if "c." in field.sql else "")]
         if field.kind == "list":
-            tables, value = f"{tables}, json_each({value}) m", "m.value"
-        rows = self._select_each(
-            lambda part: (
-                f"SELECT DISTINCT {value} FROM {part['documents']} d CROSS JOIN {part['versions']}"
-                f" v ON v.doc_id = d.doc_id {tables.format(chunks=part['chunks'])} WHERE"
-                f" {part.held('d.doc_id')} AND NOT EXISTS (SELECT 1 FROM json_each(?) WHERE value"
-                " IN (d.doc_id, v.version_id)) LIMIT ?"
-            ),
-            (json.dumps(sorted(hidden)), limit),
-        )
-        return list(dict.fromkeys(str(row[0]) for row in rows if row[0]))[:limit]
+            sources = [("m.value", f"{sources[0][1]}, json_each({field.sql}) m")]
+        if field.joined and self.schema_version == SCHEMA_VERSION:
+            sources.append((field.joined, _JOINED_OF))
+        shown = (json.dumps(sorted(hidden)), limit)
+        found = dict[str, None]()
+        for source in sources:
+            rows = self._select_each(partial(_select_values, *source), shown)
+            found |= dict.fromkeys(str(row[0]) for row in rows if row[0])
+        return list(found)[:limit]
 
     def chunk_ids(self, where: str = "1", params: Sequence[Any] = ()) -> list[str]:
         """Ids of chunks, ascending, that satisfy an SQL condition on the table of chunks."""
@@ -672,3 +690,11 @@ class CatalogReader:
             )
             found |= dict(self._select(sql))
         return found
+
+
+def _select_values(value: str, tables: str, part: Part) -> str:
+    return (
+        f"SELECT DISTINCT {value} FROM {part['documents']} d CROSS JOIN {part['versions']} v ON"
+        f" v.doc_id = d.doc_id {tables.format(part)} WHERE {part.held('d.doc_id')} AND NOT EXISTS"
+        " (SELECT 1 FROM json_each(?) WHERE value IN (d.doc_id, v.version_id)) LIMIT ?"
+    )

@@ -22,6 +22,7 @@ from rag_platform.indexes.catalog_tables import (
     attach_read_only,
     column_names,
     columns,
+    stored_columns,
     taken_error,
 )
 from rag_platform.ir import Document
@@ -61,12 +62,13 @@ BASE_AND_CHANGES = (Part("main"), Part("changes"))
 
 def show_changed(db: sqlite3.Connection, changes: Path) -> None:
     """Give a connection to a base views with the names of the tables, which show the base with its
-    changes.
+    changes, and every column of today.
     """
     attach_read_only(db, changes, "changes")
     base = BASE_AND_CHANGES[0]
     for table in _TABLES:
-        names = ", ".join(f'"{name}"' for name in column_names(table))
+        present, missing = stored_columns(db, table)
+        names = ", ".join([*(f'"{name}"' for name in present), *missing])
         held = base.held_version("version_id") if table == "media_texts" else base.held("doc_id")
         db.execute(
             f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, {names} FROM main.{table} WHERE"

@@ -17,11 +17,11 @@ from rag_platform.errors import IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import row_decoders
 
-# 2 added what is said in views and images, 3 editions and drafts; readers show an older catalog
-# with the defaults of what it lacks
+# 2 added what is said in views and images, 3 editions and drafts, 4 the sections that joined
+# others; readers show an older catalog with the defaults of what it lacks
 CATALOG = "catalog.sqlite"  # its name in the directory of a release
-SCHEMA_VERSION = 3
-READABLE = (1, 2, 3)
+SCHEMA_VERSION = 4
+READABLE = (1, 2, 3, 4)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -366,18 +366,25 @@ def show_as_current(db: sqlite3.Connection) -> None:
     They are temporary views under the tables' names, so that the file stays as it is and every
     query reads as it is written.
     """
-    for table, record in _RECORDS.items():
-        present = {row[1] for row in db.execute(f"PRAGMA main.table_info({table})")}
-        defaults = _defaults(record, table)
-        missing = ", ".join(
-            f'{value} AS "{name}"' for name, value in defaults.items() if name not in present
-        )
+    for table in _RECORDS:
+        present, missing = stored_columns(db, table)
         if present and missing:
+            added = ", ".join(missing)
             db.execute(
-                f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, *, {missing} FROM main.{table}"
+                f"CREATE TEMP VIEW {table} AS SELECT rowid AS rowid, *, {added} FROM main.{table}"
             )
         elif missing:
-            db.execute(f"CREATE TEMP VIEW {table} AS SELECT 0 AS rowid, {missing} WHERE 0")
+            db.execute(
+                f"CREATE TEMP VIEW {table} AS SELECT 0 AS rowid, {', '.join(missing)} WHERE 0"
+            )
+
+
+def stored_columns(db: sqlite3.Connection, table: str) -> tuple[list[str], list[str]]:
+    """(the columns that an open catalog has of a table, SQL for those of today that it lacks)."""
+    present = [row[1] for row in db.execute(f"PRAGMA main.table_info({table})")]
+    defaults = _defaults(_RECORDS[table], table)
+    missing = [f'{value} AS "{name}"' for name, value in defaults.items() if name not in present]
+    return present, missing
 
 
 def _defaults(record: type[Any], table: str) -> dict[str, str]:

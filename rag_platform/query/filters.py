@@ -6,7 +6,8 @@
 A value is a scalar (equal), a list (any of) or an object of operators (all of): $eq $ne $in $nin
 $gt $gte $lt $lte $contains; `$missing: include | exclude` says what happens to a chunk without the
 field. `$soft: true` makes a condition a preference: chunks that satisfy it are lifted, none is
-removed. `section_path` matches as a prefix, dates also by year, month or day, and a range of pages
+removed. `section_path` matches as a prefix, also that of a short section in a passage of several,
+dates also by year, month or day, and a range of pages
 or lines by any number in it. A date is ISO, a time without a zone UTC; anything else is refused,
 because as text it would hold for everything or for nothing. Everything is bound as parameters; no
 text of the caller becomes SQL.
@@ -98,6 +99,15 @@ class FilterField(Protocol):
     @property
     def end(self) -> str:
         """The expression of a span's last number."""
+        ...
+
+    @property
+    def joined(self) -> str:
+        """The same as `sql` of a section whose text is cut with another's; "" where none has it."""
+        ...
+
+    def of_joined(self, condition: str) -> str:
+        """A condition on such sections as one on the chunks with their text."""
         ...
 
 
@@ -377,23 +387,31 @@ def _invalid_error(name: str, what: str) -> InputError:
 def _scalar_condition(
     name: str, spec: FilterField, operator: str, values: list[Any], negated: bool
 ) -> tuple[str, list[Any]]:
-    x = spec.sql
+    sql, params = _compare(name, spec.sql, spec.kind, operator, values)
+    if spec.joined:
+        of_section, more = _compare(name, spec.joined, spec.kind, operator, values)
+        sql, params = f"({sql} OR {spec.of_joined(of_section)})", params + more
+    return f"NOT {sql}" if negated else sql, params
+
+
+def _compare(
+    name: str, x: str, kind: str, operator: str, values: list[Any]
+) -> tuple[str, list[Any]]:
+    """The SQL that the expression `x` is what the operator, or else the opposite of it, says."""
     if operator in _ORDER:
-        if spec.kind == "flag":
+        if kind == "flag":
             raise _invalid_error(name, f" is a flag: true or false, {operator} cannot order it")
         # a day or a year means all of it
         late = name in _DATE_FIELDS and operator in ("$gt", "$lte")
         return f"{x} {_ORDER[operator]} ?", [f"{values[0]}{_LAST_CHARACTER}" if late else values[0]]
     if operator == "$contains":
-        if spec.kind != "text":
-            raise _invalid_error(name, f" is a {spec.kind}; $contains needs a text or a list")
+        if kind != "text":
+            raise _invalid_error(name, f" is a {kind}; $contains needs a text or a list")
         return f"({' OR '.join(f'instr(lower({x}), lower(?)) > 0' for _ in values)})", values
     if name in _PREFIX_FIELDS or name in _DATE_FIELDS:
         any_prefix = " OR ".join(f"substr({x}, 1, length(?)) = ?" for _ in values)
-        doubled = [value for value in values for _ in range(2)]
-        return f"{'NOT ' if negated else ''}({any_prefix})", doubled
-    members = "(SELECT value FROM json_each(?))"
-    return f"{x} {'NOT IN' if negated else 'IN'} {members}", [json.dumps(values)]
+        return f"({any_prefix})", [value for value in values for _ in range(2)]
+    return f"({x} IN (SELECT value FROM json_each(?)))", [json.dumps(values)]
 
 
 def _list_condition(
@@ -434,6 +452,10 @@ class _MetadataField:
     sql: str
     kind: str = "metadata"
     end: str = ""
+    joined: str = ""
+
+    def of_joined(self, condition: str) -> str:
+        return condition
 
 
 def _metadata_field(name: str) -> FilterField | None:

@@ -66,7 +66,7 @@ PROVED: Mapping[str, Mapping[str, str]] = {
     "sections": _by_column(
         raw=(
             "section_id section_path heading_level ordinal norm_start norm_end title h1_title "
-            "h2_title"
+            "h2_title joined_to"
         ),
         identity="doc_id version_id",
         output="position",

@@ -11,7 +11,7 @@ from typing import ClassVar
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Section
 from rag_platform.loaders.markdown import MAX_QUOTES, block_parser
-from rag_platform.sectioners.sections import Heading, MarkdownHeadings, section_id
+from rag_platform.sectioners.sections import Heading, MarkdownHeadings, join_sections, section_id
 
 TOO_DEEP = re.compile(rf"(?m)^(?:[ \t]*>){{{MAX_QUOTES + 1}}}")
 BLANK = re.compile(r"\n[ \t]*\n\s*")
@@ -52,7 +52,7 @@ class AstMarkdown:
         starts = node_starts(text, {offset for offset, _, _ in headings})
         counts: dict[str, int] = {}
         found: list[Section] = []
-        for section in self._headings().sections(text, headings, doc_id):
+        for section in join_sections(self._headings().sections(text, headings, doc_id)):
             for start, end in self._groups(text, section, starts):
                 ordinal = counts.get(section.section_path, 0)
                 counts[section.section_path] = ordinal + 1

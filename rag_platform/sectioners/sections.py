@@ -48,6 +48,17 @@ def section_id(doc_id: str, section_path: str, ordinal: int) -> str:
     return "sec_" + hashlib.sha256(name.encode()).hexdigest()[:20]
 
 
+def join_sections(sections: Sequence[Section]) -> list[Section]:
+    """The sections as they are cut into chunks: each with the text of those that joined it."""
+    joined: list[Section] = []
+    for section in sections:
+        if section.joined_to:
+            joined[-1] = replace(joined[-1], norm_end=section.norm_end)
+        else:
+            joined.append(section)
+    return joined
+
+
 def section_hash(sections: Sequence[Section], text: str) -> str:
     """sha256 over paths and texts: another one means that the structure drifted."""
     digest = hashlib.sha256()
@@ -86,7 +97,8 @@ class MarkdownHeadings:
        whose path already names it, and one that only numbers its part (`Chapter 2`) the next;
     2. a deeper section joins the one before it when that is a sibling or the parent's own text,
        until what was joined reaches `min_section_chars`: a list of short siblings becomes several
-       sections, and none is filed under a distant heading;
+       sections of chunks, and none is filed under a distant heading. It keeps its own path and
+       place, and `joined_to` names the other;
     3. everything else stays, however short: the text under an H1 is never filed under one of its
        H2, nor the reverse for a preamble.
 
@@ -133,13 +145,16 @@ class MarkdownHeadings:
             merged = [
                 (
                     replace(section, norm_start=heading_end(text, section.norm_start))
-                    if section.norm_start in starts
+                    if section.norm_start in starts and not section.joined_to
                     else section
                 )
                 for section in merged
             ]
+        holders = {section.joined_to for section in merged}
         return [
-            section for section in merged if text[section.norm_start : section.norm_end].strip()
+            section
+            for section in merged
+            if section.section_id in holders or text[section.norm_start : section.norm_end].strip()
         ]
 
     def _open_sections(self, text: str, headings: Sequence[Heading], doc_id: str) -> list[Section]:
@@ -178,7 +193,8 @@ class MarkdownHeadings:
         if self.min_section_chars == 0:
             return list(opened)
         merged: list[Section] = []
-        joined = 0  # characters joined to the last section
+        last: Section | None = None  # that others may join
+        joined = 0  # characters joined to it
         waiting: int | None = None  # where a heading without text of its own starts
         for index, section in enumerate(opened):
             size = len(text[section.norm_start : section.norm_end].strip())
@@ -202,13 +218,13 @@ class MarkdownHeadings:
             ):
                 waiting = section.norm_start if waiting is None else waiting
                 continue
-            last = merged[-1] if merged else None
             short = size < self.min_section_chars and joined + size <= self.min_section_chars
             if waiting is None and last is not None and short and _are_related(last, section):
-                merged[-1] = replace(last, norm_end=section.norm_end)
+                merged.append(replace(section, joined_to=last.section_id))
                 joined += size
                 continue
-            merged.append(section if waiting is None else replace(section, norm_start=waiting))
+            last = section if waiting is None else replace(section, norm_start=waiting)
+            merged.append(last)
             joined, waiting = 0, None
         return merged
 

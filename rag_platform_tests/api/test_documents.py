@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
+from rag_platform.answering.engine import answer
 from rag_platform.api.documents import Selection, brief, get_document, list_documents
 from rag_platform.api.status import status
+from rag_platform.api.upkeep.documents import list_chunks
 from rag_platform.errors import InputError, NotFoundError
+from rag_platform.ir import QueryRequest
 from rag_platform.releases.publishing import roll_back
 from rag_platform.retrieval.library import Library
 from rag_platform.text.tokens import estimate_tokens
@@ -341,7 +344,7 @@ def test_status_tells_what_is_published(library: Library, read_only_shelf: Any) 
         0,
         "",
     )
-    assert data["schema_versions"] == {"store": 1, "ledger": 4, "catalog": 3, "logs": 1}
+    assert data["schema_versions"] == {"store": 1, "ledger": 4, "catalog": 4, "logs": 1}
     assert str(read_only_shelf.store.home) not in json.dumps(data)
     assert "3 documents, 5 chunks" in data["markdown"]
 
@@ -378,3 +381,43 @@ def test_after_a_rollback_documents_are_listed_as_they_are_served(
     for row in before:
         served = states[row["filename"]]
         assert (served["version_id"], served["chunks"]) == (row["version_id"], row["chunks"])
+
+
+def test_short_sections_are_listed_and_found_though_they_share_a_chunk(
+    shelf: Any, config_folder: Path, tmp_path: Path
+) -> None:
+    tiny = (config_folder / "strategies" / "tiny.yaml").read_text(encoding="utf-8")
+    (config_folder / "strategies" / "joining.yaml").write_text(
+        tiny.replace("min_section_chars: 0", "min_section_chars: 200"), encoding="utf-8"
+    )
+    long = (
+        "The gateway routes requests between services and records each call. " * 3 + "So it goes."
+    )
+    (tmp_path / "guide.md").write_text(
+        f"# Gateway\n\n{long}\n\n## Ports\n\nIt listens on port 8443.\n\n## Retries\n\nA failed"
+        " call is tried 3 times.\n",
+        encoding="utf-8",
+    )
+    shelf.ingest(tmp_path / "guide.md", strategy="joining")
+    with closing(shelf.library()) as library:
+        question = "How often is a failed call tried?"
+        found = answer(library, QueryRequest(question))
+        [quoted] = found.citations
+        assert quoted.quote_section == "Gateway / Retries"
+        again = QueryRequest(question, filters={"section_path": quoted.quote_section})
+        assert answer(library, again).citations[0].chunk_id == quoted.chunk_id
+        unknown = answer(library, QueryRequest("calls", filters={"section_path": "Retries"}))
+        assert (
+            "no passage has section_path = Retries (there is: Gateway / Retries)"
+            in unknown.warnings
+        )
+        part = get_document(library, "default", quoted.doc_id, format="sections")["document"]
+        assert [(row["section_path"], row["chunks"], row["text"]) for row in part["sections"]] == [
+            ("Gateway", 1, f"# Gateway\n\n{long}\n\n"),
+            ("Gateway / Ports", 1, "## Ports\n\nIt listens on port 8443.\n\n"),
+            ("Gateway / Retries", 1, "## Retries\n\nA failed call is tried 3 times.\n"),
+        ]
+        section_id = part["sections"][2]["section_id"]
+        page = list_chunks(library, "default", quoted.doc_id, section_id=section_id)
+        assert [chunk["chunk_id"] for chunk in page["chunks"]] == [quoted.chunk_id]
+        assert page["total"] == list_chunks(library, "default", quoted.doc_id)["total"] == 1

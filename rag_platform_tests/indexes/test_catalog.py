@@ -8,6 +8,7 @@ import dataclasses
 import json
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from rag_platform.indexes.catalog import FILTERABLE, CatalogReader
 from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, count_changes
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
+from rag_platform.query.filters import plan
 
 
 def document(number: int, **changes: object) -> Document:
@@ -573,3 +575,29 @@ def test_a_chunk_of_the_base_cannot_come_again_in_the_changes(path: Path) -> Non
             [Entry(dataclasses.replace(chunk(1, 0), version_id="other"), "h", "s", "ready")],
             [],
         )
+
+
+def test_a_base_with_changes_of_the_schema_before_still_answers(tmp_path: Path) -> None:
+    base = tmp_path / "catalog.sqlite"
+    texts = {1: "a", 2: "a"}
+    with CatalogWriter(base) as writer:
+        writer.replace_documents([shown(1, "a", ()), shown(2, "a", ())])
+        write_documents(writer, [1, 2], texts)
+    with ChangesWriter(base) as writer:
+        writer.replace_documents([shown(1, "b", ())], ["v1@a"])
+        writer.drop_versions(["v1@a"])
+        write_documents(writer, [1], {1: "b"})
+    wanted, paths = read_everything(base), plan({"section_path": "Guide"}, FILTERABLE)
+    with closing(CatalogReader(base)) as catalog:
+        held = catalog.select_ids(paths.where, paths.params)
+        named = catalog.field_values(FILTERABLE["section_path"], (), 9)
+    assert held and named
+    for path in (base, base.with_name(CHANGES)):
+        with closing(sqlite3.connect(path, isolation_level=None)) as db:
+            db.execute("ALTER TABLE sections DROP COLUMN joined_to")
+            db.execute("UPDATE meta SET value = '3' WHERE key = 'schema_version'")
+    assert read_everything(base) == wanted
+    with closing(CatalogReader(base)) as catalog:
+        assert catalog.schema_version == 3
+        assert catalog.select_ids(paths.where, paths.params) == held
+        assert catalog.field_values(FILTERABLE["section_path"], (), 9) == named

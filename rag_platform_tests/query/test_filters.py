@@ -9,7 +9,7 @@ import pytest
 from rag_platform.errors import InputError
 from rag_platform.indexes.catalog import FILTERABLE, CatalogReader, FilterField
 from rag_platform.indexes.catalog_tables import CatalogWriter, Entry
-from rag_platform.ir import Chunk, Document, MediaText, Version
+from rag_platform.ir import Chunk, Document, MediaText, Section, Version
 from rag_platform.query.filters import MISSING, SOFT_FIELDS, plan, select_dropped, select_favoured
 
 
@@ -66,13 +66,21 @@ def catalog(tmp_path: Path) -> CatalogReader:
             ]
         )
         first = chunk("c1", "guide", lang="zh", page_start=1, page_end=1)
-        second = chunk("c2", "guide", lang="en", page_start=7, page_end=8, section_path="Guide/Run")
+        later = {"norm_start": 1, "norm_end": 30}
+        second = chunk(
+            "c2", "guide", lang="en", page_start=7, page_end=8, section_path="Guide/Run", **later
+        )
         third = chunk("c3", "notes", lang="en", too_short=True)
         entries = [
             Entry(first, "h", "h", "ready", ("upload", "limit")),
             Entry(second, "h", "h", "ready", ("port",)),
         ]
-        writer.add_version(version("guide", "2024-05-01T10:00:00Z"), [], entries, [])
+        sections = [
+            Section("s", "Guide/Install", 2, 0, 0, 1),
+            # cut with the one before it: c2 holds its text, c1 does not
+            Section("p", "Guide/Ports", 2, 0, 20, 30, title="Ports", joined_to="s"),
+        ]
+        writer.add_version(version("guide", "2024-05-01T10:00:00Z"), sections, entries, [])
         writer.add_version(
             version("notes", "2026-01-02T10:00:00Z", "text/plain; charset=iso-8859-2"),
             [],
@@ -103,6 +111,10 @@ def found(catalog: CatalogReader, filters: dict[str, Any]) -> str:
         ({"content_type": "text/plain"}, "c3"),
         ({"section_path": "Guide/I"}, "c1 c3"),
         ({"section_path": ["Guide/Run", "Other"]}, "c2"),
+        ({"section_path": "Guide/Po"}, "c2"),
+        ({"section_path": {"$ne": "Guide/Ports"}}, "c1 c3"),
+        ({"section_id": "p"}, "c2"),
+        ({"title": {"$contains": "PORT"}}, "c2"),
         ({"page_start": {"$gte": 2}}, "c2"),
         ({"page_start": {"$gt": 0, "$lt": 7}}, "c1"),
         ({"page_start": {"$lt": 2, "$missing": "include"}}, "c1 c3"),

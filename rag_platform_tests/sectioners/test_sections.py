@@ -5,7 +5,14 @@ import re
 import pytest
 
 from rag_platform.errors import ConfigError
-from rag_platform.sectioners.sections import MarkdownHeadings, WholeDoc, section_hash, section_id
+from rag_platform.ir import Section
+from rag_platform.sectioners.sections import (
+    MarkdownHeadings,
+    WholeDoc,
+    join_sections,
+    section_hash,
+    section_id,
+)
 
 LONG = "word " * 50
 
@@ -14,10 +21,14 @@ def headings(text: str) -> list[tuple[int, int, str]]:
     return [(m.start(), len(m.group(1)), m.group(2)) for m in re.finditer(r"(?m)^(#+) (.*)$", text)]
 
 
-def cut(text: str, **options: object) -> list[tuple[str, str]]:
-    found = MarkdownHeadings(**{"min_section_chars": 0, **options}).sections(
+def sections_of(text: str, **options: object) -> list[Section]:
+    return MarkdownHeadings(**{"min_section_chars": 0, **options}).sections(
         text, headings(text), "doc"
     )
+
+
+def cut(text: str, **options: object) -> list[tuple[str, str]]:
+    found = join_sections(sections_of(text, **options))
     done = 0
     for section in found:
         assert done <= section.norm_start < section.norm_end
@@ -97,6 +108,29 @@ def test_short_sections_join_their_sibling_or_their_parents_text() -> None:
     ) == [
         ("T", f"# T\n\n{LONG}\n\n## A\n\nshort\n\n"),
         ("T / B", f"## B\n\n{LONG}\n\n## C\n\nshort\n"),
+    ]
+
+
+def test_a_section_that_joined_another_keeps_its_path_and_its_own_text() -> None:
+    text = f"# T\n\n{LONG}\n\n## A\n\nshort\n\n## B\n\n{LONG}\n\n## C\n\nshort\n"
+    found = sections_of(text, min_section_chars=200)
+    path_of = {section.section_id: section.section_path for section in found}
+    assert [
+        (s.section_path, text[s.norm_start : s.norm_end], path_of.get(s.joined_to)) for s in found
+    ] == [
+        ("T", f"# T\n\n{LONG}\n\n", None),
+        ("T / A", "## A\n\nshort\n\n", "T"),
+        ("T / B", f"## B\n\n{LONG}\n\n", None),
+        ("T / C", "## C\n\nshort\n", "T / B"),
+    ]
+
+
+def test_a_section_whose_heading_was_left_out_still_holds_those_that_joined_it() -> None:
+    text = "# T\n\nwords\n\n## Alpha\n\n## B\n"
+    found = sections_of(text, min_section_chars=5, include_heading=False)
+    assert [(s.section_path, text[s.norm_start : s.norm_end]) for s in join_sections(found)] == [
+        ("T", "\nwords\n\n"),
+        ("T / Alpha", "\n## B\n"),
     ]
 
 

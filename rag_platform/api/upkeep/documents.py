@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from rag_platform.api.cursors import make_cursor, read_cursor
-from rag_platform.api.document_views import chunk_part
+from rag_platform.api.document_views import chunk_part, section_part
 from rag_platform.api.documents import opened_ledger
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.writing import open_root
@@ -109,17 +109,9 @@ def _require_published(library: Library, lease: Lease, doc_id: str) -> tuple[Doc
 
 
 def _outline(lease: Lease, doc_id: str, version: Version) -> list[SectionPart]:
-    counts = lease.release.catalog.section_counts(version.version_id)
-    return [
-        {
-            "section_id": section.section_id,
-            "section_path": section.section_path,
-            "title": section.title,
-            "level": section.heading_level,
-            "chunks": counts.get(section.section_id, 0),
-        }
-        for section in lease.release.catalog.sections(doc_id)
-    ]
+    catalog = lease.release.catalog
+    counts = catalog.section_counts(version.version_id)
+    return [section_part(section, counts) for section in catalog.sections(doc_id)]
 
 
 def list_chunks(
@@ -147,8 +139,10 @@ def list_chunks(
                     code="bad_cursor",
                 )
         catalog = lease.release.catalog
-        counts = catalog.section_counts(version.version_id)
-        total = counts.get(section_id, 0) if section_id else sum(counts.values())
+        if section_id:
+            total = catalog.section_counts(version.version_id).get(section_id, 0)
+        else:
+            total = catalog.chunk_counts([version.version_id])[version.version_id]
         chunks = catalog.chunk_page(version.version_id, section_id, begin, limit)
         end = begin + len(chunks)
         return {
