@@ -231,11 +231,12 @@ def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Ma
 
 
 class DocumentStates(NamedTuple):
-    """The documents of a namespace by status, how many of them have a newest version that failed,
-    and source_uri and reason of the first failures.
+    """The documents of a namespace by status, how many wait for a release, how many have a newest
+    version that failed, and source_uri and reason of the first failures.
     """
 
     counts: Mapping[str, int]
+    waiting: int
     failed: int
     problems: list[tuple[str, str]]
 
@@ -244,7 +245,10 @@ def document_states(library: Library, namespace: str, limit: int) -> DocumentSta
     """The states of a namespace's documents, with at most `limit` problems."""
     with opened_ledger(library, namespace) as (ledger, published):
         counts = ledger.count_documents(namespace, published)
-        return DocumentStates(counts, *ledger.document_problems(namespace, published, limit))
+        waiting = ledger.count_waiting(namespace, published)
+        return DocumentStates(
+            counts, waiting, *ledger.document_problems(namespace, published, limit)
+        )
 
 
 # --- one document -------------------------------------------------------------------------------

@@ -227,7 +227,7 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
     }
     try:
         states = document_states(library, namespace, _SHOWN_FAILURES)
-        found["pending"], found["failed"] = states.counts.get("pending", 0), states.failed
+        found["pending"], found["failed"] = states.waiting, states.failed
         found["failures"] = [
             {"source_uri": uri, "reason": str(without_paths(reason))}
             for uri, reason in states.problems

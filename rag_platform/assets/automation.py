@@ -4,7 +4,7 @@ nightly schedule.
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import dagster as dg
@@ -22,7 +22,7 @@ from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import busy, concerns, end_orphans, record_job, was_killed
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings
-from rag_platform.errors import RagError
+from rag_platform.errors import NEEDS_ANOTHER_FILE, RagError
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.ingestion.job_start import start_ingest
 from rag_platform.intake.discovery import Input, inputs_to_sync
@@ -36,6 +36,7 @@ from rag_platform.workspace import DataRoot
 
 _ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
 _RUNS_LOOKED_AT = 50
+_RUN_KEY = "dagster/run_key"  # Dagster's tag of a run that a sensor asked for under a key
 
 ingest_job = dg.define_asset_job(
     "ingest",
@@ -73,11 +74,13 @@ def inbox(
     }
     before = json.loads(context.cursor or "{}")
     changed = [name for name, mark in folders.items() if before.get(name) != mark]
-    if not changed:
-        return dg.SkipReason(f"nothing changed in {pluralise(len(folders), 'inbox folder')}")
-    requests: list[dg.RunRequest] = []
+    requests = _unfinished_requests(context.instance, root, folders.keys() - {*changed})
     keys: list[str] = []
-    problems: list[str] = []
+    problems = [
+        f"{p.name} lies outside the folders of the inbox, each of which is a library"
+        for p in sorted(root.store.inbox_dir.glob("*"))
+        if p.is_file() and not p.name.startswith(".")
+    ]
     received: list[str] = []
     for name in changed:
         options = ReceiveOptions(
@@ -112,9 +115,12 @@ def inbox(
             )
     for problem in problems:
         context.log.warning(problem)
-    skip = (
-        None if requests else dg.SkipReason("; ".join(problems) or "what changed is held already")
+    held = (
+        "what changed is held already"
+        if changed
+        else f"nothing changed in {pluralise(len(folders), 'inbox folder')}"
     )
+    skip = None if requests else dg.SkipReason("; ".join(problems) or held)
     return dg.SensorResult(
         run_requests=requests,
         skip_reason=skip,
@@ -190,9 +196,13 @@ def sync_sources(context: dg.OpExecutionContext, platform: Platform) -> None:
             except RagError as error:  # one namespace must never stop the others
                 problems.append(f"{namespace}: [{error.code}] {error.message}")
                 continue
-            context.log.info(f"{namespace}: job {job.job_id} is {job.state}. {job.reason}")
-            if job.state != "done":
-                problems.append(f"{namespace}: job {job.job_id} is {job.state}: {job.reason}")
+            said = f"{namespace}: job {job.job_id} is {job.state}. {job.reason}"
+            if job.state == "done":
+                context.log.info(said)
+            elif job.state == "partly" and _lies_in_files(job, root):
+                context.log.warning(said)
+            else:
+                problems.append(said)
         if problems:
             raise dg.Failure("\n".join(problems), allow_retries=False)
 
@@ -242,10 +252,41 @@ def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job
     return jobs.wait(started.job.job_id, started.process, root.ledger, root.store, policy=policy)
 
 
+def _lies_in_files(job: Job, root: DataRoot) -> bool:
+    """True where all that failed in a job are files that cannot be read as they are."""
+    failed = [it for it in root.ledger.job_items(job.job_id) if it.state in ("failed", "dead")]
+    return bool(failed) and all(item.code in NEEDS_ANOTHER_FILE for item in failed)
+
+
 def _has_urls(root: DataRoot, namespace: str, source: Source) -> bool:
     return source.kind == "urls" and bool(
         root.ledger.documents(namespace, source=source.name, status="active")
     )
+
+
+def _unfinished_requests(
+    instance: dg.DagsterInstance, root: DataRoot, names: Collection[str]
+) -> list[dg.RunRequest]:
+    """Requests for what a run of these libraries was to process and did not, because it was killed;
+    each as often as a document is tried.
+    """
+    left = {
+        name: [version.version_id for version in root.ledger.find_received(name)] for name in names
+    }
+    waiting = busy(instance, root.ledger, list(names)) if any(left.values()) else set()
+    found: list[dg.RunRequest] = []
+    for name in sorted(name for name in names if left[name] and name not in waiting):
+        for request in _ingest_requests(instance, left[name], name):
+            key = ":".join((name, request.tags[RANGE_START], request.tags[RANGE_END]))
+            tried = sum(
+                run.tags.get(_RUN_KEY, "").startswith(f"{key}:")
+                for run in instance.get_runs(
+                    dg.RunsFilter(job_name="ingest", tags={NAMESPACE_TAG: name})
+                )
+            )
+            if tried < root.settings.jobs.max_attempts:
+                found.append(request._replace(run_key=f"{key}:{tried}"))
+    return found
 
 
 def _ingest_requests(
@@ -301,7 +342,7 @@ def _run_key(instance: dg.DagsterInstance, root: DataRoot, namespace: str) -> st
         dg.RunsFilter(job_name=release_job.name, tags={NAMESPACE_TAG: namespace}, statuses=_ENDED)
     )
     lost = sum(
-        run.tags.get("dagster/run_key", "").startswith(f"{key}:") and was_killed(run, root.ledger)
+        run.tags.get(_RUN_KEY, "").startswith(f"{key}:") and was_killed(run, root.ledger)
         for run in failed
     )
     return f"{key}:{min(lost, root.settings.jobs.max_attempts - 1)}"

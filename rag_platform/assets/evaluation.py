@@ -110,6 +110,7 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
     ):
         for target, (name, namespace) in evaluation_targets(root.settings).items():
             if namespace not in bound:
+                context.log.warning(f"{target} was not asked: there is no library {namespace!r}")
                 continue
             try:
                 dataset = open_dataset(name)

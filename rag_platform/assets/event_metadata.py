@@ -12,6 +12,7 @@ from rag_platform.assets.partitions import stage_tags
 from rag_platform.errors import DocumentError, RagError
 from rag_platform.evaluation.reporting.charts import embed_picture
 from rag_platform.ir import Json, StageOutcome, Version
+from rag_platform.processes.jobs import describe_remedy
 from rag_platform.releases.checks import PROCESSED, is_severe
 from rag_platform.releases.manifest import CheckResult
 from rag_platform.storage.store import Store
@@ -81,7 +82,7 @@ def failure(version: Version, stage: str, error: RagError, job_id: str) -> dict[
         "code": error.code,
         "failed_stage": stage,
         "source_uri": version.source_uri,
-        "retry": f"rag jobs retry {job_id}",
+        "remedy": describe_remedy(error.code, job_id),
     }
 
 

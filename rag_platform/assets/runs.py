@@ -157,7 +157,8 @@ def end_orphans(instance: dg.DagsterInstance, ledger: Ledger, policy: JobPolicy)
         run, job = found.dagster_run, _job(ledger, found.dagster_run.tags.get(jobs.JOB_TAG, ""))
         created = found.create_timestamp.timestamp()
         if job is None or _is_of_earlier_run(job, created):
-            began = found.start_time or created
+            # of one that was launched and has not started, when it was taken from the queue
+            began = found.start_time or found.update_timestamp.timestamp()
             if datetime.now(UTC).timestamp() - began > launchers.LAUNCH_SECONDS:
                 instance.report_run_failed(
                     run,

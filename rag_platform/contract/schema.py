@@ -486,7 +486,7 @@ class NamespaceStatus(TypedDict):
     strategy_config_id: str
     encoding: str
     embedder: str
-    pending: int  # documents received but not in the published release
+    pending: int  # new and changed documents that wait for a release
     failed: int  # documents whose newest version failed
     failures: list[dict[str, str]]  # the first of these: source_uri, reason
     problem: str  # why the release cannot be opened, empty when it can

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -314,12 +315,13 @@ def check_namespace(namespace: str) -> None:
 
 
 def document_id(namespace: str, source_uri: str) -> str:
-    """A readable slug of the file's name and folder plus 10 hex digits of the identity, e.g.
-    `tutorial-fastapi-3f2a9c1b7d`: lists that cut a long name show its beginning.
+    """A readable slug of the file's name and folder, in whatever script, plus 10 hex digits of the
+    identity, e.g. `tutorial-fastapi-3f2a9c1b7d`: lists that cut a long name show its beginning.
     """
     folder, _, name = source_uri.rpartition("/")
     stem = "-".join([re.sub(r"\.[A-Za-z0-9]{1,8}$", "", name), folder.rpartition("/")[2]])
-    slug = re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:48].strip("-") or "doc"
+    words = re.sub(r"[\W_]+", "-", unicodedata.normalize("NFKC", stem).lower())
+    slug = words.strip("-")[:48].strip("-") or "doc"
     digest = hashlib.sha256(f"{namespace}\n{source_uri}".encode()).hexdigest()
     return f"{slug}-{digest[:10]}"
 

@@ -79,6 +79,15 @@ WHERE d.namespace = :namespace AND d.doc_id IN (SELECT value FROM json_each(:doc
 _COUNTS = f"""
 SELECT {_STATUS} AS state, count(*) FROM documents d WHERE d.namespace = :namespace GROUP BY state
 """
+# the version that a document should show is in no release, and did not fail
+_WAITING = """
+SELECT count(*) FROM documents d JOIN versions v
+    ON v.version_id = CASE WHEN d.pinned = 1 THEN d.live_version
+        ELSE COALESCE(d.wanted_version, d.live_version) END
+WHERE d.namespace = :namespace AND d.status = 'active' AND v.status NOT IN ('failed', 'dead')
+    AND NOT is_published(v.version_id) AND d.doc_id NOT IN (SELECT doc_id FROM deletions
+        WHERE namespace = :namespace AND version_id IS NULL AND lifted_at = '')
+"""
 _PROBLEMS = f"""
 SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
 ORDER BY source_uri LIMIT :limit
@@ -186,6 +195,12 @@ class DocumentList(Database):
         """How many documents have each status."""
         db, bound = self._bind(published)
         return dict(db.execute(self._sql(_COUNTS), {"namespace": namespace, **bound}).fetchall())
+
+    def count_waiting(self, namespace: str, published: Collection[str]) -> int:
+        """How many documents are new or changed, did not fail, and are not published so."""
+        db, bound = self._bind(published)
+        found = db.execute(self._sql(_WAITING), {"namespace": namespace, **bound}).fetchone()
+        return int(found[0])
 
     def document_problems(
         self, namespace: str, published: Collection[str], limit: int

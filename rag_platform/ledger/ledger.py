@@ -67,7 +67,9 @@ WHERE namespace = :namespace AND doc_id = :doc_id
 _GO_LIVE = """
 UPDATE documents SET live_version = :version_id, status = 'active', updated_at = :now,
     title = COALESCE(NULLIF(json_extract(metadata, '$.title'), ''), :title)
-WHERE pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id
+WHERE (COALESCE(live_version, '') != :version_id OR status != 'active'
+    OR title != COALESCE(NULLIF(json_extract(metadata, '$.title'), ''), :title))
+    AND pinned = 0 AND status != 'deleted' AND (namespace, doc_id) = (SELECT namespace, doc_id
     FROM versions WHERE version_id = :version_id)
     AND :version_id IN (wanted_version, live_version)
 """
@@ -230,10 +232,12 @@ class Ledger(DocumentList, Servers):
         retry after a newer one came) does not become live again.
         """
         with self._write() as db:
+            # built once more to the same, it is not another version for the next release
             db.execute(
                 "UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0,"
-                " completed_at = ?, counts = ? WHERE version_id = ?",
-                (now(), to_column(counts), version_id),
+                " completed_at = ?, counts = ? WHERE version_id = ? AND (status != 'ready' OR"
+                " counts != ? OR attempts != 0)",
+                (now(), to_column(counts), version_id, to_column(counts)),
             )
             db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now()})
 
@@ -347,11 +351,17 @@ class Ledger(DocumentList, Servers):
 
     def find_failed(self, namespace: str) -> list[Version]:
         """The versions that active documents should show but do not, because they failed."""
+        return self._find_wanted(namespace, "('failed', 'dead')")
+
+    def find_received(self, namespace: str) -> list[Version]:
+        """The versions that active documents should show and that nobody has processed yet."""
+        return self._find_wanted(namespace, "('received')")
+
+    def _find_wanted(self, namespace: str, states: str) -> list[Version]:
         rows = self._db().execute(
             f"SELECT {columns(Version, 'v')} FROM documents d JOIN versions v ON v.version_id ="
             " d.wanted_version WHERE d.namespace = ? AND d.status = 'active' AND d.wanted_version"
-            " != COALESCE(d.live_version, '') AND v.status IN ('failed', 'dead') ORDER BY"
-            " d.source_uri",
+            f" != COALESCE(d.live_version, '') AND v.status IN {states} ORDER BY d.source_uri",
             (namespace,),
         )
         return [from_row(Version, row) for row in rows]

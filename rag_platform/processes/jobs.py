@@ -59,6 +59,7 @@ _SWEEP_SECONDS = 5.0  # how often who waits for a job looks whether it lives
 _PROGRESS_SECONDS = 0.2
 _SUM_SECONDS = 2.0  # between two sums over the ranges of a job
 _POLICY = JobPolicy()  # where the caller has no settings
+_MEND = "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
@@ -134,6 +135,11 @@ def _last_words(store: Store, job_id: str, code: int) -> str:
     )
 
 
+def describe_remedy(code: str, job_id: str) -> str:
+    """What helps a document that failed with this code in the job."""
+    return _MEND if code in NEEDS_ANOTHER_FILE else f"`rag jobs retry {job_id}` tries it again"
+
+
 def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
     """The reason of a job of which documents failed: how many, and what helps; no retry reads a
     broken file.
@@ -143,12 +149,11 @@ def describe_failures(failed: Sequence[JobItem], job_id: str) -> str:
         f"{pluralise(len(failed), 'document')} failed",
         f"`rag jobs retry {job_id}` tries",
     )
-    mend = "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
     if not lasting:
         return f"{count}; {retry} them again"
     if lasting == len(failed):
-        return f"{count}, and trying again changes nothing: {mend}"
-    return f"{count}; {retry} {len(failed) - lasting} of them again; of the others {mend}"
+        return f"{count}, and trying again changes nothing: {_MEND}"
+    return f"{count}; {retry} {len(failed) - lasting} of them again; of the others {_MEND}"
 
 
 # --- jobs that nobody works on any more ---------------------------------------------------------
@@ -505,7 +510,8 @@ def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     ]
     data["ranges"] = job.args.get("ranges", 0)
     data["counts"] = dict(sorted(Counter(item.state for item in items).items()))
-    data["log"] = log_path(store, job.job_id).relative_to(store.home).as_posix()
+    log = log_path(store, job.job_id)  # of a process of its own; Dagster keeps those of its runs
+    data["log"] = log.relative_to(store.home).as_posix() if log.is_file() else ""
     return {"markdown": _markdown(data), **data}
 
 
@@ -524,9 +530,10 @@ def _markdown(data: Json) -> str:
     ended = f", ended {data['ended_at']}" if data["ended_at"] else ""
     host = data["process"].get("host", "")
     process = f"; process {data['pid']}{f' on {host}' if host else ''}" if data["pid"] else ""
+    log = data["log"] or ("that of its Dagster run" if data["run_id"] else "none")
     lines.append(
         f"{began}{ended}, {data['seconds']:.0f} s{process}; trace {data['trace_id'] or 'none'}; log"
-        f" {data['log']}"
+        f" {log}"
     )
     if run_id := data["process"].get("run_id"):
         lines.append(f"Started by Dagster run {run_id}.")

@@ -326,6 +326,13 @@ def newest_candidate(namespace: str, ledger: Ledger) -> str:
             break  # what was built before it is history: publishing that would silently go back
         if row.state == "candidate":
             return row.release_id
+        if row.state == "rejected":
+            raise NotFoundError(
+                f"release {row.release_id}, the newest of library {namespace!r}, was rejected:"
+                f" {row.reason}; mend that, or publish it all the same with `rag releases publish"
+                f" {row.release_id} --namespace {namespace} --override REASON`",
+                code="no_candidate",
+            )
     raise NotFoundError(
         f"library {namespace!r} has no candidate to publish; materialise its catalog and indexes"
         " first",

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -117,9 +118,8 @@ def test_the_inbox_asks_for_exactly_the_new_versions(
     asked = tick()
     assert len(asked.run_requests) == 1 and len(covered(instance, asked.run_requests)) == 2
     assert instance.has_dynamic_partition(namespaces.name or "", "yard")
-    assert not tick().run_requests and "nothing changed" in tick().skip_message
-
     assert execute(instance, asked.run_requests[0], "ingest").success
+    assert not tick().run_requests and "nothing changed" in tick().skip_message
     assert live(desk, "yard") == sorted(covered(instance, asked.run_requests))
     (release,) = after().run_requests
     assert release.partition_key == "yard" and execute(instance, release, "release").success
@@ -158,6 +158,7 @@ def test_a_folder_with_a_bad_name_does_not_stop_the_others(
         (desk.store.inbox_dir / name / "gate.md").write_text(GATE, encoding="utf-8")
     (request,) = tick().run_requests
     assert request.tags["rag/namespace"] == "yard"
+    assert execute(instance, request, "ingest").success
     again = tick()
     assert not again.run_requests and "A folder: bad library" in again.skip_message
 
@@ -412,6 +413,23 @@ def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
         assert status(instance, run) == "FAILURE"
 
 
+def test_the_time_that_a_run_waited_in_the_queue_does_not_count_as_its_start(
+    desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launchers, "LAUNCH_SECONDS", 2.0)
+    run = instance.create_run_for_job(implicit_job())
+    time.sleep(2.5)
+    instance.report_dagster_event(
+        dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name), run.run_id
+    )
+    with desk.ledger() as ledger:
+        end_orphans(instance, ledger, JobPolicy())
+        assert status(instance, run) == "STARTING"
+        time.sleep(2.5)
+        end_orphans(instance, ledger, JobPolicy())
+        assert status(instance, run) == "FAILURE"
+
+
 def test_a_run_that_was_made_and_never_started_is_closed_with_its_job(
     desk: Any, instance: dg.DagsterInstance
 ) -> None:
@@ -551,6 +569,17 @@ def test_the_night_retires_what_is_gone_but_not_a_folder_that_is_away(
     assert night().success and len(live(desk, "default")) == 1
 
 
+def test_a_file_that_cannot_be_read_leaves_the_night_green(
+    desk: Any, night: Callable[[], Any]
+) -> None:
+    desk.write(gate=GATE)
+    (desk.docs / "empty.md").write_bytes(b"")
+    desk.call("ingest", desk.docs)
+    for _ in range(2):
+        assert night().success
+    assert worked(desk)[-1][0] == "partly"
+
+
 def test_the_night_goes_on_after_a_source_it_cannot_read(
     desk: Any, night: Callable[[], Any]
 ) -> None:
@@ -584,8 +613,51 @@ def test_a_file_that_is_still_written_waits_for_a_later_tick(
     tick = Ticks("inbox", instance)
     assert tick().skip_message == "yard: 1 file may still be written, e.g. yard/gate.md"
     settings.write_text(settled, encoding="utf-8")
-    assert len(covered(instance, tick().run_requests)) == 1
+    asked = tick()
+    assert len(covered(instance, asked.run_requests)) == 1
+    assert execute(instance, asked.run_requests[0], "ingest").success
     assert "nothing changed" in tick().skip_message
+
+
+def test_what_a_killed_run_left_in_the_inbox_is_asked_for_again_and_not_for_ever(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    folder = desk.store.inbox_dir / "yard"
+    folder.mkdir(parents=True)
+    for name, text in (("gate", GATE), ("dock", DOCK)):
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    tick = Ticks("inbox", instance)
+
+    def kill(request: Any) -> None:
+        key = {"dagster/run_key": request.run_key} if request.run_key else {}
+        with running(instance, "ingest", **request.tags, **key):
+            assert not tick().run_requests  # it is at work
+
+    asked = tick()
+    assert execute(instance, asked.run_requests[0], "ingest").success
+    (release,) = Ticks("release_when_quiet", instance)().run_requests
+    assert execute(instance, release, "release").success
+    (folder / "dock.md").write_text(DOCK.replace("12", "14"), encoding="utf-8")
+    (request,) = tick().run_requests
+    kill(request)
+    keys = []
+    for _ in range(3):  # settings.jobs.max_attempts
+        (again,) = tick().run_requests
+        assert covered(instance, [again]) == covered(instance, [request])
+        assert [row["pending"] for row in desk.call("status").data["namespaces"]] == [1]
+        keys.append(again.run_key)
+        kill(again)
+    assert len({*keys}) == 3 and "nothing changed" in tick().skip_message
+
+
+def test_a_file_beside_the_folders_of_the_inbox_is_named(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    desk.store.inbox_dir.mkdir(parents=True, exist_ok=True)
+    (desk.store.inbox_dir / "loose.md").write_text(GATE, encoding="utf-8")
+    assert Ticks("inbox", instance)().skip_message == (
+        "loose.md lies outside the folders of the inbox, each of which is a library"
+    )
 
 
 def test_the_cursor_holds_no_paths(desk: Any, instance: dg.DagsterInstance) -> None:

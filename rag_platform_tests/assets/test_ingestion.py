@@ -238,7 +238,7 @@ def test_a_file_that_cannot_be_read_warns_and_fails_no_run(
     for metadata in (found.metadata, observed.asset_observation.metadata):
         assert metadata["code"].value == "empty_file" and metadata["failed_stage"].value == "facts"
         assert "holds no text" in metadata["reason"].value
-        assert metadata["retry"].value.startswith("rag jobs retry job_")
+        assert metadata["remedy"].value.startswith("mend or replace the file")
     # of facts and what follows nothing was made, and their pages say why too
     for stage in INGESTION_STAGES[1:]:
         found = dg.AssetRecordsFilter(dg.AssetKey(stage), asset_partitions=[keys[1]])

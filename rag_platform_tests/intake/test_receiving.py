@@ -272,7 +272,8 @@ def test_a_large_file_is_refused_with_the_limit(library: Library) -> None:
 def test_doc_ids_are_readable_and_of_one_identity() -> None:
     assert document_id("lib", "docs/tutorial/path-params.md").startswith("path-params-tutorial-")
     assert document_id("lib", "docs/a.md") != document_id("other", "docs/a.md")
-    assert document_id("lib", "文档/说明.md").startswith("doc-")
+    assert document_id("lib", "文档/年假 制度.md").startswith("年假-制度-文档-")
+    assert document_id("lib", "!!/??.md").startswith("doc-")
 
 
 # --- what users did stays done ------------------------------------------------------------------

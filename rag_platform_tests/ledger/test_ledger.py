@@ -463,6 +463,35 @@ def test_every_change_of_a_document_or_its_versions_is_counted(ledger: Ledger) -
     assert ledger.find_touched("lib", ledger.sequence("lib")) == set()
 
 
+def test_a_version_that_is_built_again_to_the_same_stays_as_it_is(ledger: Ledger) -> None:
+    ledger.receive([(DOCUMENT, FIRST)])
+    ledger.complete(FIRST.version_id, title="Guide", counts={"chunks": 3})
+    before = ledger.version(FIRST.version_id), ledger.document("lib", DOCUMENT.doc_id)
+    mark = ledger.sequence("lib")
+    ledger.complete(FIRST.version_id, title="Guide", counts={"chunks": 3})
+    after = ledger.version(FIRST.version_id), ledger.document("lib", DOCUMENT.doc_id)
+    assert after == before and ledger.sequence("lib") == mark
+    ledger.complete(FIRST.version_id, title="Guide", counts={"chunks": 4})
+    assert ledger.find_touched("lib", mark) == {DOCUMENT.doc_id}
+
+
+def test_documents_that_wait_for_a_release(ledger: Ledger) -> None:
+    published = {FIRST.version_id: ""}
+    ledger.receive([(DOCUMENT, FIRST)])
+    assert ledger.count_waiting("lib", {}) == 1
+    ledger.complete(FIRST.version_id, title="Guide", counts={})
+    assert ledger.count_waiting("lib", {}) == 1 and ledger.count_waiting("lib", published) == 0
+    ledger.receive([(DOCUMENT, SECOND)])
+    assert ledger.count_waiting("lib", published) == 1
+    assert [version.version_id for version in ledger.find_received("lib")] == [SECOND.version_id]
+    ledger.fail(SECOND.version_id, "broken", "why")
+    assert ledger.count_waiting("lib", published) == 0 and ledger.find_received("lib") == []
+    ledger.complete(SECOND.version_id, title="Guide", counts={})  # a gate keeps it back
+    assert ledger.count_waiting("lib", published) == 1
+    ledger.delete("lib", DOCUMENT.doc_id, None, "soft")
+    assert ledger.count_waiting("lib", published) == 0
+
+
 def test_failed_versions_that_documents_should_show(ledger: Ledger) -> None:
     ledger.receive([(DOCUMENT, FIRST)])
     ledger.complete(FIRST.version_id, title="Guide", counts={})
