@@ -80,6 +80,8 @@ NEAR_CLAUSE_SHARE: Final = 0.8
 NUMBER_MARGIN: Final = 0.34
 # tokens alike before and behind a phrase that takes another one's place; docs/decisions/0015
 FRAME_TOKENS: Final = 4
+# clauses of a text with a word that still tells two of them apart; docs/decisions/0015
+MAX_REPEATS: Final = 2
 # how many times longer one of the two phrases may be; docs/decisions/0015
 REPLACED_LENGTH: Final = 2
 # terms of a sentence, below which there is nothing to check; chosen by hand

@@ -1,19 +1,23 @@
 """What makes a sentence wrong though its words stand in a text: they belong to different places.
 
-Three things are told: a value of a table or list that belongs to another name or column, a number
-that stands away from what the sentence says of it, and a phrase in the place of another one of the
-text. What is found is wrong, what is not found may still be.
+Four things are told: a value of a table or list that belongs to another name or column, a number
+that stands away from what the sentence says of it, a value or a name of the clause beside, and a
+phrase in the place of another one of the text. What is found is wrong, what is not found may still
+be.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import NamedTuple
 
 from rag_platform.answering.constants import (
     FRAME_TOKENS,
+    MAX_REPEATS,
     MIN_SHARE,
     NUMBER_MARGIN,
     REPLACED_LENGTH,
@@ -33,6 +37,9 @@ _LABELLED = re.compile(
     r"\s*(?P<label>[^:：|]{1,60}?)\s*[:：](?:\s|(?<=：))\s*(?P<value>\S.*)", re.S
 )
 _WORD = re.compile(r"\w")
+_YEAR = re.compile(r"(?<!\d)(?:1\d|20)\d\d(?!\d)")
+# a number and what may be its unit: a word, or two Chinese characters
+_VALUE = re.compile(r"(\d[\d.,:]*)\s?(%|[A-Za-z°]+|[\u4e00-\u9fff]{0,2})")
 _TOKEN = re.compile(r"[^\W_\u2e80-\uffff](?:[\w.'’-]*[^\W_\u2e80-\uffff])?|[\u2e80-\uffff]")
 _POINTER = re.compile(
     r"[他她它牠本该此其該这這]|\b(?:he|she|it|its|his|her|this|that|these|they)\b"
@@ -94,7 +101,18 @@ def find_difference(sentence: str, passages: Sequence[Hit]) -> str:
 def find_misplacement(sentence: str, text: str, headings: str = "") -> str:
     """Why the parts of a sentence do not belong together in the text; empty where nothing tells."""
     parts = units(text)
-    return _find_number(sentence, text, parts, headings) or _find_replaced(sentence, text, parts)
+    quotes = [text[unit.start : unit.end] for unit in parts]
+    clauses = [clause for quote in quotes for clause in _split(quote)]
+    found = _find_number(sentence, text, parts, headings) or _find_replaced(sentence, quotes)
+    for clause in () if found else _split(sentence):
+        found = found or _find_rival(clause, clauses, headings)
+        found = found or _find_swapped(clause, clauses)
+    return found
+
+
+def _split(text: str) -> list[str]:
+    """The clauses of a text that say something."""
+    return [it.strip() for it in CLAUSE_END.split(text) if it and (meaning(it) or numbers(it))]
 
 
 # --- tables and lists -----------------------------------------------------------------------------
@@ -168,6 +186,45 @@ def _find_number(sentence: str, text: str, parts: Sequence[Unit], headings: str)
     return ""
 
 
+def _find_rival(clause: str, clauses: Sequence[str], headings: str) -> str:
+    """Why a number is that of another clause: a clause of the text with a number of its own has
+    all words of the sentence's clause that each one with the number has, and more. Where they have
+    none of them, the unit must be the same; a word of many clauses tells none from another.
+    """
+    values = _read_values(clause)
+    if len(values) != 1 or _YEAR.search(clause):
+        return ""
+    [(number, unit)] = values.items()
+    words = {it for it in meaning(clause) - meaning(unit) - _terms(headings) if not numbers(it)}
+    read = [(it, meaning(it) & words, _read_values(it)) for it in clauses]
+    holders = [(text, held) for text, held, theirs in read if number in theirs]
+    if not holders or any(_POINTER.search(text.lower()) for text, _ in holders):
+        return ""
+    repeats = Counter(term for _, held, _ in read for term in held)
+    for text, beside, theirs in read:
+        if (
+            theirs
+            and number not in theirs
+            and all(
+                held < beside
+                and (held or unit in {*theirs.values()} - {""})
+                and min(repeats[it] for it in beside - held) <= MAX_REPEATS
+                for _, held in holders
+            )
+        ):
+            return f"it has {number} where the text has another number: {text!r}"
+    return ""
+
+
+def _read_values(clause: str) -> dict[str, str]:
+    """The numbers of a clause with what stands behind each, which is its unit."""
+    return {
+        number: match[2].lower()
+        for match in _VALUE.finditer(clause)
+        for number in numbers(match[1])
+    }
+
+
 def _terms(text: str) -> set[str]:
     return meaning(text) | numbers(text)
 
@@ -179,12 +236,11 @@ def _weigh(terms: set[str]) -> float:
 # --- phrases --------------------------------------------------------------------------------------
 
 
-def _find_replaced(sentence: str, text: str, parts: Sequence[Unit]) -> str:
+def _find_replaced(sentence: str, quotes: Sequence[str]) -> str:
     """The phrase of a sentence that takes the place of another one: the part of the text nearest to
     the sentence reads alike before and behind, and the phrase stands elsewhere.
     """
-    words = meaning(sentence)
-    quotes = [text[unit.start : unit.end] for unit in parts]
+    words, quotes = meaning(sentence), list(quotes)
     shares = [len(words & meaning(quote)) for quote in quotes]
     if not words or max(shares, default=0) < MIN_SHARE * len(words):
         return ""
@@ -195,14 +251,45 @@ def _find_replaced(sentence: str, text: str, parts: Sequence[Unit]) -> str:
     for before, run, after in zip([None, *runs], runs, [*runs[1:], None], strict=False):
         kind, start, end, other_start, other_end = run
         frame = [it[2] - it[1] if it[0] == "equal" else 0 for it in (before, after) if it]
+        phrase, other = own[start:end], theirs[other_start:other_end]
         if kind != "replace" or not all(frame) or sum(frame) < FRAME_TOKENS:
             continue
-        phrase, other = own[start:end], theirs[other_start:other_end]
         if _is_rival(phrase, other, own, theirs) and any(
             f" {' '.join(phrase)} " in f" {quote} " for quote in elsewhere
         ):
             return f"it has {_join(phrase)!r} where the text has {_join(other)!r}"
     return ""
+
+
+def _find_swapped(clause: str, clauses: Sequence[str]) -> str:
+    """Why the beginning or the end of a clause is that of another one: the text has all the rest of
+    it with another beginning or end, and this one in a clause that shares a word with the rest.
+    """
+    own, read = _tokens(clause), [_tokens(it) for it in clauses]
+    said = [f" {' '.join(it)} " for it in read]
+    if any(f" {' '.join(own)} " in it for it in said):
+        return ""
+    for theirs in read:
+        begin, end = _count_alike(own, theirs), _count_alike(own[::-1], theirs[::-1])
+        frame = begin or end
+        if frame < FRAME_TOKENS or (begin and end) or 3 * frame < 2 * len(own):
+            continue
+        phrase, other = own[begin : len(own) - end], theirs[begin : len(theirs) - end]
+        rest = meaning(_join(own[:begin] or own[len(own) - end :]))
+        if (
+            not numbers(_join(phrase))
+            and _is_rival(phrase, other, own, theirs)
+            and any(
+                f" {' '.join(phrase)} " in it and rest & meaning(_join(it.split())) for it in said
+            )
+        ):
+            return f"it has {_join(phrase)!r} where the text has {_join(other)!r}"
+    return ""
+
+
+def _count_alike(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many tokens two sequences begin with together."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _is_rival(phrase: list[str], other: list[str], own: list[str], theirs: list[str]) -> bool:

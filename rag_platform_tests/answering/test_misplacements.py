@@ -87,3 +87,36 @@ def test_the_parts_of_a_sentence_stand_together(sentence: str, text: str, told: 
 
 def test_a_number_may_belong_to_a_heading() -> None:
     assert find_misplacement("Version 12 weighs more.", "The saw weighs 45 kg.", "Version 12") == ""
+
+
+SESSIONS = "A session ends after 12 hours. Idle links end after 46 minutes."
+MEALS = "国内出差每天餐补 100 元，境外出差每天 60 美元。"
+PLANS = "The free plan allows 60 requests per minute and the pro plan allows 600 per minute."
+LEAVE = "年假为 15 天，病假为 30 天。"
+BRANCHES = "李明负责北京分公司，王芳负责上海分公司。"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "text", "told"),
+    [
+        ("A session ends after 46 minutes.", SESSIONS, "'A session ends after 12 hours'"),
+        ("Idle links end after 12 hours.", SESSIONS, "'Idle links end after 46 minutes'"),
+        ("Sessions end after 12 hours.", SESSIONS, ""),
+        ("A session lasts 12 hours, and idle links end after 46 minutes.", SESSIONS, ""),
+        ("境外出差每天餐补 100 元。", MEALS, "it has '境外' where the text has '国内'"),
+        ("国内出差每天 60 美元。", MEALS, "it has 60 where the text has another number"),
+        ("境外出差每天餐补 60 美元。", MEALS, ""),
+        ("The free plan allows 600 requests per minute.", PLANS, "it has 600"),
+        ("The pro plan allows 600 requests per minute.", PLANS, ""),
+        ("年假为 30 天。", LEAVE, "it has 30 where the text has another number: '年假为 15 天'"),
+        ("病假有 30 天。", LEAVE, ""),
+        ("李明负责上海分公司。", BRANCHES, "it has '李明' where the text has '王芳'"),
+        ("上海分公司由王芳负责。", BRANCHES, ""),
+        # a number of something else, and an order of time, speak against nothing
+        ("The club has 500 members.", "The club has 3 courts. There are 500 members.", ""),
+        ("Tesla moved in 1899.", "In 1884 Tesla sailed. He moved in 1899.", ""),
+    ],
+)
+def test_a_value_or_name_belongs_to_its_clause(sentence: str, text: str, told: str) -> None:
+    found = find_misplacement(sentence, text)
+    assert told in found if told else not found
