@@ -89,7 +89,8 @@ def log_loss(sure: Array, found: Array) -> float:
 
 def train(results: list[Json], rows: list[Json], left_out: float) -> tuple[Json, float]:
     """The model of one way to ask, and its penalty."""
-    names = [name for name in results[0]["signals"] if name != "numbers_absent"]  # a rule's
+    rules = ("numbers_absent", "names_absent")
+    names = [name for name in results[0]["signals"] if name not in rules]
     values, means, deviations = standardise([row["signals"] for row in results], names)
     found = np.array([float((row["rank"] or 99) <= answers.FOUND_IN) for row in rows])
     answerable = np.array([row["answerable"] for row in rows])

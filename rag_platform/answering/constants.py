@@ -80,6 +80,8 @@ NEAR_CLAUSE_SHARE: Final = 0.8
 NUMBER_MARGIN: Final = 0.34
 # tokens alike before and behind a phrase that takes another one's place; docs/decisions/0015
 FRAME_TOKENS: Final = 4
+# letters at the end of a name that a text may put otherwise; chosen by hand
+NAME_ENDING: Final = 3
 # clauses of a text with a word that still tells two of them apart; docs/decisions/0015
 MAX_REPEATS: Final = 2
 # how many times longer one of the two phrases may be; docs/decisions/0015

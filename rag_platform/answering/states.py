@@ -3,8 +3,9 @@ not answer the question) or `nothing_found`.
 
 The decision is a logistic model over signals of the searches. `bench/train_states.py` writes its
 coefficients and thresholds into `states.yaml`, from questions that people asked. Confidence is the
-model's probability that one of the first three hits holds the answer. A number in the question
-that none of them holds (a version, a year) lets no probability reach `answered`.
+model's probability that one of the first three hits holds the answer. A number or a name in the
+question that none of them holds (a version, a year, a person, building A) lets no probability
+reach `answered`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,21 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from rag_platform.answering.constants import READ_HITS
+from rag_platform.answering.constants import NAME_ENDING, READ_HITS
 from rag_platform.answering.groundedness import numbers
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
 from rag_platform.retrieval.signals import SearchSignals
+from rag_platform.text.language import language
 from rag_platform.text.scripts import is_wide
 
 _STEP = 0.001  # of probabilities, which are told with three digits
 # a date in digits, with its year in front
 _DATE = re.compile(r"\b(\d{4})[-/.]\d{1,2}[-/.]\d{1,2}\b")
+# a capitalised word that begins no sentence, or a letter behind what it tells apart: building A
+_NAME = re.compile(
+    r"(?<!^)(?<![.!?:] )(?<![\w.])[A-Z][A-Za-z][\w'-]*|(?<=[a-z] )[A-HJ-Z](?![\w.'-])"
+)
 # numbers that texts write as words
 _WRITTEN = {
     "1": re.compile(r"\bone\b|一"),
@@ -52,6 +58,7 @@ class Signals:
     sparse_margin: float | None = None
     dense_standing: float | None = None
     numbers_absent: float | None = None  # the share of the question's numbers that no hit holds
+    names_absent: float | None = None  # the same of its names
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,16 +83,37 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     same = [item for item in read if item.wide == wide]
+    read_of = "\n".join([*texts, *(hit.source_uri for hit in first)])
     return Signals(
         words_found=_over(fmean, [item.words_found(texts) for item in same]),
         words_absent=_over(max, [item.words_absent for item in same]),
         sparse_reach=_over(max, [item.sparse_reach for item in same]),
         sparse_margin=_over(max, [item.sparse_margin for item in same]),
         dense_standing=_over(max, [item.dense_standing for item in read]),
-        numbers_absent=_numbers_absent(
-            question, "\n".join([*texts, *(hit.source_uri for hit in first)])
-        ),
+        numbers_absent=_numbers_absent(question, read_of),
+        # in another script names are written otherwise
+        names_absent=_names_absent(question, read_of) if is_wide(question) or not wide else None,
     )
+
+
+def _names_absent(question: str, text: str) -> float | None:
+    """The share of the question's names that do not stand in the text, None without names; where
+    most words are capitalised, or all nouns as in German, that makes no name.
+    """
+    named = {name.removesuffix("'s") for name in _NAME.findall(question)}
+    if not named or 2 * len(named) > len(question.split()) > 1 or language(question) == "de":
+        return None
+    words = text.lower()
+    absent = [
+        name
+        for name in named
+        if (
+            name.lower()[: max(4, len(name) - NAME_ENDING)] not in words
+            if len(name) > 1
+            else re.search(rf"(?<=[\w|] ){name}(?![\w-])", text) is None
+        )
+    ]
+    return len(absent) / len(named)
 
 
 def _numbers_absent(question: str, text: str) -> float | None:
@@ -113,7 +141,7 @@ def _over(join: Callable[[list[float]], float], values: Sequence[float | None]) 
 def probability(signals: Signals, *, phrased: bool) -> float:
     """The probability that a passage with the answer is among the first three hits; `phrased` where
     search phrasings were searched. A signal that is not there counts as the usual one. Below
-    `answered` if a number is absent.
+    `answered` if a number is absent, or a name where nobody said how the documents may put it.
     """
     model = _load_models()["searches" if phrased else "question"]
     total = model.intercept
@@ -121,7 +149,7 @@ def probability(signals: Signals, *, phrased: bool) -> float:
         if value is not None and name in model.weights:
             total += model.weights[name] * (value - model.means[name]) / model.deviations[name]
     sure = 1 / (1 + math.exp(-total))
-    if signals.numbers_absent:
+    if signals.numbers_absent or (signals.names_absent and not phrased):
         sure = min(sure, model.answered - _STEP)
     return round(sure, 3)
 

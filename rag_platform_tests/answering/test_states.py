@@ -19,7 +19,7 @@ from rag_platform.storage.store import Store
 from rag_platform_tests.published import GUIDE, HANDBOOK
 
 MODELS = yaml.safe_load(Path(states.__file__).with_name("states.yaml").read_text(encoding="utf-8"))
-RULES = {"numbers_absent"}  # signals that no coefficient weighs
+RULES = {"numbers_absent", "names_absent"}  # signals that no coefficient weighs
 USUAL = {"intercept": 0.0, "means": {"words_found": 0.5}, "deviations": {"words_found": 0.25}}
 
 
@@ -140,6 +140,26 @@ def test_the_numbers_of_a_question_that_no_passage_holds(
     question: str, text: str, absent: float | None
 ) -> None:
     assert states._numbers_absent(question, text) == absent
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "absent"),
+    [
+        ("Where is the assembly point of building A?", "Building C meets at gate A-2.", 1.0),
+        ("Where is the assembly point of building C?", "Building C meets at the gate.", 0.0),
+        ("Who is the dispatcher of Northwind Logistics?", "Brightwell Logistics: Ann Lee", 0.5),
+        ("When was Ann Lee's project launched?", "It was launched in May by Ann Lee.", 0.0),
+        ("What does TemplateRespone need?", "`TemplateResponse` needs a request.", 0.0),
+        ("What did I do? Should I wait?", "You wait.", None),  # no name
+        ("仓库里的 PR 由谁合并？", "维护者合并每个 PR。", 0.0),
+        ("How To Install The Orion Gateway", "Install it.", None),  # a title
+        ("Wie hoch ist die Kaution für die Wohnung?", "Es sind zwei Mieten.", None),
+    ],
+)
+def test_the_names_of_a_question_that_no_passage_holds(
+    question: str, text: str, absent: float | None
+) -> None:
+    assert states._names_absent(question, text) == absent
 
 
 def test_no_passage_about_another_number_is_an_answer(
