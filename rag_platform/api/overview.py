@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rag_platform import access
-from rag_platform.api.status import status
+from rag_platform.api.status import require_known, status
 from rag_platform.api.traces import TraceFilter, trace_stats
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.provider_snapshot import Provider, providers_snapshot
@@ -50,9 +50,9 @@ def get_overview(
     library: Library, namespace: str, evaluation: Mapping[str, Provider] | None = None
 ) -> OverviewData:
     """The overview of a namespace; `evaluation` is what measures its answers. Raises NotFoundError
-    for one that the caller may not see.
+    for one that is not there, or that the caller may not see.
     """
-    library.require_visible(namespace)
+    require_known(library, namespace)
     installation = status(library)
     rows = {row["namespace"]: row for row in installation["namespaces"]}
     row = rows.get(namespace)

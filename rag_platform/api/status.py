@@ -23,7 +23,7 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.errors import RagError
+from rag_platform.errors import RagError, unknown_namespace
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -194,6 +194,16 @@ def _jobs(library: Library) -> list[JobStatus]:
         }
         for job in found.values()
     ]
+
+
+def require_known(library: Library, namespace: str) -> None:
+    """Raises NotFoundError for a library that is not there, or that the caller may not see; the
+    default one need not be there yet.
+    """
+    library.require_visible(namespace)
+    default = access.current().default_namespace(library.settings.default_namespace)
+    if namespace != default and namespace not in (known := _namespaces(library)):
+        raise unknown_namespace(namespace, known)
 
 
 def _namespaces(library: Library) -> list[str]:

@@ -189,6 +189,8 @@ def gc(
             parts["partitions"] = _open_partitions(context, opened)
             proof = prove(context.namespace(namespace), doc, version, **parts)
             return envelopes.envelope(proof.data())
+    if namespace:
+        context.known_namespace(namespace)
     if context.ledger.read_only:
         raise read_only(context.store.home)
     if plan:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import PurePosixPath
 
@@ -37,15 +37,20 @@ def find_document(ledger: Ledger, namespace: str, name: str) -> Document:
             f"{name!r} may be any of {len(meant)} documents: {listed}; name one by its doc_id",
             code="ambiguous",
         )
-    near = difflib.get_close_matches(
-        name, [d.doc_id for d in documents] + [d.source_uri for d in documents], n=3, cutoff=0.5
+    raise unknown_document(
+        namespace, name, [d.doc_id for d in documents] + [d.source_uri for d in documents]
     )
+
+
+def unknown_document(namespace: str, name: str, names: Iterable[str]) -> NotFoundError:
+    """The error of a document that a library does not hold, with the near ones of its names."""
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=0.5)
     hint = (
         f"did you mean {', '.join(near)}?"
         if near
         else f"`rag docs list --namespace {namespace}` shows them"
     )
-    raise NotFoundError(
+    return NotFoundError(
         f"no document {name!r} in library {namespace!r}; {hint}",
         code="unknown_document",
         near=near,

@@ -7,14 +7,20 @@ and replaced with every change.
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rag_platform.config.settings import fingerprint
+from rag_platform.documents.lookup import unknown_document
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, parse_case
+from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.quotes import is_of_file
+from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.releases.release_store import current
 from rag_platform.storage.store import Store, write_text
 
 if TYPE_CHECKING:
@@ -77,12 +83,29 @@ def read_expectations(store: Store, namespace: str) -> Dataset:
 
 
 def add_expectation(store: Store, namespace: str, case: EvalCase) -> bool:
-    """Pin a case; False where it was pinned already."""
+    """Pin a case; False where it was pinned already. Raises NotFoundError `unknown_document` where
+    the published release holds no such document: it would hold every release back.
+    """
     cases = read_expectations(store, namespace).cases
     if any(known.case_id == case.case_id for known in cases):
         return False
+    _require_document(store, namespace, case)
     _write(store, namespace, (*cases, case))
     return True
+
+
+def _require_document(store: Store, namespace: str, case: EvalCase) -> None:
+    release_id = current(store, namespace)
+    path = store.release_dir(namespace, release_id or "_") / CATALOG
+    files = [*case.expected_files, *(item.file for item in case.expected_text if item.file)]
+    if release_id is None or not path.is_file() or not files:
+        return
+    with closing(CatalogReader(path)) as catalog:
+        dataset = Dataset(dataset_id="", version=VERSION, cases=(case,))
+        labels = LabelReader(catalog, dataset, chunk_profile="").read(case)
+        if any(label.reason == "document_gone" for label in labels.stale):
+            uris = [version.source_uri for version in catalog.versions().values()]
+            raise unknown_document(namespace, files[0], uris)
 
 
 def remove_expectation(store: Store, namespace: str, case_id: str) -> EvalCase:
@@ -116,13 +139,13 @@ def _is_about(case: EvalCase, source_uri: str) -> bool:
 
 def judge(result: CaseResult) -> Outcome:
     """Whether the result of a case meets it: what is expected is among the first hits, a refusal
-    is one. A stale label is not met: what was pinned is gone.
+    is one. A stale label is not met: what was pinned is not there.
     """
     hit = result.metrics.get(f"retrieval.hit_rate@{TOP}")
     if result.error:
         reason = result.error
     elif result.stale:
-        reason = "; ".join(_GONE[label["reason"]] for label in result.stale)
+        reason = "; ".join(_MISSING[label["reason"]] for label in result.stale)
     elif hit is not None and hit < 1.0:
         reason = f"not among the first {TOP} hits"
     elif hit is None and result.metrics.get("refusal.right", 1.0) < 1.0:
@@ -132,10 +155,11 @@ def judge(result: CaseResult) -> Outcome:
     return Outcome(result.case_id, result.query, not reason, reason, result.trace_id)
 
 
-_GONE = {
-    "document_gone": "the document is gone",
-    "text_gone": "the text is gone",
-    "chunk_gone": "the chunk is gone",
+# a release alone does not tell whether they were there before
+_MISSING = {
+    "document_gone": "no such document is there",
+    "text_gone": "the text is not there",
+    "chunk_gone": "no such chunk is there",
 }
 
 

@@ -57,6 +57,7 @@ class Verdict:
     baseline_run_id: str
     reasons: tuple[str, ...]
     lost: tuple[Lost, ...]
+    unmet: tuple[Lost, ...]  # expectations that the published release does not meet either
     changes: tuple[str, ...]  # of config and documents between the two releases
     means: Mapping[str, float]  # of the candidate by metric, what was lost counting 0
 
@@ -159,6 +160,7 @@ class _Judging:
             baseline.run_id if baseline is not None else "",
             tuple(reasons),
             tuple(lost),
+            (),
             self._changes if reasons else (),
             means,
         )
@@ -166,7 +168,14 @@ class _Judging:
     def _judge_expectations(self, dataset: Dataset) -> Verdict:
         run, after = self._run(self._candidate, dataset)
         missed = [verdict for item in after.values() if not (verdict := judge(item)).met]
-        lost = [Lost(v.case_id, v.query, v.reason, "", "not met", "", v.trace_id) for v in missed]
+        before = self._find_met_before(dataset, {verdict.case_id for verdict in missed})
+        lost: list[Lost] = []
+        unmet: list[Lost] = []
+        for v in missed:
+            trace = before.get(v.case_id)
+            state = "not met" if trace is None else "met"
+            item = Lost(v.case_id, v.query, v.reason, state, "not met", trace or "", v.trace_id)
+            (unmet if trace is None else lost).append(item)
         reasons = (
             (f"{len(missed)} of {pluralise(len(after), 'expectation')} not met",) if missed else ()
         )
@@ -176,9 +185,18 @@ class _Judging:
             "",
             reasons,
             tuple(lost),
+            tuple(unmet),
             self._changes if missed else (),
             _means(_values(after, set())),
         )
+
+    def _find_met_before(self, dataset: Dataset, missed: set[str]) -> dict[str, str]:
+        """Trace by case_id of the expectations among `missed` that the published release meets."""
+        if self._published is None or not missed:
+            return {}
+        cases = tuple(case for case in dataset.cases if case.case_id in missed)
+        _, results = self._run(self._published, dataclasses.replace(dataset, cases=cases))
+        return {name: item.trace_id for name, item in results.items() if judge(item).met}
 
     def _sample(self, dataset: Dataset, max_seconds: float | None) -> Dataset:
         """The dataset, or as many of its cases as fit into the budget; those of equal size are the
@@ -361,17 +379,12 @@ def verdict_markdown(verdict: Verdict) -> str:
     head = f"{verdict.dataset_id}: {'passed' if verdict.passed else 'FAILED'}"
     if verdict.passed:
         return head
-    lost = [
-        f"- {item.case_id}: {item.query} ({item.before or 'pinned'} -> {item.after}): {item.cause}"
-        for item in verdict.lost[:_SHOWN]
-    ]
-    more = len(verdict.lost) - len(lost)
     return "\n".join(
         [
             head,
             *(f"- {reason}" for reason in verdict.reasons),
-            *(["lost:", *lost] if lost else []),
-            *([f"- and {more} more"] if more > 0 else []),
+            *_list_lost("lost:", verdict.lost),
+            *_list_lost("not met before either:", verdict.unmet),
             *(
                 ["what changed:", *(f"- {change}" for change in verdict.changes)]
                 if verdict.changes
@@ -379,3 +392,12 @@ def verdict_markdown(verdict: Verdict) -> str:
             ),
         ]
     )
+
+
+def _list_lost(title: str, lost: Sequence[Lost]) -> list[str]:
+    shown = [
+        f"- {item.case_id}: {item.query} ({item.before} -> {item.after}): {item.cause}"
+        for item in lost[:_SHOWN]
+    ]
+    more = len(lost) - len(shown)
+    return [title, *shown, *([f"- and {more} more"] if more else [])] if lost else []

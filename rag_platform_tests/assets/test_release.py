@@ -288,7 +288,7 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     newest = shelf.ledger.releases("default")[0]
     assert newest.state == "rejected"
     assert "1 of 1 expectation not met" in newest.reason
-    assert "the text is gone" in newest.reason
+    assert "the text is not there" in newest.reason
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
     with pytest.raises(ReleaseError, match="quality_gate"):
         publish_candidate("default", newest.release_id, **parts)
@@ -310,8 +310,8 @@ def test_a_candidate_that_no_gate_judged_is_not_published(
 
 
 def test_a_deletion_is_never_held_back(take: Any, shelf: Any, parts: dict[str, Any]) -> None:
-    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     add_expectation(shelf.store, "default", expectation("Who opens?", file="nobody.md"))
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
     manifest, _ = build_candidate("default", **parts)
     judged = apply_gates("default", manifest, Workspace(**parts), deletes=True)
     assert not judged.failures and judged.checks[-1].name == QUALITY_GATE

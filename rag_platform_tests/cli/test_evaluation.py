@@ -160,16 +160,28 @@ def test_what_is_pinned_fails_when_it_is_not_found(published: Shelf) -> None:
     assert code == 0
     code, checked = rag("expect", "run")
     assert code == 0 and [item["met"] for item in checked["data"]["verdicts"]] == [True, True]
-    rag("expect", "who is on call?", "--file", "oncall.md")
+    rag("expect", "who is on call?", "--text", "no such words")
     code, checked = rag("expect", "run")
     assert code == 1 and checked["error"]["code"] == "expectations_missed"
-    assert checked["data"]["verdicts"][2]["reason"] == "the document is gone"
+    assert checked["data"]["verdicts"][2]["reason"] == "the text is not there"
     _, listed = rag("expect", "list")
     assert len(listed["data"]["expectations"]) == 3
     code, _ = rag("expect", "remove", pinned["data"]["expectation"]["case_id"])
     assert code == 0
     code, refused = rag("expect", question)
     assert code == 2 and refused["error"]["code"] == "usage"
+
+
+def test_nothing_is_expected_of_what_is_not_there(published: Shelf) -> None:
+    code, refused = rag("expect", "add", "leave days", "--file", "port.md")
+    assert code == 1 and refused["error"]["code"] == "unknown_document"
+    assert "did you mean" in refused["error"]["message"]
+    assert rag("expect", "list")[1]["data"]["expectations"] == []
+    for words in ("add q --refuse", "list", "run", "remove exp_1"):
+        code, refused = rag("expect", *words.split(), "--namespace", "nope")
+        assert code == 1 and refused["error"]["code"] == "unknown_namespace", words
+    code, refused = rag("gc", "--plan", "--namespace", "nope")
+    assert code == 1 and refused["error"]["code"] == "unknown_namespace"
 
 
 def test_a_question_is_pinned_from_its_trace(published: Shelf) -> None:
@@ -197,7 +209,7 @@ def test_a_trace_is_replayed_and_a_change_is_found(published: Shelf, tmp_path: P
     code, found = rag("bisect", question, "--expect", "ports.md", "--text", "port 8080")
     assert code == 0
     assert found["data"]["bisection"]["release_id"] == second
-    assert found["data"]["bisection"]["reason"] == "the text is gone"
+    assert found["data"]["bisection"]["reason"] == "the text is not there"
 
 
 @pytest.mark.integration

@@ -49,6 +49,10 @@ def test_reports_are_in_the_language_of_their_reader(published: Shelf, tmp_path:
     assert "个金丝雀问题中，" in shown["canaries"] and "\n没有丢失。" in shown["canaries"]
     assert "## 阶段\n" in shown["stats"] and "\n最近 24 小时：" in shown["stats"]
     assert "还没有；请用 rag expect add" in show("expect", "list")
+    show("expect", "add", "zebra quotas", "--text", "no such words")
+    assert re.search(
+        r"未通过 exp_\w+  zebra quotas：没有这段文字（trace trc_", show("expect", "run")
+    )
     assert " 中没有草稿" in show("drafts", "list")
     assert re.search("最近 30 天的 [0-9]+ 个问题中，", show("eval", "gaps"))
 

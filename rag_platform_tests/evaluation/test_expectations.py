@@ -17,6 +17,7 @@ from rag_platform.evaluation.expectations import (
 )
 from rag_platform.evaluation.results import CaseResult
 from rag_platform.storage.store import Store
+from rag_platform_tests.conftest import Shelf
 
 
 def result(**changes: object) -> CaseResult:
@@ -39,6 +40,23 @@ def test_what_is_pinned_is_kept_in_order_and_once(tmp_path: Path) -> None:
         remove_expectation(store, "notes", port.case_id)
 
 
+def test_a_document_that_is_not_published_is_not_expected(shelf: Shelf, tmp_path: Path) -> None:
+    before = expectation("who is on call?", file="oncall.md")
+    assert add_expectation(shelf.store, "default", before)  # nothing is published yet
+    (tmp_path / "ports.md").write_text("# Ports\n\nThe port is 8080.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "ports.md")
+    for case in (
+        expectation("which port?", file="prots.md"),
+        expectation("which port?", file="prots.md", text="8080"),
+    ):
+        with pytest.raises(NotFoundError, match=r"did you mean .*ports\.md\?") as raised:
+            add_expectation(shelf.store, "default", case)
+        assert raised.value.code == "unknown_document"
+    assert read_expectations(shelf.store, "default").cases == (before,)
+    assert add_expectation(shelf.store, "default", expectation("which port?", file="ports.md"))
+    assert add_expectation(shelf.store, "default", expectation("which port?", text="8443"))
+
+
 @pytest.mark.parametrize(
     "wanted",
     [{}, {"file": "a.md", "refuse": True}, {"section": "Ports", "file": "a.md"}],
@@ -56,7 +74,7 @@ def test_an_expectation_says_one_thing(wanted: dict[str, object]) -> None:
         (result(metrics={"retrieval.hit_rate@3": 0.0}), "not among the first 3 hits"),
         (result(metrics={"refusal.right": 1.0}), ""),
         (result(metrics={"refusal.right": 0.0}), "answered, where a refusal is expected"),
-        (result(stale=({"label": "text 1", "reason": "text_gone"},)), "the text is gone"),
+        (result(stale=({"label": "text 1", "reason": "text_gone"},)), "the text is not there"),
         (result(error="no_release: gone", metrics={}), "no_release: gone"),
     ],
 )

@@ -164,7 +164,28 @@ def test_expectations_hold_a_release_back(shelf: Shelf, folder: Path, results: R
     second = shelf.ingest(folder, sync=True)
     found = judged(shelf, first, second, results, expectations=pinned)
     assert found.reasons == ("1 of 2 expectations not met",)
-    assert found.lost[0].cause == "the text is gone"
+    (lost,) = found.lost
+    assert (lost.before, lost.after, lost.cause) == ("met", "not met", "the text is not there")
+    assert lost.trace_before and lost.trace_after and found.unmet == ()
+
+
+def test_an_expectation_that_was_never_met_is_not_lost(
+    shelf: Shelf, folder: Path, results: ResultStore
+) -> None:
+    first = shelf.ingest(folder, sync=True)
+    case = expectation("who is on call", file="oncall.md")
+    pinned = Dataset(dataset_id="expectations-default", version="1", cases=(case,), k_values=(3,))
+    (folder / "keys.md").write_text("# keys\n\nKeys rotate every sixty days.\n", encoding="utf-8")
+    second = shelf.ingest(folder, sync=True)
+    for before in (None, first):
+        found = judged(shelf, before, second, results, expectations=pinned)
+        assert not found.passed and found.lost == ()
+        said = verdict_markdown(found)
+        assert "gone:" not in said and "lost:" not in said
+        assert (
+            "not met before either:\n"
+            f"- {case.case_id}: who is on call (not met -> not met): no such document is there"
+        ) in said
 
 
 def test_gates_are_read_and_checked(home: Path, config_folder: Path) -> None:

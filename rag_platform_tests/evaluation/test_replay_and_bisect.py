@@ -74,7 +74,7 @@ def test_the_release_that_changed_an_answer_is_found(
     case = expectation(QUESTION, file="keys.md", text="every ninety days")
     store = ResultStore(tmp_path / "results")
     found = bisect(library, "default", kept, case, store)
-    assert (found.met, found.reason) == (False, "the text is gone")
+    assert (found.met, found.reason) == (False, "the text is not there")
     assert found.release_id == releases[5] and found.before == releases[4]
     assert len(found.asked) <= 4
     assert len(found.suspects) == 1 and found.suspects[0].startswith(

@@ -83,4 +83,7 @@ def test_an_empty_home_and_an_unknown_library(settings: Settings) -> None:
         assert [item["total"] for item in data["totals"]] == [0, 0, 0]
         assert data["components"]
         assert client.get("/overview").status_code == 200
+        for path in ("/overview", "/releases", "/api/overview", "/api/releases"):
+            assert client.get(f"{path}?namespace=nope").status_code == 404
+            assert client.get(f"{path}?namespace=default").status_code == 200
         assert client.get("/api/overview?namespace=../x").status_code == 404

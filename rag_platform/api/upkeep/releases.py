@@ -7,6 +7,7 @@ from typing import cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.release_diff import compare
+from rag_platform.api.status import require_known
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings
 from rag_platform.contract.upkeep_shapes import (
@@ -22,8 +23,13 @@ from rag_platform.workspace import DataRoot
 _NOT_FROM_HERE = "Dagster's partitions and events: `rag gc --prove` looks into them"
 
 
-def list_releases(settings: Settings, namespace: str) -> ReleasesData:
-    """The releases of a namespace, newest first."""
+def list_releases(library: Library, namespace: str) -> ReleasesData:
+    """The releases of a namespace, newest first. Raises NotFoundError `unknown_namespace`."""
+    require_known(library, namespace)
+    return _read_releases(library.settings, namespace)
+
+
+def _read_releases(settings: Settings, namespace: str) -> ReleasesData:
     from rag_platform.releases.publishing import history
     from rag_platform.releases.release_store import current, list_heads
 
@@ -130,7 +136,7 @@ def _after(
 ) -> ReleasesData:
     with open_root(settings) as root:
         change(root)
-    return list_releases(settings, namespace)
+    return _read_releases(settings, namespace)
 
 
 def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionProof:

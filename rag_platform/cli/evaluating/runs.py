@@ -330,7 +330,7 @@ def bisect_releases(
     from rag_platform.evaluation.runs import open_library
     from rag_platform.releases.release_store import list_releases
 
-    space = context.namespace(namespace)
+    space = context.known_namespace(namespace)
     case = expectation(question, file=file, text=text, refuse=refuse)
     kept = [
         manifest.release_id
@@ -401,7 +401,7 @@ def expect_add(
         question = str(request.get("text") or "")
         namespace = namespace or request.get("namespace")
     case = expectation(question or "", file=file, section=section, text=text, refuse=refuse)
-    space = context.namespace(namespace)
+    space = context.known_namespace(namespace)
     new = add_expectation(context.store, space, case)
     said = "pinned" if new else "was pinned already"
     return envelopes.envelope(
@@ -421,7 +421,7 @@ def expect_list(context: Context, namespace: str | None) -> Json:
     from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.expectations import read_expectations
 
-    cases = read_expectations(context.store, context.namespace(namespace)).cases
+    cases = read_expectations(context.store, context.known_namespace(namespace)).cases
     lines = [f"{case.case_id}  {case.query}  {_format_expected(case)}" for case in cases]
     return envelopes.envelope(
         {
@@ -441,7 +441,7 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
     from rag_platform.evaluation.cases import case_data
     from rag_platform.evaluation.expectations import remove_expectation
 
-    case = remove_expectation(context.store, context.namespace(namespace), case_id)
+    case = remove_expectation(context.store, context.known_namespace(namespace), case_id)
     return envelopes.envelope(
         {"markdown": f"{case.case_id} is no longer expected", "expectation": case_data(case)}, ""
     )
@@ -457,7 +457,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
     from rag_platform.evaluation.expectations import judge, read_expectations
     from rag_platform.evaluation.runs import RunOptions
 
-    space = context.namespace(namespace)
+    space = context.known_namespace(namespace)
     dataset = read_expectations(context.store, space)
     if not dataset.cases:
         raise InputError(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rag_platform.api.proofs import verify_answer
+from rag_platform.api.status import require_known
 from rag_platform.contract.schema import ExpectationsData
 from rag_platform.errors import InputError
 from rag_platform.server.library_tools.definition import (
@@ -68,7 +69,7 @@ def expect(call: Call, arguments: ExpectArguments) -> Answer:
     from rag_platform.evaluation.cases import case_data
 
     store, namespace = call.library.store, call.namespace(arguments.collection)
-    call.library.require_visible(namespace)
+    require_known(call.library, namespace)
     done = ""
     if arguments.action == "add":
         if not arguments.question.strip():

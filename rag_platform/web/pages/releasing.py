@@ -21,7 +21,7 @@ _ReleaseId = Annotated[str | None, Form(pattern=RELEASE_ID)]
 @router.get("/releases")
 def show(request: Request, site: SiteOf, namespace: PageNamespace) -> Response:
     """The releases of a library."""
-    data = releases.list_releases(site.settings, namespace)
+    data = releases.list_releases(site.library, namespace)
     return render(request, "browsing/releases.html", namespace=namespace, data=data)
 
 

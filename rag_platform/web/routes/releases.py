@@ -32,7 +32,7 @@ class Override(BaseModel):
 @router.get("")
 def list_releases(site: SiteOf, namespace: NamespaceOf) -> ReleasesData:
     """The releases of a library, newest first."""
-    return releases.list_releases(site.settings, namespace)
+    return releases.list_releases(site.library, namespace)
 
 
 @router.get("/diff")
