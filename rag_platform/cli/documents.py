@@ -15,6 +15,7 @@ from rag_platform.cli.output import (
     Context,
     answers,
     job_envelope,
+    make_visible,
     namespace_option,
     parse_pairs,
     wait_for_job,
@@ -323,7 +324,7 @@ def _confirm(planned: Json, needs: str, *, ask: bool) -> None:
             code="needs_yes",
             plan=planned,
         )
-    click.echo(say_lines(planned["markdown"]), err=True)
+    click.echo(say_lines(make_visible(planned)["markdown"]), err=True)
     if not click.confirm(say("Delete it?"), err=True):
         raise RagError("nothing was deleted", code="not_confirmed")
 

@@ -5,10 +5,11 @@ progress bar.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -98,6 +99,8 @@ class Context:
 ENVELOPE_VERSION = 1  # raised when a field of the envelope that `--json` prints changes its meaning
 Command = Callable[..., Json]
 _SHOWN_WARNINGS = 8
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
+_FILE_NAMES = ("source_uri", "filename")
 
 
 def answers(
@@ -175,6 +178,7 @@ def print_envelope(
         versioned = {"schema_version": ENVELOPE_VERSION, **envelope}
         click.echo(json.dumps(versioned, ensure_ascii=False, indent=1))
         return
+    envelope = make_visible(envelope)
     if not envelope["ok"]:
         message, report = envelope["error"]["message"], (envelope["data"] or {}).get("markdown")
         if report is not None and report not in message:
@@ -199,6 +203,34 @@ def print_envelope(
         click.echo(say_lines(markdown) if reports else markdown)
 
 
+def make_visible(data: Any) -> Any:
+    """The same data with control characters written out, such as `\\x1b`: a terminal would obey
+    them. A line break is one in the name of a file.
+    """
+    broken = {name for name in _file_names(data) if "\n" in name}
+
+    def show(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: show(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [show(item) for item in value]
+        if not isinstance(value, str):
+            return value
+        for name in broken:
+            value = value.replace(name, name.replace("\n", r"\x0a"))
+        return _CONTROL.sub(lambda char: f"\\x{ord(char[0]):02x}", value)
+
+    return show(data)
+
+
+def _file_names(data: Any) -> Iterator[str]:
+    if isinstance(data, dict):
+        yield from (str(data[key]) for key in _FILE_NAMES if data.get(key))
+    if isinstance(data, dict | list | tuple):
+        for item in data.values() if isinstance(data, dict) else data:
+            yield from _file_names(item)
+
+
 def _say_warning(warning: str) -> str:
     """A warning in the reader's language, also one of a document, whose name stands before it."""
     if (shown := say_filled(warning)) == warning:
@@ -209,7 +241,7 @@ def _say_warning(warning: str) -> str:
 
 def print_error(code: str, message: str) -> None:
     """Print an error for a person, in the language of the command line."""
-    click.echo(f"{say('error')} [{code}]: {say_lines(message)}", err=True)
+    click.echo(f"{say('error')} [{code}]: {say_lines(make_visible(message))}", err=True)
 
 
 def parse_pairs(values: tuple[str, ...], option: str) -> dict[str, Any]:

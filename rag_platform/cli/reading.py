@@ -15,7 +15,7 @@ from rag_platform.cli.completion import (
     complete_libraries,
     complete_strategies,
 )
-from rag_platform.cli.output import Context, answers, namespace_option, parse_pairs
+from rag_platform.cli.output import Context, answers, make_visible, namespace_option, parse_pairs
 from rag_platform.cli.progress import progress_bar
 from rag_platform.config.settings import load_strategy
 from rag_platform.errors import InputError, RagError
@@ -140,7 +140,7 @@ def query(
         **request_fields,
     )
     live = stream and not context.json_output
-    on_text = (lambda part: click.echo(part, nl=False)) if live else None
+    on_text = (lambda part: click.echo(make_visible(part), nl=False)) if live else None
     result = answer(context.library, request, on_text=on_text)
     if live:
         click.echo("\n")

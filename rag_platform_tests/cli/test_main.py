@@ -377,6 +377,27 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     assert "namespace" not in desk.call(*QUESTION, "--namespace", "default").data["citations"][0]
 
 
+def test_control_characters_of_a_name_are_shown_and_not_obeyed(desk: Any) -> None:
+    name = "a\x1b[31mred\x1b]0;title\x07\nnext\x9b\x7f.txt"
+    desk.docs.mkdir(exist_ok=True)
+    (desk.docs / name).write_text("Escape file says 4545.\n", encoding="utf-8")
+    broken = desk.docs / "broken\nname.pdf"
+    broken.write_bytes(b"x")
+    shown = r"docs/a\x1b[31mred\x1b]0;title\x07\x0anext\x9b\x7f.txt"
+    ingested = CliRunner().invoke(main, ["ingest", str(desk.docs)])
+    assert r"failed: docs/broken\x0aname.pdf: [broken_file]" in ingested.output
+    asked = ("query", "What does the escape file say?")
+    for words in (("docs", "list"), asked, (*asked, "--stream"), ("docs", "show", "4545")):
+        said = CliRunner().invoke(main, [*words]).output
+        assert not set(said) & set("\x1b\x07\x9b\x7f"), words
+        if words[-1] != "4545":
+            assert shown in said, words
+    (citation,) = desk.call(*asked).data["citations"]
+    assert citation["source_uri"] == f"docs/{name}"
+    missing = CliRunner().invoke(main, ["docs", "show", "no\x1bsuch"])
+    assert "\x1b" not in missing.output and missing.exit_code == 1
+
+
 def test_a_streamed_answer_comes_before_its_sources(library: Any) -> None:
     shown = CliRunner().invoke(main, [*QUESTION, "--stream"])
     assert shown.exit_code == 0
