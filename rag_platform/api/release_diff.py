@@ -11,7 +11,7 @@ from rag_platform.errors import RagError, ReleaseError
 from rag_platform.ir import Hit, Json, QueryRequest
 from rag_platform.observability.trace_reader import list_questions
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.release_store import manifest_of
+from rag_platform.releases.release_store import find_parent, list_heads, manifest_of
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.records import to_json
 from rag_platform.text.plurals import pluralise
@@ -94,16 +94,26 @@ def compare(
     """The difference between two kept releases, by default the published one and its parent.
 
     At most `queries` of the latest questions are asked of both. Raises NotFoundError for a release
-    that is not kept, ReleaseError `no_parent` when there is none to compare with.
+    that is not kept, ReleaseError `no_parent` or `parent_dropped` when there is none to compare
+    with.
     """
     after = after or library.current(namespace)
     if before is None:
-        before = manifest_of(library.store, namespace, after).parent
-        if before is None:
+        before = find_parent(library.store, namespace, after)
+    if before is None:
+        there = ", ".join(head.release_id for head in list_heads(library.store, namespace))
+        if manifest_of(library.store, namespace, after, ()).parent:
             raise ReleaseError(
-                f"release {after} has no parent; name two: `rag releases diff BEFORE AFTER`",
-                code="no_parent",
+                f"the release that {after} was made from was dropped, by a hard deletion or because"
+                f" it was old; `rag releases diff BEFORE AFTER` compares two of those that are"
+                f" kept: {there}",
+                code="parent_dropped",
             )
+        raise ReleaseError(
+            f"release {after} has no parent; name two: `rag releases diff BEFORE AFTER` (kept:"
+            f" {there})",
+            code="no_parent",
+        )
     with library.lease(namespace, before) as old, library.lease(namespace, after) as new:
         documents, unchanged, hidden, kept = _documents(library, old, new)
     questions, wordless = (

@@ -178,9 +178,16 @@ def before_current(store: Store, namespace: str) -> str:
     now_read = require_current(store, namespace)
     parent = manifest_of(store, namespace, now_read, ()).parent
     if parent is None or not (store.release_dir(namespace, parent) / "manifest.json").is_file():
+        others = [m.release_id for m in list_heads(store, namespace) if m.release_id != now_read]
+        if not others:
+            raise ReleaseError(
+                f"there is no earlier release to go back to: {now_read}, which is published, is the"
+                f" only one of library {namespace!r}",
+                code="nothing_to_roll_back",
+            )
         raise ReleaseError(
             f"no release before {now_read} is kept; name one: `rag releases rollback"
-            f" RELEASE_ID` (kept: {_list_ids(store, namespace)})",
+            f" RELEASE_ID` (kept: {', '.join(others)})",
             code="nothing_to_roll_back",
         )
     return parent

@@ -15,6 +15,7 @@ from rag_platform.api.release_diff import DocumentChange, compare
 from rag_platform.errors import NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.observability.trace_reader import list_questions
+from rag_platform.releases.release_store import drop
 
 pytestmark = pytest.mark.integration
 
@@ -155,6 +156,12 @@ def test_what_cannot_be_compared(shelf: Any, library: Any, folder: Path) -> None
     with pytest.raises(ReleaseError, match="no parent") as raised:
         compare(library, "default")
     assert raised.value.code == "no_parent"
+    release(shelf, folder, gate=GATE.replace("five", "six"))
+    drop(shelf.store.release_dir("default", first))  # as a hard deletion does
+    with pytest.raises(ReleaseError, match=r"was dropped, by a hard deletion .* kept: \d") as gone:
+        compare(library, "default")
+    assert gone.value.code == "parent_dropped" and first not in gone.value.message
+    first = release(shelf, folder, gate=GATE)
     with pytest.raises(NotFoundError):
         compare(library, "default", "20200101T000000-000000", first)
     answer(

@@ -61,7 +61,7 @@ def library(shared_desk: Any) -> Any:
         (("docs", "list", "--namespace", "nowhere"), 1, "unknown_namespace", "nowhere"),
         (("docs", "list", "--cursor", "?"), 2, "bad_cursor", "next_cursor"),
         (("releases", "show", "none"), 1, "unknown_release", "none"),
-        (("releases", "rollback"), 1, "nothing_to_roll_back", "no release before"),
+        (("releases", "rollback"), 1, "nothing_to_roll_back", "no earlier release"),
         (("trace", "show", "trc_ffffffff"), 1, "unknown_trace", "trc_ffffffff"),
         (("ingest", "docs", "--namespace", "No Good"), 2, "bad_namespace", "a-z"),
         (("ingest", "docs", "--strategy", "nope"), 1, "unknown_strategy", "known: tiny"),
