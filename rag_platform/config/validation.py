@@ -25,9 +25,18 @@ YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_mapping(path: Path, *, code: str = "invalid_config") -> dict[str, Any]:
-    """The mapping that a YAML file holds; an empty file holds an empty one. Raises ConfigError."""
+    """The mapping that a YAML file holds; an empty file holds an empty one. Raises ConfigError,
+    also for a key that is given twice, of which YAML would keep the last.
+    """
     try:
-        loaded = yaml.load(path.read_text(encoding="utf-8-sig"), Loader=YAML_LOADER)
+        loader = YAML_LOADER(path.read_text(encoding="utf-8-sig"))
+        node = loader.get_single_node()
+        for key, first, second in _repeated_keys(node):
+            raise ConfigError(
+                f"{path}:{second}: {key!r} is given twice, first in line {first}; keep one of them",
+                code=code,
+            )
+        loaded = None if node is None else loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         place = f"{path}:{mark.line + 1}" if mark else str(path)
@@ -44,6 +53,27 @@ def read_mapping(path: Path, *, code: str = "invalid_config") -> dict[str, Any]:
     if not isinstance(loaded, dict):
         raise ConfigError(f"{path} must hold a mapping, not {type(loaded).__name__}", code=code)
     return loaded
+
+
+def _repeated_keys(top: yaml.Node | None) -> Iterator[tuple[str, int, int]]:
+    """Each key that a mapping holds twice, with both lines."""
+    waiting, seen = [top], set()
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+            continue
+        seen.add(id(node))  # an alias stands for the same node
+        if isinstance(node, yaml.SequenceNode):
+            waiting += node.value
+            continue
+        lines: dict[tuple[str, str], int] = {}
+        for key, value in node.value:
+            waiting.append(value)
+            if isinstance(key, yaml.ScalarNode):
+                name, line = (key.tag, key.value), key.start_mark.line + 1
+                if name in lines:
+                    yield key.value, lines[name], line
+                lines[name] = line
 
 
 def packaged_yaml(path: Path) -> Any:

@@ -24,7 +24,7 @@ from rag_platform.config.settings import (
     load_strategy,
     strategy_names,
 )
-from rag_platform.config.validation import providers
+from rag_platform.config.validation import providers, read_mapping
 from rag_platform.errors import ConfigError
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
@@ -256,6 +256,18 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "18",
         "this is no YAML",
     ),
+    "twice": (
+        "settings.yaml",
+        "limits:\n  max_pages: 10\ndefault_strategy: tiny\nlimits: {max_cells: 10}\n",
+        "4: 'limits'",
+        "is given twice, first in line 1; keep one of them",
+    ),
+    "twice below": (
+        "strategies/tiny.yaml",
+        TINY.replace("{alpha: 0.3}", "{alpha: 0.3, alpha: 0.4}"),
+        "18: 'alpha'",
+        "is given twice, first in line 18",
+    ),
     "gate": (
         "gates.yaml",
         "notes:\n  - dataset: golden\n    floors: {retrieval.hit_rate@10: high}\n",
@@ -317,6 +329,23 @@ def test_a_running_server_keeps_its_last_good_strategy(config_folder: Path, home
     assert library.strategy("tiny") == good
     path.write_text(TINY.replace("alpha: 0.3", "alpha: 0.5"), encoding="utf-8")
     assert library.strategy("tiny").fusion.options == {"alpha": 0.5}
+
+
+def test_an_alias_and_what_it_is_merged_with_are_no_repetition(tmp_path: Path) -> None:
+    path = tmp_path / "any.yaml"
+    path.write_text(
+        "one: &one {a: 1, b: 2}\ntwo: &two {<<: *one, a: 3}\nthree: {<<: *two, b: 4}\n"
+        "4: *one\n'4': x\n",
+        encoding="utf-8",
+    )
+    found = read_mapping(path)
+    assert found == {
+        "one": {"a": 1, "b": 2},
+        "two": {"a": 3, "b": 2},
+        "three": {"a": 3, "b": 4},
+        4: {"a": 1, "b": 2},
+        "4": "x",
+    }
 
 
 def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
