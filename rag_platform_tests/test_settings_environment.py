@@ -9,9 +9,18 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
+from rag_platform.cli.doctor import examine
+from rag_platform.cli.main import main
 from rag_platform.config.folders import SHIPPED
-from rag_platform.config.settings import Section, Settings, load_settings, variables
+from rag_platform.config.settings import (
+    Section,
+    Settings,
+    find_unknown_variables,
+    load_settings,
+    variables,
+)
 from rag_platform.errors import ConfigError
 
 GIVEN = {
@@ -80,6 +89,28 @@ def test_a_wrong_value_is_told_with_its_variable(
         caught.value.message.startswith(f"the environment variable {name}")
         and key in caught.value.message
     )
+
+
+def test_a_variable_that_names_no_setting_is_warned_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("RAG_SERVER__PROCESSES", "RAG_HOME", "RAG_LANG", "RAG_EMPTY__KEY"):
+        monkeypatch.setenv(name, "" if name == "RAG_EMPTY__KEY" else "1")
+    assert find_unknown_variables() == {}
+    monkeypatch.setenv("RAG_SERVER__PROCESES", "7")
+    monkeypatch.setenv("RAG_FOO__BAR", "1")
+    found = find_unknown_variables()
+    assert list(found) == ["RAG_FOO__BAR", "RAG_SERVER__PROCESES"]
+    assert found["RAG_SERVER__PROCESES"] == (
+        "the environment variable RAG_SERVER__PROCESES names no setting and is ignored; did you"
+        " mean 'RAG_SERVER__PROCESSES'?"
+    )
+    warned = [it for it in examine(load_settings()) if it.subject == "environment"]
+    assert [(it.level, it.message) for it in warned] == [
+        ("warning", message) for message in found.values()
+    ]
+    # a server says so when it starts, whatever becomes of it
+    monkeypatch.setenv("RAG_LANG", "zh")
+    said = CliRunner().invoke(main, ["serve", "--allow", "nothing"]).stderr
+    assert "警告: 环境变量 RAG_SERVER__PROCESES 不是任何设置，已被忽略" in said
 
 
 def test_every_key_of_the_shipped_file_has_a_variable() -> None:

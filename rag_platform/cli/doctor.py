@@ -15,7 +15,12 @@ from pathlib import Path
 
 from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import strategy_config_id
-from rag_platform.config.settings import Settings, load_strategy, strategy_names
+from rag_platform.config.settings import (
+    Settings,
+    find_unknown_variables,
+    load_strategy,
+    strategy_names,
+)
 from rag_platform.errors import RagError, read_only
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
@@ -167,6 +172,8 @@ def _config() -> Iterator[Finding]:
             read()
         except RagError as error:
             yield Finding("error", name, error.message)
+    for message in find_unknown_variables().values():
+        yield Finding("warning", "environment", message)
 
 
 def _list_bound(store: Store) -> set[str]:

@@ -15,8 +15,14 @@ from typing import Any, NoReturn, get_args
 
 import click
 
-from rag_platform.cli.language import say
-from rag_platform.config.settings import Change, Settings, load_settings, with_http
+from rag_platform.cli.language import say, say_filled
+from rag_platform.config.settings import (
+    Change,
+    Settings,
+    find_unknown_variables,
+    load_settings,
+    with_http,
+)
 from rag_platform.errors import ConfigError, InputError, RagError
 
 LOOPBACK = "127.0.0.1"
@@ -60,6 +66,14 @@ def allowing(settings: Settings, allow: str | None, roots: tuple[Path, ...]) -> 
     return settings.model_copy(update={"server": server})
 
 
+def _load_settings() -> Settings:
+    """The settings; variables that name none of them are warned about."""
+    settings = load_settings()
+    for message in find_unknown_variables().values():
+        click.echo(f"{say('warning')}: {say_filled(message)}", err=True)
+    return settings
+
+
 @click.command()
 @click.option("--http", "over_http", is_flag=True, help="Answer over HTTP instead, at /mcp.")
 @click.option("--host", help="Where to listen; by default this machine alone.")
@@ -77,7 +91,7 @@ def serve(
         raise click.UsageError("--host and --port go with --http")
     try:
         gc.disable()  # until the first question is prepared: a fifth of the start went into it
-        settings = allowing(load_settings(), allow, roots)
+        settings = allowing(_load_settings(), allow, roots)
         if not over_http:
             from rag_platform.server.app import serve_stdio
 
@@ -103,7 +117,7 @@ def ui(host: str | None, port: int | None, open_browser: bool) -> None:
     """Show the pages: ask, browse, ingest, traces and evaluation, in a browser."""
     try:
         gc.disable()  # until the first page stands, as above
-        settings = load_settings()
+        settings = _load_settings()
         from rag_platform.web.serving import UI_PORT, serve_pages
 
         given = {"host": host, "port": UI_PORT if port is None else port}
@@ -122,7 +136,7 @@ def dagster(port: int, open_browser: bool) -> None:
     They are served on this machine alone, because they have no login.
     """
     try:
-        settings = load_settings()
+        settings = _load_settings()
         _expect_free(port)
         from rag_platform.assets import instance
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
@@ -365,6 +366,20 @@ def variables(model: type[Section] = Settings, above: str = "") -> dict[str, str
         else:
             found[key] = f"RAG_{key.replace('.', '__').upper()}"
     return found
+
+
+def find_unknown_variables() -> dict[str, str]:
+    """Variables that look like those of settings (`RAG_SECTION__KEY`) and name none, each with what
+    to say of it; they have no effect.
+    """
+    known = set(variables().values())
+    given = (name for name, value in os.environ.items() if value.strip())
+    return {
+        name: f"the environment variable {name} names no setting and is ignored"
+        f"{did_you_mean(name, known)}"
+        for name in sorted(given)
+        if re.fullmatch("RAG_.+__.+", name) and name not in known
+    }
 
 
 def _read_environment(values: dict[str, Any]) -> dict[str, str]:
