@@ -241,7 +241,8 @@ def _show_exchanged(done: Any, what: str) -> Json:
     signed = "signed" if done.signed else "not signed"
     line = (
         f"{done.release_id} of {done.namespace} is {what}: {pluralise(done.documents, 'document')},"
-        f" {pluralise(done.files, 'file')}, {done.bytes / 1e6:.1f} MB, {signed}"
+        f" {pluralise(done.files, 'file')}, {pluralise(done.deletions, 'deletion')},"
+        f" {done.bytes / 1e6:.1f} MB, {signed}"
     )
     return envelopes.envelope({"markdown": line, **to_json(done)})
 

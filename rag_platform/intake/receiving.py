@@ -229,8 +229,11 @@ def _take(
     if file.ignored:
         code = "arriving" if file.arriving else "ignored"
         return _Taken(JobItem(uri, "", "", "ignored", "skipped", code, file.ignored))
-    if known and known.status == "deleted" and not file.explicit:
-        return _stays_deleted(uri, known.doc_id, "", books.deleted.get(known.doc_id))
+    doc_id = known.doc_id if known else document_id(file.source.namespace, uri)
+    # of one that was deleted where this library was imported from, only the deletion is known
+    deleted = known.status == "deleted" if known else doc_id in books.deleted
+    if deleted and not file.explicit:
+        return _stays_deleted(uri, doc_id, "", books.deleted.get(doc_id))
     again = known is not None and known.doc_id in books.deleted
     document, version = _identify(file, None if again else known, workspace, options)
     if version.version_id in books.deleted and not file.explicit:

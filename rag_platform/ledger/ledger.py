@@ -380,9 +380,19 @@ class Ledger(DocumentList, Servers):
 
     # --- deletions -------------------------------------------------------------------------------
 
-    def delete(self, namespace: str, doc_id: str, version_id: str | None, mode: str) -> Tombstone:
-        """The tombstone of a document, or of one version; every reader hides it from now on."""
-        created = now()
+    def delete(
+        self,
+        namespace: str,
+        doc_id: str,
+        version_id: str | None,
+        mode: str,
+        *,
+        created_at: str = "",
+    ) -> Tombstone:
+        """The tombstone of a document, or of one version; every reader hides it from now on.
+        `created_at` is that of a deletion made elsewhere.
+        """
+        created = created_at or now()
         with self._write() as db:
             inserted = db.execute(
                 "INSERT INTO deletions (namespace, doc_id, version_id, mode, created_at, lifted_at)"

@@ -13,7 +13,7 @@ import hmac
 import io
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,6 +49,7 @@ class Exchanged:
     documents: int
     files: int
     bytes: int
+    deletions: int  # whose documents or versions stay deleted where it is imported
     signed: bool  # with a key that was checked, or that signed it
 
 
@@ -82,6 +83,7 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
             f" {stones[0].doc_id}: publish one without it with `rag rebuild`, then export that",
             code="holds_deleted",
         )
+    stones = ledger.tombstones(namespace)
     members = {f"{_RELEASE}{name}": directory / name for name in (*manifest.files, FILENAME)}
     pairs = _pairs(directory)
     for _, version in pairs:
@@ -98,6 +100,11 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
             for _, version in pairs
             if version.edition
         },
+        # without them, an ingest of the same files there would take in what was deleted here
+        "deletions": [
+            {"doc_id": it.doc_id, "version_id": it.version_id, "created_at": it.created_at}
+            for it in stones
+        ],
     }
     text, key = json.dumps(head, ensure_ascii=False, sort_keys=True).encode(), _read_key()
     with atomic_path(path, 0o600) as temporary, tarfile.open(temporary, "w") as target:
@@ -107,7 +114,7 @@ def export_release(namespace: str, path: Path, *, store: Store, ledger: Ledger) 
         for name, file in sorted(members.items()):
             target.add(file, name, recursive=False, filter=_without_owner)
     size = path.stat().st_size
-    return Exchanged(namespace, release_id, len(pairs), len(members), size, bool(key))
+    return Exchanged(namespace, release_id, len(pairs), len(members), size, len(stones), bool(key))
 
 
 def _pairs(directory: Path) -> list[tuple[Document, Version]]:
@@ -159,12 +166,14 @@ def import_release(path: Path, root: DataRoot) -> Exchanged:
                     (store.home / name).parent.mkdir(parents=True, exist_ok=True)
                     os.replace(folder / name, store.home / name)
             _record(pairs, manifest, head["operations"], ledger)
+            deletions = head.get("deletions", ())  # none in the files of earlier programs
+            _record_deletions(namespace, deletions, ledger)
             _place(folder / _RELEASE, manifest, store, ledger)
             publish_candidate(
                 namespace, release_id, settings=root.settings, store=store, ledger=ledger
             )
     files, size = len(head["files"]), path.stat().st_size
-    return Exchanged(namespace, release_id, len(pairs), files, size, signed)
+    return Exchanged(namespace, release_id, len(pairs), files, size, len(deletions), signed)
 
 
 def _unpack(path: Path, folder: Path) -> tuple[Json, bool]:
@@ -242,6 +251,15 @@ def _record(
             name = version.version_id
             ledger.put_edition(name, version.edition, operations[name])
         ledger.complete(version.version_id, title=owner.title, counts=version.counts)
+
+
+def _record_deletions(namespace: str, deletions: Iterable[Json], ledger: Ledger) -> None:
+    """Record what was deleted where the release comes from. Softly: no data of it came along."""
+    known = {(stone.doc_id, stone.version_id) for stone in ledger.tombstones(namespace)}
+    for item in deletions:
+        doc_id, version_id = item["doc_id"], item["version_id"]
+        if (doc_id, version_id) not in known:  # of an import that was interrupted
+            ledger.delete(namespace, doc_id, version_id, "soft", created_at=item["created_at"])
 
 
 def _place(source: Path, manifest: Manifest, store: Store, ledger: Ledger) -> None:

@@ -151,6 +151,51 @@ def test_another_or_a_short_key_is_refused(
         import_release(exported, root)
 
 
+def test_what_was_deleted_stays_deleted_where_it_is_imported(
+    shelf: Shelf, root: DataRoot, tmp_path: Path
+) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "gate.md").write_text("# Gate\n\nThe gate opens at 05:30.\n", encoding="utf-8")
+    (docs / "dock.md").write_text("# Dock\n\nThe dock holds trucks.\n", encoding="utf-8")
+    shelf.ingest(docs)
+    (gate,) = [it for it in shelf.ledger.documents("default") if it.filename == "gate.md"]
+    stone = shelf.ledger.delete("default", gate.doc_id, None, "hard", created_at="2026-01-02")
+    (dock,) = [it for it in shelf.ledger.documents("default") if it.filename == "dock.md"]
+    old = dock.live_version
+    (docs / "dock.md").write_text("# Dock\n\nThe dock holds crates.\n", encoding="utf-8")
+    shelf.ingest(docs)
+    shelf.ledger.delete("default", dock.doc_id, old, "soft")
+    (docs / "yard.md").write_text("# Yard\n\nThe yard is empty.\n", encoding="utf-8")
+    shelf.ingest(docs)
+
+    path = tmp_path / "library.tar"
+    assert export_release("default", path, store=shelf.store, ledger=shelf.ledger).deletions == 2
+    assert b"05:30" not in path.read_bytes()
+    done = import_release(path, root)
+    assert (done.documents, done.deletions) == (2, 2)
+    assert [(it.doc_id, it.version_id, it.mode) for it in root.ledger.tombstones("default")] == [
+        (gate.doc_id, None, "soft"),
+        (dock.doc_id, old, "soft"),
+    ]
+    assert root.ledger.tombstones("default")[0].created_at == stone.created_at
+
+    there = Shelf(root.settings, root.store, root.ledger)
+    (docs / "dock.md").write_text("# Dock\n\nThe dock holds trucks.\n", encoding="utf-8")
+    there.ingest(docs, sync=True)
+    names = [it.filename for it in root.ledger.documents("default", status="active")]
+    assert sorted(names) == ["dock.md", "yard.md"]
+    with there.library().lease("default") as lease:
+        rows = [
+            chunk.chunk_text
+            for chunk in lease.release.catalog.chunks(lease.release.catalog.chunk_ids()).values()
+        ]
+    assert not any("05:30" in text or "trucks" in text for text in rows)
+    there.ingest(docs / "gate.md")  # named, it comes back
+    names = [it.filename for it in root.ledger.documents("default", status="active")]
+    assert "gate.md" in names
+
+
 def test_what_was_deleted_is_not_exported(shelf: Shelf, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
     docs.mkdir()
