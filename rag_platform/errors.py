@@ -77,10 +77,11 @@ class DocumentError(RagError):
     default_code = "document_failed"
 
 
-# codes of failures that lie in a file's bytes: the same file fails again
+# codes of failures that lie in a file's bytes or its name: the same file fails again
 NEEDS_ANOTHER_FILE = frozenset(
     {
         "archive_bomb",
+        "bad_name",
         "bad_text",
         "binary_content",
         "blank_page",

@@ -19,6 +19,7 @@ from starlette.templating import Jinja2Templates
 from rag_platform import access
 from rag_platform.contract.markdown_views import format_section, quote_of
 from rag_platform.contract.place_names import format_place
+from rag_platform.errors import NEEDS_ANOTHER_FILE
 from rag_platform.messages import LANGUAGES, choose_language, translate, translate_filled
 from rag_platform.web.guards import STATIC_PATH
 from rag_platform.web.site import get_site
@@ -92,6 +93,7 @@ def _templates() -> Jinja2Templates:
     environment.globals["link"] = link
     environment.globals["pieces"] = pieces
     environment.globals["excerpt"] = excerpt
+    environment.globals["needs_another_file"] = NEEDS_ANOTHER_FILE
     return Jinja2Templates(env=environment, context_processors=[_context])
 
 

@@ -339,7 +339,10 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     shelf.ledger.update_job(job.job_id, ended_at="2026-11-23T10:00:00Z", trace_id="tr_1")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
     assert "the disk is full" in page
-    assert "Try this one again" in page
+    assert page.count("Try this one again") == 1
+    shelf.ledger.update_job_item(job.job_id, "default.d1@1", "failed", "empty_file", "no text")
+    page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
+    assert "empty_file" in page and "Try this one again" not in page
     data = desk.get(f"/api/jobs/{job.job_id}?limit=1").json()
     assert [it["state"] for it in data["items"]] == ["failed"]
     assert data["counts"] == {"done": 1, "failed": 1, "queued": 1}
