@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import difflib
 import errno
+import os
 import shutil
 import sqlite3
 from collections.abc import Iterable
@@ -190,7 +191,11 @@ def unknown_job(job_id: str) -> NotFoundError:
 
 
 def read_only(home: Path) -> StorageError:
-    """The error of work that has to write where this process can only read."""
+    """The error of work that has to write where this process can only read; that of a full disk
+    where it could write otherwise.
+    """
+    if os.access(home, os.W_OK) and is_full(home):
+        return full_disk(home)
     return StorageError(
         f"{home} cannot be written by this process (a read-only medium, or files of another user):"
         " it can be asked, listed and verified; for anything else work where it can be written, or"
@@ -204,12 +209,24 @@ def read_only(home: Path) -> StorageError:
 FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
 # a database in WAL mode whose shared memory file cannot grow says only "disk I/O error"
 _FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
+# for the databases that a command opens: SQLite puts 32 KiB and a log beside each
+_OPENING_BYTES = 256 * 1024
 _FULL_WORDS = (
     "the disk is full:",
     "no space left on device",
     "database or disk is full",
     "disk quota exceeded",
 )
+
+
+def is_full(folder: Path, needed: int = _OPENING_BYTES) -> bool:
+    """True where the disk of a folder has less room than databases need to be opened for writing,
+    or than `needed`.
+    """
+    disk = os.statvfs(folder)
+    # file systems that do not count blocks or files say that they have none at all
+    no_blocks = disk.f_blocks and disk.f_bavail * disk.f_frsize < needed
+    return bool(no_blocks or (disk.f_files and not disk.f_favail))
 
 
 def disk_full(error: BaseException, home: Path) -> StorageError | None:
@@ -222,7 +239,7 @@ def disk_full(error: BaseException, home: Path) -> StorageError | None:
             return None
         if isinstance(link, StorageError):
             return link
-        if says_disk_full(link):
+        if says_disk_full(link) or (_says_read_only(link) and is_full(home)):
             return full_disk(home, getattr(link, "filename", None))
         link = link.__cause__ or link.__context__
     return None
@@ -236,6 +253,11 @@ def says_disk_full(error: BaseException) -> bool:
         return True
     text = "" if isinstance(error, RagError) else str(error).lower()
     return any(words in text for words in _FULL_WORDS)
+
+
+def _says_read_only(error: BaseException) -> bool:
+    """True for what a database answers a writer when it was opened for reading."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_READONLY
 
 
 def full_disk(home: Path, path: str | None = None) -> StorageError:

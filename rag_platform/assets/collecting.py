@@ -80,6 +80,8 @@ def run_collection(
             force=bool(job.args.get("force")),
             on_progress=on_progress,
         )
+    for name, item in job.args.get("removed", {}).items():  # before there was room for the job
+        found.add(name, item["count"], item["bytes"])
     servers.acknowledge(store, ledger)
     ledger.update_job(job.job_id, result={**ledger.job(job.job_id).result, **found.data()})
     return found

@@ -31,7 +31,7 @@ from rag_platform.registry import build
 from rag_platform.releases.manifest import read_manifest
 from rag_platform.releases.release_store import current
 from rag_platform.storage.blobs import open_for_writing
-from rag_platform.storage.sqlite_files import writable
+from rag_platform.storage.sqlite_files import has_room, writable
 from rag_platform.storage.store import Store, sha256_file
 from rag_platform.text.plurals import pluralise
 
@@ -211,7 +211,7 @@ def _data_root(store: Store) -> Iterator[Finding]:
                 f"{home} cannot be made: {above} cannot be written; choose another with RAG_HOME",
             )
         return
-    if not writable(store.ledger_path if store.ledger_path.is_file() else home):
+    if not has_room(store.ledger_path if store.ledger_path.is_file() else home):
         level = "warning" if any(home.glob("releases/*/CURRENT")) else "error"
         yield Finding(
             level,

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rag_platform.errors import IntegrityError, NotFoundError
+from rag_platform.errors import IntegrityError, NotFoundError, says_disk_full
 from rag_platform.indexes.catalog_changes import (
     BASE_AND_CHANGES,
     WHOLE,
@@ -235,6 +235,8 @@ class CatalogReader:
         except sqlite3.ProgrammingError:  # it was closed
             raise
         except sqlite3.DatabaseError as error:
+            if says_disk_full(error):  # of temporary files
+                raise
             raise IntegrityError(
                 f"the catalog {self._path} cannot be read ({error}); build another release with"
                 " `rag rebuild --full`",

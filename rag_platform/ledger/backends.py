@@ -27,7 +27,7 @@ from rag_platform.ledger.tables import (
     tables,
 )
 from rag_platform.storage.postgres import PostgresConnection, mask_url
-from rag_platform.storage.sqlite_files import ReadOnlyFile, connect_shared, transaction, writable
+from rag_platform.storage.sqlite_files import ReadOnlyFile, connect_shared, has_room, transaction
 
 _VERSION = "SELECT value FROM meta WHERE key = 'schema_version'"
 _RECORD_VERSION = (
@@ -42,8 +42,11 @@ class Backend(Protocol):
     """
 
     name: str  # as people may see it
-    read_only: bool
     is_published: str  # the condition that a {version} is published
+
+    @property
+    def read_only(self) -> bool:
+        """True where it can only be read, now or at all."""
 
     def db(self) -> Any:
         """The connection for reading: `execute`, whose result has `fetchall` and `fetchone`."""
@@ -83,7 +86,9 @@ def _refuse(name: str, found: int) -> SchemaVersionError:
 
 
 class SqliteBackend:
-    """One SQLite file in WAL mode: one connection a thread."""
+    """One SQLite file in WAL mode: one connection a thread. As long as the disk is full, what a
+    thread opens is only read.
+    """
 
     is_published = "is_published({version})"
 
@@ -91,15 +96,20 @@ class SqliteBackend:
         self.path = path
         self.name = str(path)
         self._local = threading.local()
-        self.read_only = path.is_file() and not writable(path)
+        self._there = False
         if self.read_only:
             self._require_today()
             return
-        if path.parent.is_dir() and not writable(path):
+        if path.parent.is_dir() and not has_room(path):
             raise read_only(path.parent)
-        self._there = False
         if path.is_file():
             self._bring_up_to_date()
+
+    @property
+    def read_only(self) -> bool:
+        """True where this thread cannot write the file, now or at all."""
+        writes = getattr(self._local, "db", None) is not None
+        return not writes and self.path.is_file() and not has_room(self.path)
 
     def db(self) -> sqlite3.Connection:
         """This thread's connection; that of an empty ledger where there is no file."""

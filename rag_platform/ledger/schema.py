@@ -30,7 +30,11 @@ class Database:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
         self.name = backend.name
-        self.read_only = backend.read_only
+
+    @property
+    def read_only(self) -> bool:
+        """True where the ledger can only be read, now or at all."""
+        return self.backend.read_only
 
     def close(self) -> None:
         """Close the connection; with SQLite, that of this thread."""

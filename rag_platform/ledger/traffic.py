@@ -33,7 +33,7 @@ from rag_platform.config.traffic import ProviderLimit, TrafficSettings
 from rag_platform.errors import ProviderError, RagError, StorageError, disk_full
 from rag_platform.ir import Json
 from rag_platform.storage.postgres import PostgresConnection
-from rag_platform.storage.sqlite_files import connect_shared, transaction, writable
+from rag_platform.storage.sqlite_files import connect_shared, has_room, transaction
 from rag_platform.storage.store import Store
 
 log = logging.getLogger(__name__)
@@ -431,7 +431,7 @@ def read_places(settings: TrafficSettings, store: Store) -> list[PlaceTraffic]:
     """What the limited places of a data root spent today, and who uses them; none without limits,
     and none before the first call.
     """
-    there = bool(store.database) or (store.traffic_path.is_file() and writable(store.traffic_path))
+    there = bool(store.database) or (store.traffic_path.is_file() and has_room(store.traffic_path))
     if not settings.limits or not there:
         return []
     traffic = Traffic(settings, store)

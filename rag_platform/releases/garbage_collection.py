@@ -2,7 +2,8 @@
 
 What to remove is found by looking at the stores, not taken from a list, so the next collection
 finishes one that was killed. Whatever marks data as complete is removed first: a folder is renamed
-before it is emptied, a version is recorded as purged before its data is touched.
+before it is emptied, a version is recorded as purged before its data is touched. Only where the
+disk is too full to record anything are files removed first, and recorded by the job that follows.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import NamedTuple
 
 from rag_platform.config.settings import Settings
 from rag_platform.documents import descriptions
+from rag_platform.errors import StorageError, is_full, read_only
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
@@ -55,6 +57,7 @@ _TRASH = ".trash-"
 _TEMPORARY_SECONDS = 3600
 # a query that began before the pointer moved may still open files of the release before
 GRACE_SECONDS = 2.0
+_JOB_BYTES = 2 * 1024 * 1024  # what a job and its Dagster run write before anything is removed
 
 
 class Due(NamedTuple):
@@ -98,9 +101,38 @@ class Collected:
 def start_gc(
     *, settings: Settings, store: Store, ledger: Ledger
 ) -> tuple[Job, subprocess.Popen[bytes]]:
-    """The launched job that collects the garbage of the whole data root, and its process."""
-    job = ledger.add_job("gc", "", {})
+    """The launched job that collects the garbage of the whole data root, and its process. On a full
+    disk room is made for it first.
+
+    Raises StorageError `read_only`, or `disk_full` where too little can be removed.
+    """
+    args: Json = {}
+    if store.home.is_dir() and is_full(store.home, _JOB_BYTES):
+        args["removed"] = _make_room(settings, store, ledger).removed
+    elif ledger.read_only:
+        raise read_only(store.home)
+    job = ledger.add_job("gc", "", args)
     return job, jobs.launch(job, settings, store)
+
+
+def _make_room(settings: Settings, store: Store, ledger: Ledger) -> Collected:
+    """Remove the files that nothing needs, for a job to have room; the ledger is written only where
+    it can be.
+    """
+    retention.require_known(store, ledger)
+    with exclude_others(store, ledger.namespaces(), "gc", wait=settings.jobs.lock_seconds):
+        work = _Collection(settings, store, ledger, None, None, force=False, plan=False)
+        for step in (work.releases, work.versions, work.facts, work.raw, work.media, work.rest):
+            step()
+    if is_full(store.home, _JOB_BYTES):
+        free = shutil.disk_usage(store.home).free
+        raise StorageError(
+            f"the disk is full: {free / 1e6:.1f} MB are free under {store.home}, now that"
+            f" {work.result.data()['bytes'] / 1e6:.1f} MB that nothing needs are removed; what is"
+            " published stays as it is. Free some space elsewhere on this disk, then do it again",
+            code="disk_full",
+        )
+    return work.result
 
 
 @contextmanager
@@ -212,7 +244,7 @@ class _Collection:
                 settings=self.settings,
                 store=self.store,
                 ledger=self.ledger,
-                write=not self.plan,
+                write=not self.plan and not self.ledger.read_only,
             )
             for name in self.namespaces
             for stone in self.ledger.tombstones(name, since=0)
@@ -233,7 +265,8 @@ class _Collection:
     def releases(self) -> None:
         """Drop releases that retention does not keep, or that hold what was deleted hard."""
         for namespace in self.namespaces:
-            if not self.plan:  # what the object store publishes is looked at as well
+            # what the object store publishes is looked at as well
+            if not self.plan and not self.ledger.read_only:
                 transfer.pull(namespace, store=self.store, ledger=self.ledger)
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
@@ -315,6 +348,8 @@ class _Collection:
             )
         for path in surplus:
             releases.drop(path)
+        if self.ledger.read_only:
+            return
         # the ledger says which are gone
         record_dropped(namespace, [path.name for path in surplus], self.ledger)
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
@@ -371,7 +406,7 @@ class _Collection:
             if not self.plan:
                 self.partitions.drop(keys)
         self.result.add("ledger", len(lost))
-        if not self.plan:
+        if not self.plan and not self.ledger.read_only:
             self.ledger.purge(lost)
         kept = {self.store.version_dir(version): version for version in self.kept.versions.values()}
         ours = {

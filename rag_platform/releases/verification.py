@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import count_edited, verify_version
-from rag_platform.errors import IntegrityError, NotFoundError, RagError
+from rag_platform.errors import IntegrityError, NotFoundError, RagError, disk_full
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Json, VerifyFailure
@@ -114,6 +114,8 @@ def verify_release(
             work.release()
             return work.result()
     except sqlite3.DatabaseError as error:
+        if full := disk_full(error, store.home):
+            raise full from error
         raise IntegrityError(
             f"the catalog of release {release_id} cannot be read ({error}); build another with `rag"
             " rebuild --full`",

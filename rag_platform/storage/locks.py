@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rag_platform.errors import BusyError, StorageError, read_only
+from rag_platform.errors import BusyError, StorageError, read_only, says_disk_full
 from rag_platform.storage.postgres import AdvisoryLock
 from rag_platform.storage.sqlite_files import REFUSED
 
@@ -92,10 +92,8 @@ def _take_file(path: Path, owner: str, what: str, *, shared: bool, wait: float) 
         try:
             if not shared:
                 handle.truncate(0)
-                handle.write(
-                    json.dumps({"owner": owner, "pid": os.getpid(), "since": int(time.time())})
-                )
-                handle.flush()
+                held = {"owner": owner, "pid": os.getpid(), "since": int(time.time())}
+                _write_holder(handle.fileno(), json.dumps(held))
             yield
         finally:
             if not shared:
@@ -130,6 +128,15 @@ def _open(path: Path) -> typing.TextIO:
         if error.errno in REFUSED:
             raise read_only(path.parent) from error
         raise
+
+
+def _write_holder(descriptor: int, held: str) -> None:
+    """Say who holds the lock; it is held without a word where the disk is full."""
+    try:
+        os.write(descriptor, held.encode())
+    except OSError as error:
+        if not says_disk_full(error):
+            raise
 
 
 def _read_holder(handle: typing.TextIO) -> dict[str, typing.Any]:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import SchemaVersionError
+from rag_platform.errors import SchemaVersionError, is_full, says_disk_full
 
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
 _BUSY_SECONDS = 30.0  # a database that others write is waited for so long
@@ -32,6 +32,11 @@ def writable(path: Path) -> bool:
     """True where a file, or a folder, can be changed by this process; so can files beside it."""
     folder = path if path.is_dir() else path.parent
     return os.access(folder, os.W_OK) and (not path.exists() or os.access(path, os.W_OK))
+
+
+def has_room(path: Path) -> bool:
+    """True where this process can change a database: it may, and the disk is not full."""
+    return writable(path) and not is_full(path if path.is_dir() else path.parent)
 
 
 def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> Path:
@@ -53,16 +58,16 @@ def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> 
 
 def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
     """A connection to a database of a cache that threads take turns with: in WAL mode where it can
-    be written, else for reading only.
+    be written, else, and on a full disk, for reading only.
 
     One that is not there and cannot be made is empty and goes with the process.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        if error.errno not in REFUSED:
+        if error.errno not in REFUSED and not says_disk_full(error):
             raise
-    if not writable(path):
+    if not has_room(path):
         return (
             ReadOnlyFile(path).db()
             if path.is_file()
@@ -125,7 +130,7 @@ def connect_versioned(
         raise SchemaVersionError(
             f"{path} has schema {found}, this program reads {version}; upgrade{remedy}"
         )
-    if found == version and not writable(path):
+    if found == version and not has_room(path):
         return db, True
     db.executescript(schema)
     db.execute(f"PRAGMA user_version={version}")

@@ -196,7 +196,7 @@ def test_nothing_is_written_through_it(tmp_path: Path, monkeypatch: pytest.Monke
     written = open_ledger(Store(tmp_path))
     written.put_source(source("none"))
     written.close()
-    monkeypatch.setattr("rag_platform.ledger.backends.writable", lambda path: False)
+    monkeypatch.setattr("rag_platform.ledger.backends.has_room", lambda path: False)
     ledger = open_ledger(Store(tmp_path))
     with pytest.raises(StorageError, match="cannot be written by this process"):
         ledger.put_source(source("one"))

@@ -1,0 +1,155 @@
+"""A full disk is read as a read-only one is, `rag gc` makes room on it, and what would write says
+what is the matter.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rag_platform.errors import StorageError, is_full
+from rag_platform.ledger.ledger import open_ledger
+from rag_platform.ledger.schema import Source
+from rag_platform.storage.locks import hold_lock
+from rag_platform.storage.store import Store
+from rag_platform_tests.conftest import PORTS, Answer, Desk, seated
+from rag_platform_tests.small_disk import fill, small_disk
+
+pytestmark = pytest.mark.e2e
+
+QUESTION = "Which port does the gateway listen on?"
+READING = (
+    "docs list",
+    "docs show ports.md",
+    "verify --all",
+    "status",
+    "doctor",
+    "releases list",
+    "jobs list",
+    "trace list",
+    "sources list",
+    "rebuild --plan",
+    "gc --plan",
+    "gc --prove ports.md",
+)
+WRITING = (
+    "ingest docs",
+    "docs delete ports.md --yes",
+    "gc",
+    "docs edit ports.md --title T",
+)
+PROGRAM = """
+import json, sys
+from click.testing import CliRunner
+from rag_platform.cli.main import main
+ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
+json.load(sys.stdin)}
+print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in \
+ended.items()}))
+"""
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """A desk with one document published, on a disk that was filled afterwards."""
+    folder = tmp_path_factory.mktemp("full") / "desk"
+    with seated(folder) as desk, small_disk(desk.store.home, "64m"):
+        desk.write(ports=PORTS)
+        assert desk.rag("ingest", desk.docs).exit_code == 0
+        fill(desk.store.home)
+        yield desk
+
+
+@pytest.fixture(scope="module")
+def answers(filled: Desk) -> dict[str, Answer]:
+    """What commands answered on the full disk, in one process."""
+    asked = [["query", QUESTION], *(each.split() for each in (*READING, *WRITING))]
+    ended = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        input=json.dumps(asked),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        cwd=filled.folder,
+        check=True,
+        timeout=120,
+    )
+    found = {
+        name: Answer(code, json.loads(out), err)
+        for name, (code, out, err) in json.loads(ended.stdout).items()
+    }
+    # of logs and traces, once a process
+    assert sum(answer.said.count("could not be written") for answer in found.values()) == 1
+    return found
+
+
+def test_questions_are_answered(answers: dict[str, Answer]) -> None:
+    answer = answers[f"query {QUESTION}"]
+    assert "8080" in answer.data["answer_markdown"] and answer.data["effective_mode"] == "hybrid"
+    assert answer.envelope["warnings"] == []
+
+
+@pytest.mark.parametrize("args", READING)
+def test_what_reads(answers: dict[str, Answer], args: str) -> None:
+    assert answers[args].exit_code == 0, answers[args]
+    assert "Traceback" not in answers[args].said
+
+
+def test_nothing_is_called_damaged(answers: dict[str, Answer]) -> None:
+    assert answers["verify --all"].data["failed"] == 0
+
+
+def test_doctor_says_what_is_the_matter(answers: dict[str, Answer]) -> None:
+    (found,) = [f for f in answers["doctor"].data["findings"] if f["subject"] == "data root"]
+    assert found["level"] == "warning" and found["message"].startswith("the disk is full: 0.0 MB")
+
+
+@pytest.mark.parametrize("args", WRITING)
+def test_what_writes_says_so(answers: dict[str, Answer], args: str) -> None:
+    assert (answers[args].exit_code, answers[args].error["code"]) == (1, "disk_full")
+
+
+def test_collecting_garbage_makes_room(filled: Desk, answers: dict[str, Answer]) -> None:
+    assert "now that 0.0 MB that nothing needs are removed" in answers["gc"].error["message"]
+    home = filled.store.home
+    (home / "filler").write_bytes(bytes((home / "filler").stat().st_size - 8_000_000))
+    (home / "raw" / "ab").mkdir()
+    (home / "raw" / "ab" / "abcd").write_bytes(bytes(7_000_000))
+    fill(home)
+    assert is_full(home)
+    assert filled.rag("gc", "--plan").data["removed"] == {"raw": {"count": 1, "bytes": 7_000_000}}
+    assert (home / "raw" / "ab" / "abcd").is_file()
+    done = filled.rag("gc")
+    assert done.exit_code == 0, done.said
+    assert done.data["removed"]["raw"] == {"count": 1, "bytes": 7_000_000}
+    assert not (home / "raw" / "ab" / "abcd").exists()
+
+
+def test_a_ledger_is_read_while_the_disk_is_full_and_written_afterwards(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "4m"):
+        ledger = open_ledger(Store(tmp_path))
+        ledger.put_source(Source("default", "one", "folder", "/docs"))
+        ledger.close()
+        fill(tmp_path)
+        ledger = open_ledger(Store(tmp_path))
+        assert ledger.read_only and [each.name for each in ledger.sources()] == ["one"]
+        with pytest.raises(StorageError, match="the disk is full") as refused:
+            ledger.put_source(Source("default", "two", "folder", "/docs"))
+        assert refused.value.code == "disk_full"
+        (tmp_path / "filler").unlink()
+        ledger.put_source(Source("default", "two", "folder", "/docs"))
+        assert not ledger.read_only
+        assert [each.name for each in ledger.sources()] == ["one", "two"]
+        ledger.close()
+
+
+def test_a_lock_is_held_without_a_word_on_a_full_disk(tmp_path: Path) -> None:
+    with small_disk(tmp_path, "1m"):
+        fill(tmp_path)
+        with hold_lock(tmp_path / ".lock", "gc", "garbage is being collected", wait=0):
+            assert (tmp_path / ".lock").read_bytes() == b""
