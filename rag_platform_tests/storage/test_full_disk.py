@@ -153,3 +153,11 @@ def test_a_lock_is_held_without_a_word_on_a_full_disk(tmp_path: Path) -> None:
         fill(tmp_path)
         with hold_lock(tmp_path / ".lock", "gc", "garbage is being collected", wait=0):
             assert (tmp_path / ".lock").read_bytes() == b""
+
+
+def test_a_job_that_has_no_room_for_a_release_says_how_much_it_needs(tmp_path: Path) -> None:
+    with seated(tmp_path / "desk") as desk, small_disk(desk.store.home, "24m"):
+        desk.write(ports=PORTS)
+        ended = desk.rag("ingest", desk.docs)
+        assert (ended.exit_code, ended.error["code"]) == (1, "disk_full")
+        assert "the next release needs" in ended.error["message"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import platform
+import shutil
 import threading
 import time
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rag_platform import telemetry
-from rag_platform.errors import ProviderError
+from rag_platform.errors import ProviderError, StorageError, says_disk_full
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers.e5.graph import WIDTH, Precision, write_encoder
@@ -171,6 +172,8 @@ def _read_weights() -> tuple[WeightFile, UnigramTokenizer, tuple[int, int]]:
 def _load_engine(precision: Precision, threads: int, folder: Path | None) -> _Engine:
     try:
         return _Engine(precision, threads, folder)
+    except StorageError:
+        raise
     except Exception as error:
         raise ProviderError(
             f"onnxruntime could not load E5 in {precision}: {type(error).__name__}: {error}"
@@ -184,8 +187,20 @@ def _model_of(weights: WeightFile, precision: Precision, folder: Path | None) ->
         return write_encoder(weights, precision)
     path = _model_path(precision, folder)
     if not path.is_file():
-        with atomic_path(path) as temporary:
-            temporary.write_bytes(write_encoder(weights, precision))
+        model = write_encoder(weights, precision)
+        try:
+            with atomic_path(path) as temporary:
+                temporary.write_bytes(model)
+        except OSError as error:
+            if not says_disk_full(error):
+                raise
+            raise StorageError(
+                f"the disk is full: {shutil.disk_usage(folder).free / 1e6:.1f} MB are free under"
+                f" {folder}, and E5 in {precision} needs {len(model) / 1e6:.1f} MB there; what is"
+                " published stays as it is. Free some space (`rag gc` removes what nothing needs),"
+                " then do it again",
+                code="disk_full",
+            ) from error
     return str(path)
 
 
