@@ -307,7 +307,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     Environment: `RAG_` and the key in capitals, two underscores between a section and its key
     (`RAG_SERVER__PROCESSES=2`, `RAG_FETCHING__ALLOW='["intranet:8080"]'`), values as YAML;
     `RAG_STRATEGY` and `RAG_NAMESPACE` are short for the default ones. Raises ConfigError naming the
-    file or the variable, and the key.
+    file or the variable, and the key; or the data root, where it can be no folder.
     """
     _require_config_dir()
     path = config_file("settings.yaml")
@@ -318,7 +318,7 @@ def load_settings(overrides: Mapping[str, Any] | None = None) -> Settings:
     strategies = settings.strategies_dir
     return settings.model_copy(
         update={
-            "home": settings.home.expanduser().resolve(),
+            "home": _as_folder(settings.home.expanduser().resolve()),
             "strategies_dir": strategies and strategies.expanduser().resolve(),
         }
     )
@@ -332,6 +332,17 @@ def _require_config_dir() -> None:
             f"RAG_CONFIG names {given}, which is no folder; `rag init {given}` writes one, or unset"
             " it"
         )
+
+
+def _as_folder(home: Path) -> Path:
+    """The data root. Raises ConfigError where it, or what it would lie in, is a file."""
+    found = next(place for place in (home, *home.parents) if os.path.exists(place))
+    if not found.is_dir():
+        raise ConfigError(
+            f"the data root {home} cannot be a folder: {found} is a file; name a folder with"
+            " RAG_HOME, or with `home` in settings.yaml"
+        )
+    return home
 
 
 def with_http(settings: Settings, changes: Mapping[str, Any]) -> Settings:

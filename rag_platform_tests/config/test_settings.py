@@ -364,3 +364,18 @@ def test_an_empty_variable_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAG_HOME", "")
     assert load_settings() == without
     assert without.home.is_absolute() and without.server == plain.server
+
+
+@pytest.mark.parametrize("inside", ["", "home"])
+def test_a_data_root_that_is_a_file_is_refused(
+    desk: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inside: str
+) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("x", encoding="utf-8")
+    monkeypatch.setenv("RAG_HOME", str(file / inside))
+    message = (
+        f"the data root {file / inside} cannot be a folder: {file} is a file; name a folder with"
+        " RAG_HOME, or with `home` in settings.yaml"
+    )
+    for command in (("ingest", desk.docs), ("status",), ("doctor",)):
+        assert desk.call(*command).error["message"] == message
