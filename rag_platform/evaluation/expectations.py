@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.lookup import unknown_document
-from rag_platform.errors import InputError, NotFoundError
+from rag_platform.errors import InputError, NotFoundError, read_only
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, parse_case
 from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.quotes import is_of_file
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.releases.release_store import current
+from rag_platform.storage.sqlite_files import REFUSED
 from rag_platform.storage.store import Store, write_text
 
 if TYPE_CHECKING:
@@ -168,7 +169,10 @@ def _path(store: Store, namespace: str) -> Path:
 
 
 def _write(store: Store, namespace: str, cases: tuple[EvalCase, ...]) -> None:
-    path = _path(store, namespace)
-    path.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.dumps(case_data(case), ensure_ascii=False) for case in cases]
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    try:
+        write_text(_path(store, namespace), "".join(f"{line}\n" for line in lines))
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        raise read_only(store.home) from error

@@ -42,6 +42,7 @@ WRITING = (
     "docs delete ports.md --yes",
     "gc",
     "docs edit ports.md --title T",
+    "expect add q --file ports.md",
 )
 PROGRAM = """
 import json, sys

@@ -72,6 +72,7 @@ WRITING = (
     "gc",
     "gc --plan",
     "docs edit ports.md --title T",
+    "expect add q --file ports.md",
 )
 PROGRAM = """
 import json, sys
