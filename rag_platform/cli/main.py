@@ -7,6 +7,7 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import click
 
 from rag_platform.cli.commands import Commands
 from rag_platform.cli.language import HELP_LINE, localise, say
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import InputError, RagError, says_disk_full
 
 EXAMPLES = """Start
   rag demo                                  three answers from the shipped samples
@@ -99,6 +100,12 @@ class Program(click.Group):
         """Run a command and exit with its code; whatever is wrong is printed in the one form."""
         given = list(sys.argv[1:] if args is None else args)
         try:
+            self._run(given, *rest, **named)
+        except OSError as error:
+            _give_up_printing(error)
+
+    def _run(self, given: list[str], *rest: Any, **named: Any) -> None:
+        try:
             shown = localise(self)
             code = click.Group.main(shown, given, *rest, **{**named, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as error:
@@ -119,6 +126,22 @@ class Program(click.Group):
             click.echo(say("interrupted"), err=True)
             sys.exit(_exit_codes().NOTHING_DONE)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _give_up_printing(error: OSError) -> None:
+    """Say on stderr that nothing more can be printed, and exit; any other error is raised. Errors
+    of files have names, and commands tell of those themselves.
+    """
+    if error.filename is not None or not says_disk_full(error):
+        raise error
+    # what is left to print would be tried again at the end of the process
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    full = RagError(
+        f"what this command prints could not be written to standard output ({error.strerror}); what"
+        " it did is done. Send its output elsewhere",
+        code="not_printed",
+    )
+    _fail(full, [])
 
 
 def _exit_codes() -> Any:

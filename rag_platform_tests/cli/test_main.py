@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -416,3 +418,19 @@ def test_help_names_every_command() -> None:
     names = "ingest preview query docs sources releases verify trace serve doctor status".split()
     assert [name for name in names if name not in said] == []
     assert Path(cli.__file__).name == "main.py"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("args", [["docs", "list"], ["status", "--json"], ["no", "--json"]])
+def test_output_that_the_disk_does_not_take_is_said_in_one_line(
+    library: Any, monkeypatch: pytest.MonkeyPatch, args: list[str], unbuffered: str
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    command = [sys.executable, "-m", "rag_platform.cli.main", *args]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=60
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error [not_printed]: what this command prints could not be")
+    assert "(No space left on device)" in ended.stderr and ended.stderr.count("\n") == 1
