@@ -24,7 +24,7 @@ from rag_platform.config.settings import (
 from rag_platform.errors import RagError, read_only
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
-from rag_platform.ledger.ledger import bound_strategies, open_ledger
+from rag_platform.ledger.ledger import bound_strategies, open_ledger, require
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
@@ -225,10 +225,11 @@ def _data_root(store: Store) -> Iterator[Finding]:
 
 
 def _ledger(store: Store) -> Iterator[Finding]:
-    if not store.has_ledger():
-        yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
-        return
     try:
+        require(store)
+        if not store.has_ledger():
+            yield Finding("ok", "ledger", "none yet; the first `rag ingest` makes it")
+            return
         with closing(open_ledger(store)) as ledger:
             counts = {name: len(ledger.live(name)) for name in ledger.namespaces()}
         held = "; ".join(

@@ -420,6 +420,18 @@ def test_help_names_every_command() -> None:
     assert Path(cli.__file__).name == "main.py"
 
 
+def test_doctor_misses_the_ledger_of_published_releases(desk: Any) -> None:
+    desk.write(limits=LIMITS)
+    desk.publish()
+    for path in desk.store.home.glob("ledger.sqlite*"):
+        path.unlink()
+    ended = desk.call("doctor")
+    assert (ended.exit_code, ended.error["code"]) == (1, "unhealthy")
+    (found,) = [f for f in ended.data["findings"] if f["subject"] == "ledger"]
+    assert found["level"] == "error" and "put it back from a backup" in found["message"]
+    assert found["message"] == desk.call(*QUESTION).error["message"]
+
+
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("args", [["docs", "list"], ["status", "--json"], ["no", "--json"]])
 def test_output_that_the_disk_does_not_take_is_said_in_one_line(
