@@ -68,7 +68,11 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         found.append(
             Region((float(box[0]), float(box[1]), float(box[2]), float(box[3])), label, borders)
         )
-    drawn = [block["bbox"] for block in blocks if block["type"] == 3 and block["isrect"]]
+    drawn = [
+        block["bbox"]
+        for block in blocks
+        if block["type"] == 3 and (block["isrect"] or _is_thin(block["bbox"]))
+    ]
     page.layout_information = [(*region.bbox, region.label) for region in found]
     utils.clean_pictures(page, blocks)
     utils.add_image_orphans(page, blocks)
@@ -91,6 +95,11 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         for region in order_regions(page, blocks, part, leftwards=leftwards)
     ]
     return keep_sentences_whole(ordered, runs)
+
+
+def _is_thin(box: Box) -> bool:
+    """True for a line, also one whose ends are slanted, as where two sides of a cell meet."""
+    return min(box[2] - box[0], box[3] - box[1]) <= _RULE
 
 
 def _with_drawn_lines(region: Region, drawn: Sequence[Box]) -> Region:

@@ -77,6 +77,30 @@ def test_a_ruled_table_becomes_a_pipe_table(datasheet):
     ]
 
 
+def test_cells_a_space_apart_are_kept_apart_by_borders_with_slanted_ends(tmp_path: Path) -> None:
+    rows = ["Room Type Litres Due", "C-114 Foam 9 May", "C-220 Powder 6 July", "C-310 Water 5 June"]
+    sides = (60, 90, 128, 156, 178)
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for top, row in zip(range(100, 160, 15), rows, strict=True):
+            for left, right, text in zip(sides, sides[1:], row.split(), strict=False):
+                page.insert_text((left + 2, top + 10), text, fontsize=10)
+                for x in (left, right - 1):
+                    corners = [(x, top), (x + 1, top + 1), (x + 1, top + 13), (x, top + 14)]
+                    page.draw_polyline(corners, color=None, fill=(0.3,) * 3, closePath=True)
+                for y in (top, top + 13):
+                    page.draw_rect((left, y, right, y + 1), color=None, fill=(0.3,) * 3)
+        document.save(tmp_path / "plan.pdf")
+    facts = PdfLoader().load(tmp_path / "plan.pdf", "plan.pdf")
+    assert facts.text.split("\n") == [
+        "| Room | Type | Litres | Due |",
+        "| --- | --- | --- | --- |",
+        "| C-114 | Foam | 9 | May |",
+        "| C-220 | Powder | 6 | July |",
+        "| C-310 | Water | 5 | June |",
+    ]
+
+
 def test_running_headers_stay_in_the_text_but_are_marked(datasheet):
     headers = [datasheet.text[b.start : b.end] for b in datasheet.blocks if b.kind == "header"]
     footers = [datasheet.text[b.start : b.end] for b in datasheet.blocks if b.kind == "footer"]
