@@ -305,6 +305,11 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         progress={"stage": "documents", **stage(2, 4), "stages": {"documents": stage(2, 4)}},
     )
     told = jobs.report(ledger.job(job.job_id), ledger.job_items(job.job_id), store)
+    assert told["log"] == "" and "log none" in told["markdown"]
+    log = launchers.log_path(store, job.job_id)
+    log.parent.mkdir(parents=True)
+    log.write_text("began", encoding="utf-8")
+    told = jobs.report(ledger.job(job.job_id), ledger.job_items(job.job_id), store)
     assert (told["rate_per_s"], told["seconds_left"], told["seconds"], told["retry_of"]) == (
         0.2,
         None,
