@@ -211,8 +211,9 @@ FULL_ERRNO = (errno.ENOSPC, errno.EDQUOT)
 _FULL_SQLITE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE)
 # for the databases that a command opens: SQLite puts 32 KiB and a log beside each
 _OPENING_BYTES = 256 * 1024
+FULL_DISK = "the disk is full:"  # how every message of ours about it begins
 _FULL_WORDS = (
-    "the disk is full:",
+    FULL_DISK,
     "no space left on device",
     "database or disk is full",
     "disk quota exceeded",

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -370,6 +370,17 @@ class Answer:
         return self.envelope["error"]
 
 
+_ASKS_ALL = """
+import json, sys
+from click.testing import CliRunner
+from rag_platform.cli.main import main
+ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
+json.load(sys.stdin)}
+print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in \
+ended.items()}))
+"""
+
+
 @dataclass(frozen=True)
 class Desk:
     """A user's place: a folder with `docs`, `config` and `home`, the environment that names them,
@@ -421,6 +432,25 @@ class Desk:
         ended = self.start(*args)
         said, _ = ended.communicate(timeout=120)
         return Answer(ended.returncode, json.loads(said), said)
+
+    def ask_all(self, asked: Sequence[Sequence[str]], *before: str) -> dict[str, Answer]:
+        """The answers of several commands in one child process, by the words of each; `said` is
+        what it told on stderr. `before` stands in front of the child's command.
+        """
+        ended = subprocess.run(
+            [*before, sys.executable, "-c", _ASKS_ALL],
+            input=json.dumps(asked),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            cwd=self.folder,
+            check=True,
+            timeout=120,
+        )
+        return {
+            name: Answer(code, json.loads(out), err)
+            for name, (code, out, err) in json.loads(ended.stdout).items()
+        }
 
     def start(self, *args: object) -> subprocess.Popen[str]:
         """The started child process of `rag ARGS --json`."""

@@ -17,7 +17,7 @@ from rag_platform.answering.groundedness import numbers
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.terms import meaning
 
-CLAUSE_END = re.compile(
+_CLAUSE_END = re.compile(
     r"[，。；！？;!?\n|]|[,.:](?=\s|$)|(?<!\bnot)\s(?=(?:and|but|although|while|because|if|when)\s)|但"
 )
 _NEGATION = re.compile(
@@ -79,10 +79,15 @@ def find_contradiction(sentence: str, text: str, headings: str = "") -> str:
     return ""
 
 
+def split_clauses(text: str) -> list[str]:
+    """The clauses of a text in order, without blank ones."""
+    return [part.strip() for part in _CLAUSE_END.split(text) if part.strip()]
+
+
 def _clauses(text: str) -> Iterator[_Clause]:
-    for part in CLAUSE_END.split(text):
-        if part and (terms := meaning(part)):
-            yield _Clause(part.strip(), terms)
+    for part in split_clauses(text):
+        if terms := meaning(part):
+            yield _Clause(part, terms)
 
 
 def _nearest(clause: _Clause, known: list[_Clause]) -> list[str]:

@@ -22,7 +22,7 @@ from rag_platform.answering.constants import (
     NUMBER_MARGIN,
     REPLACED_LENGTH,
 )
-from rag_platform.answering.contradictions import CLAUSE_END, find_contradiction, is_negated
+from rag_platform.answering.contradictions import find_contradiction, is_negated, split_clauses
 from rag_platform.answering.groundedness import is_name, is_quoted, numbers
 from rag_platform.ir import Hit
 from rag_platform.text.markdown_blocks import cells
@@ -102,17 +102,13 @@ def find_misplacement(sentence: str, text: str, headings: str = "") -> str:
     """Why the parts of a sentence do not belong together in the text; empty where nothing tells."""
     parts = units(text)
     quotes = [text[unit.start : unit.end] for unit in parts]
-    clauses = [clause for quote in quotes for clause in _split(quote)]
-    found = _find_number(sentence, text, parts, headings) or _find_replaced(sentence, quotes)
-    for clause in () if found else _split(sentence):
-        found = found or _find_rival(clause, clauses, headings)
-        found = found or _find_swapped(clause, clauses)
-    return found
-
-
-def _split(text: str) -> list[str]:
-    """The clauses of a text that say something."""
-    return [it.strip() for it in CLAUSE_END.split(text) if it and (meaning(it) or numbers(it))]
+    if found := _find_number(sentence, text, parts, headings) or _find_replaced(sentence, quotes):
+        return found
+    clauses = [clause for quote in quotes for clause in split_clauses(quote)]
+    for clause in split_clauses(sentence):
+        if found := _find_rival(clause, clauses, headings) or _find_swapped(clause, clauses):
+            return found
+    return ""
 
 
 # --- tables and lists -----------------------------------------------------------------------------
@@ -173,7 +169,7 @@ def _find_number(sentence: str, text: str, parts: Sequence[Unit], headings: str)
         before = terms if unit.kind == "sentence" else set()
     known = set().union(*places) - _terms(headings)
     same_language = is_wide(sentence) == is_wide(text)
-    for clause in CLAUSE_END.split(sentence):
+    for clause in split_clauses(sentence):
         words = {it for it in meaning(clause) & known if is_name(it) or not numbers(it)}
         words = words if same_language else set(filter(is_name, words))
         weight = _weigh(words)
@@ -251,9 +247,9 @@ def _find_replaced(sentence: str, quotes: Sequence[str]) -> str:
     for before, run, after in zip([None, *runs], runs, [*runs[1:], None], strict=False):
         kind, start, end, other_start, other_end = run
         frame = [it[2] - it[1] if it[0] == "equal" else 0 for it in (before, after) if it]
-        phrase, other = own[start:end], theirs[other_start:other_end]
         if kind != "replace" or not all(frame) or sum(frame) < FRAME_TOKENS:
             continue
+        phrase, other = own[start:end], theirs[other_start:other_end]
         if _is_rival(phrase, other, own, theirs) and any(
             f" {' '.join(phrase)} " in f" {quote} " for quote in elsewhere
         ):
@@ -280,7 +276,8 @@ def _find_swapped(clause: str, clauses: Sequence[str]) -> str:
             not numbers(_join(phrase))
             and _is_rival(phrase, other, own, theirs)
             and any(
-                f" {' '.join(phrase)} " in it and rest & meaning(_join(it.split())) for it in said
+                f" {' '.join(phrase)} " in it and rest & meaning(_join(tokens))
+                for tokens, it in zip(read, said, strict=True)
             )
         ):
             return f"it has {_join(phrase)!r} where the text has {_join(other)!r}"

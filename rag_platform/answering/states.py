@@ -83,16 +83,16 @@ def read_signals(question: str, searches: Sequence[SearchSignals], hits: Sequenc
     read = searches[1:] or searches
     wide = bool(hits) and is_wide(hits[0].chunk_text)
     same = [item for item in read if item.wide == wide]
-    read_of = "\n".join([*texts, *(hit.source_uri for hit in first)])
+    passages = "\n".join([*texts, *(hit.source_uri for hit in first)])
     return Signals(
         words_found=_over(fmean, [item.words_found(texts) for item in same]),
         words_absent=_over(max, [item.words_absent for item in same]),
         sparse_reach=_over(max, [item.sparse_reach for item in same]),
         sparse_margin=_over(max, [item.sparse_margin for item in same]),
         dense_standing=_over(max, [item.dense_standing for item in read]),
-        numbers_absent=_numbers_absent(question, read_of),
+        numbers_absent=_numbers_absent(question, passages),
         # in another script names are written otherwise
-        names_absent=_names_absent(question, read_of) if is_wide(question) or not wide else None,
+        names_absent=_names_absent(question, passages) if is_wide(question) or not wide else None,
     )
 
 
@@ -104,16 +104,13 @@ def _names_absent(question: str, text: str) -> float | None:
     if not named or 2 * len(named) > len(question.split()) > 1 or language(question) == "de":
         return None
     words = text.lower()
-    absent = [
-        name
-        for name in named
-        if (
-            name.lower()[: max(4, len(name) - NAME_ENDING)] not in words
-            if len(name) > 1
-            else re.search(rf"(?<=[\w|] ){name}(?![\w-])", text) is None
-        )
-    ]
-    return len(absent) / len(named)
+
+    def is_said(name: str) -> bool:
+        if len(name) == 1:
+            return re.search(rf"(?<=[\w|] ){name}(?![\w-])", text) is not None
+        return name.lower()[: max(4, len(name) - NAME_ENDING)] in words
+
+    return sum(not is_said(name) for name in named) / len(named)
 
 
 def _numbers_absent(question: str, text: str) -> float | None:

@@ -67,19 +67,16 @@ def inbox(
 ) -> dg.SensorResult | dg.SkipReason:
     """Run requests for what changed in the inbox since the last tick."""
     root = platform.root
-    folders = {
-        p.name: _snapshot(p)
-        for p in sorted(root.store.inbox_dir.glob("*"))
-        if p.is_dir() and not p.name.startswith(".")
-    }
+    there = sorted(p for p in root.store.inbox_dir.glob("*") if not p.name.startswith("."))
+    folders = {p.name: _snapshot(p) for p in there if p.is_dir()}
     before = json.loads(context.cursor or "{}")
     changed = [name for name, mark in folders.items() if before.get(name) != mark]
     requests = _unfinished_requests(context.instance, root, folders.keys() - {*changed})
     keys: list[str] = []
     problems = [
         f"{p.name} lies outside the folders of the inbox, each of which is a library"
-        for p in sorted(root.store.inbox_dir.glob("*"))
-        if p.is_file() and not p.name.startswith(".")
+        for p in there
+        if p.is_file()
     ]
     received: list[str] = []
     for name in changed:
@@ -254,7 +251,7 @@ def _sync(context: dg.OpExecutionContext, root: DataRoot, namespace: str) -> Job
 
 def _lies_in_files(job: Job, root: DataRoot) -> bool:
     """True where all that failed in a job are files that cannot be read as they are."""
-    failed = [it for it in root.ledger.job_items(job.job_id) if it.state in ("failed", "dead")]
+    failed = root.ledger.failed_job_items(job.job_id)
     return bool(failed) and all(item.code in NEEDS_ANOTHER_FILE for item in failed)
 
 
@@ -278,14 +275,10 @@ def _unfinished_requests(
     for name in sorted(name for name in names if left[name] and name not in waiting):
         for request in _ingest_requests(instance, left[name], name):
             key = ":".join((name, request.tags[RANGE_START], request.tags[RANGE_END]))
-            tried = sum(
-                run.tags.get(_RUN_KEY, "").startswith(f"{key}:")
-                for run in instance.get_runs(
-                    dg.RunsFilter(job_name="ingest", tags={NAMESPACE_TAG: name})
-                )
-            )
-            if tried < root.settings.jobs.max_attempts:
-                found.append(request._replace(run_key=f"{key}:{tried}"))
+            keys = [f"{key}:{number}" for number in range(root.settings.jobs.max_attempts)]
+            tried = instance.get_runs_count(dg.RunsFilter(tags={_RUN_KEY: keys}))
+            if tried < len(keys):
+                found.append(request.with_replaced_attrs(run_key=keys[tried]))
     return found
 
 

@@ -144,8 +144,7 @@ def _ingest(
         if "run_id" in job.args:  # the job is the record of this run
             # documents of a run that ends before embeddings
             ledger.settle_job_items(job.job_id, "done", "", "")
-            failed = [i for i in ledger.job_items(job.job_id) if i.state in ("failed", "dead")]
-            if failed:
+            if failed := ledger.failed_job_items(job.job_id):
                 record.state, record.reason = "partly", describe_failures(failed, job.job_id)
     return events.faults
 

@@ -32,7 +32,7 @@ from rag_platform.assets.runs import (
 )
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.drafts.lifecycle import no_longer_live
-from rag_platform.errors import BusyError, RagError, StorageError, disk_full
+from rag_platform.errors import FULL_DISK, BusyError, RagError, StorageError, disk_full
 from rag_platform.evaluation import run_requests
 from rag_platform.evaluation.promotion import restore_strategy
 from rag_platform.ir import Json
@@ -208,11 +208,7 @@ def run_documents(work: Work) -> list[JobItem]:
     if broken:
         reason = f"the ingest run broke before this document was done: {broken}"
         work.root.ledger.settle_job_items(work.job.job_id, "failed", "run_failed", reason[:2000])
-    return [
-        item
-        for item in work.root.ledger.job_items(work.job.job_id)
-        if item.state in ("failed", "dead")
-    ]
+    return work.root.ledger.failed_job_items(work.job.job_id)
 
 
 def release(work: Work) -> str:
@@ -345,7 +341,7 @@ def _execute(
         raise KeyboardInterrupt
     for link in (link for failure in failures for link in _links(failure.error)):
         message = link.message.strip().removeprefix("rag_platform.errors.StorageError: ")
-        if message.startswith("the disk is full: "):  # an error of ours, which may say more
+        if message.startswith(FULL_DISK):  # an error of ours, which may say more
             raise StorageError(message, code="disk_full")
         if full := disk_full(Exception(message), work.root.store.home):
             raise full

@@ -23,7 +23,7 @@ from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
-from rag_platform.errors import InputError, RagError, disk_full, unknown_namespace
+from rag_platform.errors import FULL_DISK, InputError, RagError, disk_full, unknown_namespace
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
@@ -324,7 +324,7 @@ def job_envelope(job: Job, data: Json, code: str) -> Json:
 
 def _code_of_full_disk(job: Job) -> str:
     """`disk_full` for a job that a full disk ended, else nothing."""
-    return "disk_full" if job.reason.startswith("the disk is full") else ""
+    return "disk_full" if job.reason.startswith(FULL_DISK) else ""
 
 
 def finish_job(context: Context, started: Any, started_at: float) -> Json:

@@ -97,9 +97,11 @@ def add_expectation(store: Store, namespace: str, case: EvalCase) -> bool:
 
 def _require_document(store: Store, namespace: str, case: EvalCase) -> None:
     release_id = current(store, namespace)
-    path = store.release_dir(namespace, release_id or "_") / CATALOG
     files = [*case.expected_files, *(item.file for item in case.expected_text if item.file)]
-    if release_id is None or not path.is_file() or not files:
+    if release_id is None or not files:
+        return
+    path = store.release_dir(namespace, release_id) / CATALOG
+    if not path.is_file():
         return
     with closing(CatalogReader(path)) as catalog:
         dataset = Dataset(dataset_id="", version=VERSION, cases=(case,))

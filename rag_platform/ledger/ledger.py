@@ -231,13 +231,14 @@ class Ledger(DocumentList, Servers):
         unless the document is pinned or deleted; a version that is run again later (a backfill, a
         retry after a newer one came) does not become live again.
         """
+        column = to_column(counts)
         with self._write() as db:
             # built once more to the same, it is not another version for the next release
             db.execute(
                 "UPDATE versions SET status = 'ready', code = '', reason = '', attempts = 0,"
                 " completed_at = ?, counts = ? WHERE version_id = ? AND (status != 'ready' OR"
                 " counts != ? OR attempts != 0)",
-                (now(), to_column(counts), version_id, to_column(counts)),
+                (now(), column, version_id, column),
             )
             db.execute(_GO_LIVE, {"version_id": version_id, "title": title, "now": now()})
 
@@ -744,6 +745,10 @@ class Ledger(DocumentList, Servers):
     def job_items(self, job_id: str) -> list[JobItem]:
         """The documents of a job with their states."""
         return self._select(JobItem, "job_items", {"job_id": job_id}, "source_uri")
+
+    def failed_job_items(self, job_id: str) -> list[JobItem]:
+        """The documents of a job that failed, those given up among them."""
+        return [item for item in self.job_items(job_id) if item.state in ("failed", "dead")]
 
     def job_item_page(self, job_id: str, begin: int, limit: int) -> list[JobItem]:
         """At most `limit` documents of a job from the place `begin` on, those that failed first."""

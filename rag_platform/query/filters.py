@@ -7,10 +7,9 @@ A value is a scalar (equal), a list (any of) or an object of operators (all of):
 $gt $gte $lt $lte $contains; `$missing: include | exclude` says what happens to a chunk without the
 field. `$soft: true` makes a condition a preference: chunks that satisfy it are lifted, none is
 removed. `section_path` matches as a prefix, also that of a short section in a passage of several,
-dates also by year, month or day, and a range of pages
-or lines by any number in it. A date is ISO, a time without a zone UTC; anything else is refused,
-because as text it would hold for everything or for nothing. Everything is bound as parameters; no
-text of the caller becomes SQL.
+dates also by year, month or day, and a range of pages or lines by any number in it. A date is ISO,
+a time without a zone UTC; anything else is refused, because as text it would hold for everything or
+for nothing. Everything is bound as parameters; no text of the caller becomes SQL.
 
 Conditions run before the search where SQL can decide them, after it where their field is patchy.
 """
@@ -397,7 +396,7 @@ def _scalar_condition(
 def _compare(
     name: str, x: str, kind: str, operator: str, values: list[Any]
 ) -> tuple[str, list[Any]]:
-    """The SQL that the expression `x` is what the operator, or else the opposite of it, says."""
+    """The SQL that compares the expression `x`, for $ne and $nin that of their opposites."""
     if operator in _ORDER:
         if kind == "flag":
             raise _invalid_error(name, f" is a flag: true or false, {operator} cannot order it")

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -96,6 +97,15 @@ def covered(instance: dg.DagsterInstance, requests: Any) -> list[str]:
     ]
 
 
+def put(desk: Any, namespace: str = "yard", **texts: str) -> Path:
+    """The inbox folder of a library, with `<name>.md` for each text."""
+    folder: Path = desk.store.inbox_dir / namespace
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in texts.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    return folder
+
+
 def live(desk: Any, namespace: str) -> list[str]:
     with desk.ledger() as ledger:
         return sorted(version.version_id for _, version in ledger.live(namespace))
@@ -110,10 +120,7 @@ def test_the_inbox_asks_for_exactly_the_new_versions(
     tick, after = Ticks("inbox", instance), Ticks("release_when_quiet", instance)
     assert "nothing changed" in tick().skip_message
 
-    folder = desk.store.inbox_dir / "yard"
-    folder.mkdir(parents=True)
-    (folder / "gate.md").write_text(GATE, encoding="utf-8")
-    (folder / "dock.md").write_text(DOCK, encoding="utf-8")
+    folder = put(desk, gate=GATE, dock=DOCK)
     (desk.store.inbox_dir / ".hidden").mkdir()
     asked = tick()
     assert len(asked.run_requests) == 1 and len(covered(instance, asked.run_requests)) == 2
@@ -132,7 +139,7 @@ def test_the_inbox_asks_for_exactly_the_new_versions(
     assert not after().run_requests
 
     # a changed file beside an unchanged one: only that
-    (folder / "dock.md").write_text(DOCK.replace("12", "14"), encoding="utf-8")
+    put(desk, dock=DOCK.replace("12", "14"))
     (changed,) = tick().run_requests
     (key,) = covered(instance, [changed])
     assert key.startswith("yard.dock-yard-")
@@ -154,8 +161,7 @@ def test_a_folder_with_a_bad_name_does_not_stop_the_others(
 ) -> None:
     tick = Ticks("inbox", instance)
     for name in ("A folder", "yard"):
-        (desk.store.inbox_dir / name).mkdir(parents=True)
-        (desk.store.inbox_dir / name / "gate.md").write_text(GATE, encoding="utf-8")
+        put(desk, name, gate=GATE)
     (request,) = tick().run_requests
     assert request.tags["rag/namespace"] == "yard"
     assert execute(instance, request, "ingest").success
@@ -179,10 +185,7 @@ def ingest_run(desk: Any, instance: dg.DagsterInstance, *keys: str, **tags: str)
 def received(desk: Any, instance: dg.DagsterInstance) -> list[str]:
     """Two received versions, the second of which cannot be read."""
     tick = Ticks("inbox", instance)
-    folder = desk.store.inbox_dir / "yard"
-    folder.mkdir(parents=True)
-    (folder / "a.md").write_text(GATE, encoding="utf-8")
-    (folder / "b.md").write_bytes(b"")
+    put(desk, a=GATE, b="")
     return covered(instance, tick().run_requests)
 
 
@@ -228,10 +231,7 @@ def backfill(instance: dg.DagsterInstance, *keys: str) -> Any:
 def test_a_backfill_from_the_ui_leads_to_one_release(
     desk: Any, instance: dg.DagsterInstance
 ) -> None:
-    folder = desk.store.inbox_dir / "yard"
-    folder.mkdir(parents=True)
-    for name, text in (("gate", GATE), ("dock", DOCK)):
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    put(desk, gate=GATE, dock=DOCK)
     keys = covered(instance, Ticks("inbox", instance)().run_requests)
     after = Ticks("release_when_quiet", instance)
     assert backfill(instance, keys[0]).success
@@ -607,9 +607,7 @@ def test_a_file_that_is_still_written_waits_for_a_later_tick(
     settings.write_text(
         settled.replace("inbox_settle_seconds: 0", "inbox_settle_seconds: 3600"), encoding="utf-8"
     )
-    folder = desk.store.inbox_dir / "yard"
-    folder.mkdir(parents=True)
-    (folder / "gate.md").write_text(GATE, encoding="utf-8")
+    put(desk, gate=GATE)
     tick = Ticks("inbox", instance)
     assert tick().skip_message == "yard: 1 file may still be written, e.g. yard/gate.md"
     settings.write_text(settled, encoding="utf-8")
@@ -622,10 +620,7 @@ def test_a_file_that_is_still_written_waits_for_a_later_tick(
 def test_what_a_killed_run_left_in_the_inbox_is_asked_for_again_and_not_for_ever(
     desk: Any, instance: dg.DagsterInstance
 ) -> None:
-    folder = desk.store.inbox_dir / "yard"
-    folder.mkdir(parents=True)
-    for name, text in (("gate", GATE), ("dock", DOCK)):
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+    put(desk, gate=GATE, dock=DOCK)
     tick = Ticks("inbox", instance)
 
     def kill(request: Any) -> None:
@@ -637,7 +632,7 @@ def test_what_a_killed_run_left_in_the_inbox_is_asked_for_again_and_not_for_ever
     assert execute(instance, asked.run_requests[0], "ingest").success
     (release,) = Ticks("release_when_quiet", instance)().run_requests
     assert execute(instance, release, "release").success
-    (folder / "dock.md").write_text(DOCK.replace("12", "14"), encoding="utf-8")
+    put(desk, dock=DOCK.replace("12", "14"))
     (request,) = tick().run_requests
     kill(request)
     keys = []
@@ -661,9 +656,7 @@ def test_a_file_beside_the_folders_of_the_inbox_is_named(
 
 
 def test_the_cursor_holds_no_paths(desk: Any, instance: dg.DagsterInstance) -> None:
-    folder = desk.store.inbox_dir / "yard"
-    folder.mkdir(parents=True)
-    (folder / "gate.md").write_text(GATE, encoding="utf-8")
+    put(desk, gate=GATE)
     tick = Ticks("inbox", instance)
     tick()
     assert list(json.loads(tick.cursor or "{}")) == ["yard"] and str(desk.folder) not in (
@@ -675,8 +668,7 @@ def test_the_inbox_goes_on_in_a_data_root_that_moved(
     desk: Any, instance: dg.DagsterInstance
 ) -> None:
     for name in ("yard", "own"):
-        (desk.store.inbox_dir / name).mkdir(parents=True)
-        (desk.store.inbox_dir / name / "gate.md").write_text(GATE, encoding="utf-8")
+        put(desk, name, gate=GATE)
     with desk.ledger() as ledger:
         ledger.put_source(Source("yard", "yard", "folder", "/mnt/old/inbox/yard"))
         ledger.put_source(Source("own", "own", "folder", "/mnt/elsewhere/own"))

@@ -4,9 +4,6 @@ what is the matter.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -44,15 +41,6 @@ WRITING = (
     "docs edit ports.md --title T",
     "expect add q --file ports.md",
 )
-PROGRAM = """
-import json, sys
-from click.testing import CliRunner
-from rag_platform.cli.main import main
-ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
-json.load(sys.stdin)}
-print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in \
-ended.items()}))
-"""
 
 
 @pytest.fixture(scope="module")
@@ -70,20 +58,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
 def answers(filled: Desk) -> dict[str, Answer]:
     """What commands answered on the full disk, in one process."""
     asked = [["query", QUESTION], *(each.split() for each in (*READING, *WRITING))]
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=filled.folder,
-        check=True,
-        timeout=120,
-    )
-    found = {
-        name: Answer(code, json.loads(out), err)
-        for name, (code, out, err) in json.loads(ended.stdout).items()
-    }
+    found = filled.ask_all(asked)
     # of logs and traces, once a process
     assert sum(answer.said.count("could not be written") for answer in found.values()) == 1
     return found

@@ -4,7 +4,6 @@ write says so.
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sqlite3
@@ -74,38 +73,13 @@ WRITING = (
     "docs edit ports.md --title T",
     "expect add q --file ports.md",
 )
-PROGRAM = """
-import json, sys
-from click.testing import CliRunner
-from rag_platform.cli.main import main
-ended = {" ".join(args): CliRunner().invoke(main, [*args, "--json"]) for args in \
-json.load(sys.stdin)}
-print(json.dumps({name: [each.exit_code, each.stdout, each.stderr] for name, each in \
-ended.items()}))
-"""
 
 
 @pytest.fixture(scope="module")
 def answers(sealed: Desk) -> dict[str, Answer]:
-    """What commands answered in a process that cannot write the data root; `said` is what they told
-    on stderr.
-    """
+    """What commands answered in a process that cannot write the data root."""
     asked = [["query", QUESTION], ["doctor"], *(each.split() for each in (*READING, *WRITING))]
-    command = [*UNPRIVILEGED, sys.executable, "-c", PROGRAM]
-    ended = subprocess.run(
-        command,
-        input=json.dumps(asked),
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        cwd=sealed.folder,
-        check=True,
-        timeout=120,
-    )
-    found = {
-        name: Answer(code, json.loads(out), err)
-        for name, (code, out, err) in json.loads(ended.stdout).items()
-    }
+    found = sealed.ask_all(asked, *UNPRIVILEGED)
     # of logs and traces, once a process
     assert sum(answer.said.count("could not be written") for answer in found.values()) == 1
     return found
