@@ -40,7 +40,11 @@ def run(script: str, folder: Path, *options: str) -> Any:
 
 def manifests(folder: Path) -> list[Path]:
     """The manifests of every release of the kept library, oldest first."""
-    return sorted((folder / "150" / "home" / "releases" / "bench").glob("*/manifest.json"))
+    releases = folder / "150" / "home" / "releases" / "bench"
+    return sorted(
+        releases.glob("*/manifest.json"),
+        key=lambda path: json.loads(path.read_text(encoding="utf-8"))["created_at"],
+    )
 
 
 def test_as_many_chunks_are_built_as_were_asked_for_and_said(kept: Any) -> None:
