@@ -17,6 +17,7 @@ from rag_platform.answering import citations, states
 from rag_platform.answering.closest_passages import list_passages, mark_closest
 from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
+from rag_platform.answering.near_misses import find_near_miss
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quote_places import narrow
 from rag_platform.errors import CancelledError
@@ -191,12 +192,16 @@ class _Composer:
             return Answer(confidence=round(self.sure, 3))  # what it would quote is not shown
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
-        sure = round(self.sure * checked.agreement, 3)
+        sure, warnings = round(self.sure * checked.agreement, 3), written.warnings
+        if not reads and (beside := find_near_miss(query.original, written.text, self.context)):
+            asked, told = beside
+            sure = states.hedge(sure, phrased=bool(query.rewrites))
+            warnings += (f"the answer speaks of “{told}”, the question of “{asked}”",)
         state = decide(sure)
         made = Answer(
             confidence=sure,
             state=state,
-            warnings=written.warnings,
+            warnings=warnings,
             prompt_profile_id=written.prompt_profile_id,
         )
         if (completion := written.completion) is not None:
@@ -214,10 +219,9 @@ class _Composer:
                 made,
                 text=checked.text if is_answer else mark_closest(checked.text, query.language),
                 citations=tuple(map(narrow, checked.citations)),
-                warnings=(*written.warnings, *checked.warnings),
+                warnings=(*warnings, *checked.warnings),
                 unsupported=tuple(dataclasses.asdict(item) for item in unsupported),
             )
-        warnings = written.warnings
         if text and reads:  # it was paid for, and may have been shown
             reason = (
                 f"its confidence of {sure} is too low" if checked.numbers else "it cites nothing"

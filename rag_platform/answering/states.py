@@ -145,10 +145,15 @@ def probability(signals: Signals, *, phrased: bool) -> float:
     for name, value in asdict(signals).items():
         if value is not None and name in model.weights:
             total += model.weights[name] * (value - model.means[name]) / model.deviations[name]
-    sure = 1 / (1 + math.exp(-total))
-    if signals.numbers_absent or (signals.names_absent and not phrased):
-        sure = min(sure, model.answered - _STEP)
-    return round(sure, 3)
+    sure = round(1 / (1 + math.exp(-total)), 3)
+    absent = signals.numbers_absent or (signals.names_absent and not phrased)
+    return hedge(sure, phrased=phrased) if absent else sure
+
+
+def hedge(confidence: float, *, phrased: bool) -> float:
+    """A confidence below that of `answered`."""
+    model = _load_models()["searches" if phrased else "question"]
+    return min(confidence, round(model.answered - _STEP, 3))
 
 
 def decide(

@@ -539,6 +539,22 @@ def test_a_namespace_without_a_release_says_so(library: Library, store: Store) -
 # --- fallbacks ----------------------------------------------------------------------------------
 
 
+def test_a_quote_about_its_neighbour_is_closest_and_says_so(publish: Any, library: Library) -> None:
+    text = (
+        "Sandbox tokens expire after 12 hours. Production tokens are issued by the security team."
+    )
+    publish({"tokens": [("Tokens", text)]})
+    asked = {
+        name: QueryRequest(f"When do {name} tokens expire?") for name in ("sandbox", "production")
+    }
+    right, beside = (answer(library, asked[name]) for name in ("sandbox", "production"))
+    assert (right.state, right.warnings) == ("answered", ())
+    assert beside.state == "closest" and beside.answer_markdown.startswith("This may not be")
+    assert beside.warnings == (
+        "the answer speaks of “Sandbox tokens”, the question of “production tokens”",
+    )
+
+
 @pytest.mark.parametrize("mode", ["dense", "hybrid"])
 def test_a_failing_dense_leg_falls_back_to_sparse(
     publish: Any, vary: Any, library: Library, store: Store, mode: str

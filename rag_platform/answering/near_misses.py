@@ -1,0 +1,109 @@
+"""Tells where a quote speaks of something beside what was asked: of sandbox tokens, where the
+question is about production tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from rag_platform.answering.contradictions import split_clauses
+from rag_platform.ir import Hit
+from rag_platform.text.passages import units
+from rag_platform.text.plain_quotes import plain
+from rag_platform.text.scripts import has_han
+from rag_platform.text.segmentation import chinese_dictionary
+from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
+from rag_platform.text.terms import is_weak_term, meaning, stem
+
+_RUN = re.compile(r"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[\u3400-\u9fff]+")
+
+
+class _Phrase(NamedTuple):
+    """Two words that stand beside each other; the first tells which of its kind is meant."""
+
+    told: str
+    kind: str
+
+
+class _Clause(NamedTuple):
+    words: frozenset[str]
+    phrases: dict[_Phrase, str]  # as they are written
+
+
+def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple[str, str] | None:
+    """(what was asked about, what the answer speaks of instead), None where nothing tells.
+
+    It is told where the question has `production tokens`, a sentence of the answer has other words
+    of the question and `sandbox tokens`, and the passages speak of `production tokens` too, but
+    nowhere with those other words.
+    """
+    asked = _read(question)
+    headings = meaning("\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages))
+    known: list[_Clause] = []  # read where there is something to tell: most answers have nothing
+    for phrase, other, clause in _list_rivals(asked, answer):
+        if phrase.told in headings or any(other.told in word for word in asked.words | headings):
+            continue
+        known = known or [
+            _read(text) for hit in passages for text in split_clauses(plain(hit.chunk_text))
+        ]
+        rest = (clause.words & asked.words) - {phrase.kind}
+        if any(phrase in it.phrases for it in known) and not any(
+            phrase.told in it.words and it.words & rest for it in known
+        ):
+            return asked.phrases[phrase], clause.phrases[other]
+    return None
+
+
+def _list_rivals(asked: _Clause, answer: str) -> Iterator[tuple[_Phrase, _Phrase, _Clause]]:
+    """(a phrase of the question, its rival in the answer, the clause with that): the sentence does
+    not have the first, and the clause has more of the question than what both are about.
+    """
+    for unit in units(answer) if asked.phrases else ():
+        clauses = [_read(text) for text in split_clauses(plain(answer[unit.start : unit.end]))]
+        named = set[str]().union(*(clause.words for clause in clauses))
+        for clause in clauses:
+            for phrase in asked.phrases:
+                if phrase.told not in named and (clause.words & asked.words) - {phrase.kind}:
+                    for other in clause.phrases:
+                        if _is_rival(phrase, other):
+                            yield phrase, other, clause
+
+
+def _is_rival(phrase: _Phrase, other: _Phrase) -> bool:
+    """True where two different words, written alike, tell things of one kind apart."""
+    one, two = phrase.told, other.told
+    return (
+        phrase.kind == other.kind
+        and one not in two
+        and two not in one
+        and (has_han(one), one.isdigit()) == (has_han(two), two.isdigit())
+    )
+
+
+def _read(text: str) -> _Clause:
+    """The words of a clause, and those beside each other."""
+    words = list(_words(text))
+    return _Clause(
+        frozenset(word for word, _, _ in words),
+        {
+            _Phrase(one, two): text[start:end]
+            for (one, start, ended), (two, begins, end) in pairwise(words)
+            if begins - ended <= 1 and not text[ended:begins].strip()
+        },
+    )
+
+
+def _words(text: str) -> Iterator[tuple[str, int, int]]:
+    """The words that carry meaning, Latin ones as stems, with their places."""
+    for run in _RUN.finditer(text):
+        if has_han(run[0]):
+            end = run.start()
+            for word in chinese_dictionary().cut(run[0]):
+                start, end = end, end + len(word)
+                if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS:
+                    yield word, start, end
+        elif not is_weak_term(word := stem(run[0].lower())):
+            yield word, run.start(), run.end()
