@@ -80,7 +80,7 @@ def exit_code(outcome: Mapping[str, Any]) -> int:
     achieved = [data[key] for key in ("new", "new_versions", "continued", "skipped") if key in data]
     nothing = achieved and not sum(achieved)
     if data.get("failed"):
-        return NOTHING_DONE if nothing else PARTLY_DONE
+        return NOTHING_DONE if nothing and not data.get("published") else PARTLY_DONE
     # no file, or none that could be taken
     nothing = nothing and not data.get("retired") and not data.get("kept")
     return NOTHING_DONE if nothing and (data.get("ignored") or data.get("empty")) else DONE

@@ -239,7 +239,7 @@ def _namespace_status(library: Library, namespace: str) -> NamespaceStatus:
         states = document_states(library, namespace, _SHOWN_FAILURES)
         found["pending"], found["failed"] = states.waiting, states.failed
         found["failures"] = [
-            {"source_uri": uri, "reason": str(without_paths(reason))}
+            {"source_uri": str(without_paths(uri)), "reason": str(without_paths(reason))}
             for uri, reason in states.problems
         ]
         if library.store.current_path(namespace).is_file():

@@ -232,6 +232,8 @@ def release(work: Work) -> str:
     work.progress("release", 0, 1, "building the release")
     reason = run_release(work)
     if not reason:
+        result = {**ledger.job(job.job_id).result, "release": "published"}
+        ledger.update_job(job.job_id, result=result)
         work.progress("release", 1, 1, "published")
     return reason
 

@@ -17,6 +17,7 @@ import click
 from rag_platform.cli.commands import Commands
 from rag_platform.cli.language import HELP_LINE, localise, say
 from rag_platform.errors import InputError, RagError, says_disk_full
+from rag_platform.text.encoding import encodable
 
 EXAMPLES = """Start
   rag demo                                  three answers from the shipped samples
@@ -106,6 +107,7 @@ class Program(click.Group):
 
     def _run(self, given: list[str], *rest: Any, **named: Any) -> None:
         try:
+            _require_utf8(given)
             shown = localise(self)
             code = click.Group.main(shown, given, *rest, **{**named, "standalone_mode": False})
         except click.exceptions.NoArgsIsHelpError as error:
@@ -126,6 +128,20 @@ class Program(click.Group):
             click.echo(say("interrupted"), err=True)
             sys.exit(_exit_codes().NOTHING_DONE)
         sys.exit(code if isinstance(code, int) else 0)
+
+
+def _require_utf8(given: Sequence[str]) -> None:
+    """Raise InputError for an argument that is neither UTF-8 nor a path that is there: no database
+    takes it. Those commands that take paths say themselves what such a file needs.
+    """
+    for word in given:
+        if encodable(word) != word and not os.path.lexists(word):
+            shown = os.fsencode(word).decode("utf-8", "backslashreplace")
+            raise InputError(
+                f"the argument {shown} is not UTF-8; set the terminal to UTF-8 and type it again,"
+                " or name a file that is there",
+                code="usage",
+            )
 
 
 def _give_up_printing(error: OSError) -> None:

@@ -140,7 +140,7 @@ def jobs_retry(
     context: Context, job_id: str | None, namespace: str | None, everything: bool, wait: float
 ) -> Json:
     """Retry what a job left undone: its documents that failed, were given up, cancelled or never
-    begun.
+    begun. Files that fail again as they are, are left out; --all takes them too.
     """
     from rag_platform.ingestion.job_start import start_retry, start_retry_all
 

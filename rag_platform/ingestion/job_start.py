@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from rag_platform.config.profiles import stage_profiles, strategy_config_id
-from rag_platform.errors import BusyError, NotFoundError
+from rag_platform.errors import NEEDS_ANOTHER_FILE, BusyError, NotFoundError
 from rag_platform.ingestion.batches import stale_versions
 from rag_platform.intake.discovery import Input
 from rag_platform.intake.downloading import is_url
@@ -87,6 +87,7 @@ def start_ingest(
             "forced": list(reception.forced),
             "release": release,
             "retired": list(reception.retired),
+            "looked": list(reception.looked),
             **_refused_places(inputs, reception.items, options),
         }
         # stale versions are listed too, or their failure would stop the release without a word
@@ -230,7 +231,8 @@ def start_retry(
     job_id: str, root: DataRoot, *, wait: float = 0.0, source_uri: str | None = None
 ) -> Started:
     """The launched job that does what a job left undone: its failed, dead, cancelled and
-    unprocessed documents, or the one that is named, then its release.
+    unprocessed documents, or the one that is named, then its release. Files that fail again as they
+    are, are left out.
 
     A file that could not be received is received again from where it was. Jobs that process no
     documents are run again as a whole. A job that waits in a queue, which may have lost it, is
@@ -254,7 +256,9 @@ def start_retry(
     with _hold(job.namespace, f"a retry of {job_id}", root, wait):
         workspace = root.workspace(job.namespace)
         before = [
-            item for item in ledger.job_items(job_id) if source_uri in (None, item.source_uri)
+            item
+            for item in ledger.job_items(job_id)
+            if source_uri in (None, item.source_uri) and item.code not in NEEDS_ANOTHER_FILE
         ]
         items = _list_undone(before, job.namespace, _profile(workspace), ledger)
         inputs = _inputs(before, job, ledger)
@@ -264,8 +268,9 @@ def start_retry(
         )
         if not (items or inputs or undone or _is_unreleased(job.namespace, root)):
             raise _nothing_to_retry(
-                f"every document of job {job_id} is done, was replaced or deleted since, or has no"
-                " place to be read from"
+                f"every document of job {job_id} is done, was replaced or deleted since, has no"
+                " place to be read from, or fails again as it is; mend or replace a file that"
+                " failed, or raise the limit that it exceeds, then ingest it again"
             )
         return _retry(job.namespace, items, workspace, inputs=inputs, of=job)
 
@@ -327,6 +332,7 @@ def _retry(
         "release": True,
         "full": bool(earlier.get("full")),
         "retry_of": of.job_id if of else "all",
+        "looked": list(reception.looked),
         **_refused_places(inputs, reception.items, options),
     }
     items = [*reception.items, *items]
@@ -471,6 +477,7 @@ def ingest_data(job: Job, root: DataRoot, seconds: float) -> Json:
         "chunks": job.result.get("chunks", 0),
         "embeddings_computed": job.result.get("embeddings_computed", 0),
         "embeddings_reused": job.result.get("embeddings_reused", 0),
+        "published": job.result.get("release") == "published",
         "seconds": round(seconds, 3),
     }
     return {"markdown": _ingest_markdown(data, job), **data}
@@ -511,7 +518,8 @@ def _ingest_markdown(data: Json, job: Job) -> str:
     for reason, uris in sorted(reasons.items(), key=lambda kept: -len(kept[1]))[:10]:
         named = ", ".join([*uris[:_NAMED_FILES], *(["..."] if uris[_NAMED_FILES:] else [])])
         lines.append(f"- ignored: {len(uris)} ({reason}): {named}")
-    same = "Nothing changed: release" if job.result.get("release") else "Release"
+    unchanged = job.result.get("release") == "nothing changed"
+    same = "Nothing changed: release" if unchanged else "Release"
     published = f"{same} {data['release_id']} of library {job.namespace!r} is published."
     lines.append(published if data["release_id"] else "Nothing is published.")
     return "\n".join(lines)

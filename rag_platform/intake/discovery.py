@@ -172,6 +172,8 @@ class _Finder:
         path = Path(given).expanduser().absolute()
         if not _is_utf8(str(path)):
             self.finds.refuse_name(str(given))
+        elif not _is_utf8(target := os.path.realpath(path)):
+            self.finds.refuse_name(target)
         elif path.is_dir():
             source, prefix = self._folder_source(path.resolve())
             self._sources[source.name] = source
@@ -334,9 +336,13 @@ def _look_through(source: Source, prefix: str, settle_seconds: float, finds: Fin
             finds.refuse_name(file.source_uri)
     finds.looked.append(f"{source.name}/{prefix}/" if prefix else f"{source.name}/")
     for folder in locked:
-        finds.unseen.append(f"{_uri_below(source, folder)}/".replace("/./", "/"))
+        uri = _uri_below(source, folder)
+        if not _is_utf8(uri):  # it has no documents
+            finds.refuse_name(uri)
+            continue
+        finds.unseen.append(f"{uri}/".replace("/./", "/"))
         reason = "the folder cannot be read; its documents stay as they are"
-        finds.refuse(_uri_below(source, folder), "unreadable", reason)
+        finds.refuse(uri, "unreadable", reason)
 
 
 def _scan(

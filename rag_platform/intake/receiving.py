@@ -61,6 +61,7 @@ class Reception:
     forced: tuple[str, ...]  # those whose stages run again on equal bytes
     retired: tuple[str, ...]  # doc_ids gone from their source
     changed: bool  # documents' tags or metadata differ from what the last release holds
+    looked: tuple[str, ...] = ()  # beginnings of source_uris below which every file was seen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +152,7 @@ def receive(
         tuple(one.item.version_id for one in taken if one.forced),
         retired,
         any(one.edited for one in taken),
+        tuple(finds.looked),
     )
 
 

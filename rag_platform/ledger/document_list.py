@@ -12,6 +12,7 @@ from rag_platform.ledger.schema import Database
 
 GroupBy = Literal["tags", "categories", "source"]
 GONE = ("retired", "deleted")
+_RECENT_INGESTS = 50  # jobs whose refused files are still told
 
 _NEWEST = """
 (SELECT v.{column} FROM versions v WHERE v.namespace = d.namespace AND v.doc_id = d.doc_id
@@ -90,7 +91,19 @@ WHERE d.namespace = :namespace AND d.status = 'active' AND v.status NOT IN ('fai
 """
 _PROBLEMS = f"""
 SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
+WHERE source_uri NOT IN (SELECT value FROM json_each(:refused))
 ORDER BY source_uri LIMIT :limit
+"""
+_INGESTS = f"""
+SELECT job_id, json_extract(args, '$.looked'), json_extract(args, '$.retry_of') FROM jobs
+WHERE namespace = :namespace AND kind = 'ingest' ORDER BY created_at DESC, rowid DESC
+LIMIT {_RECENT_INGESTS}
+"""
+_REFUSED = """
+SELECT source_uri, '[' || code || '] ' || reason FROM job_items i
+WHERE job_id = :job_id AND version_id = '' AND state IN ('failed', 'dead')
+    AND NOT EXISTS (SELECT 1 FROM job_items n WHERE n.source_uri = i.source_uri
+        AND n.job_id IN (SELECT value FROM json_each(:newer)))
 """
 
 
@@ -205,13 +218,42 @@ class DocumentList(Database):
     def document_problems(
         self, namespace: str, published: Collection[str], limit: int
     ) -> tuple[int, list[tuple[str, str]]]:
-        """(how many documents have a newest version that failed, source_uri and reason of the first
-        ones). A document counts even when an earlier version of it is live.
+        """(how many documents have a newest version that failed or a file that could not be
+        received, source_uri and reason of the first ones). A document counts even when an earlier
+        version of it is live.
         """
         db, bound = self._bind(published)
-        values = {"namespace": namespace, "limit": limit, **bound}
-        found = db.execute(self._sql(_PROBLEMS), values).fetchall()
-        return (found[0][2] if found else 0), [(uri, problem) for uri, problem, _ in found]
+        refused = self._find_refused(namespace)
+        values = {"namespace": namespace, "limit": limit, "refused": json.dumps(list(refused))}
+        found = db.execute(self._sql(_PROBLEMS), {**values, **bound}).fetchall()
+        problems = sorted([*refused.items(), *((uri, problem) for uri, problem, _ in found)])
+        return len(refused) + (found[0][2] if found else 0), problems[:limit]
+
+    def _find_refused(self, namespace: str) -> dict[str, str]:
+        """source_uri and reason of the files that the newest look at their place could not receive.
+        What lies in no folder source is told until the next ingest.
+        """
+        db = self._db()
+        named = "SELECT name FROM sources WHERE namespace = ? AND kind = 'folder'"
+        folders = tuple(f"{name}/" for (name,) in db.execute(named, (namespace,)).fetchall())
+        refused: dict[str, str] = {}
+        looked: tuple[str, ...] = ()
+        newer: list[str] = []
+        newest = True
+        for job_id, places, retry_of in db.execute(_INGESTS, {"namespace": namespace}).fetchall():
+            if places is None:
+                continue  # of Dagster's own runs, or from before the places were recorded
+            values = {"job_id": job_id, "newer": json.dumps(newer)}
+            for uri, problem in db.execute(_REFUSED, values).fetchall():
+                below = f"{uri}/"  # the uri may be a folder's
+                if not below.startswith(looked) and (newest or below.startswith(folders)):
+                    refused[uri] = problem
+            newer.append(job_id)
+            looked += tuple(json.loads(places))
+            newest = newest and retry_of is not None
+            if not newest and set(folders) <= set(looked):
+                break
+        return refused
 
     def _bind(self, published: Collection[str]) -> tuple[Any, Mapping[str, Any]]:
         """The connection, and the parameters by which statements know what is published."""

@@ -305,5 +305,6 @@ def test_exit_codes() -> None:
     counts = {"new": 2, "new_versions": 0, "skipped": 0, "failed": 1}
     assert exit_code(envelope(counts, TRACE)) == 3
     assert exit_code(envelope(counts | {"new": 0}, TRACE)) == 1
+    assert exit_code(envelope(counts | {"new": 0, "published": True}, TRACE)) == 3
     assert exit_code(envelope(counts | {"failed": 0}, TRACE)) == 0
     assert exit_code(envelope({"checked": 5, "failed": 1}, TRACE)) == 3

@@ -68,6 +68,8 @@ def library(shared_desk: Any) -> Any:
         (("ingest", "docs", "--namespace", "No Good"), 2, "bad_namespace", "a-z"),
         (("ingest", "docs", "--strategy", "nope"), 1, "unknown_strategy", "known: tiny"),
         (("ingest", "docs", "--meta", "owner"), 2, "usage", "--meta takes key=value"),
+        (("ingest", "docs", "--tag", "caf\udce9"), 2, "usage", r"caf\xe9 is not UTF-8"),
+        (("docs", "show", "caf\udce9"), 2, "usage", r"caf\xe9 is not UTF-8"),
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else None,
 )

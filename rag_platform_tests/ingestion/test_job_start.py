@@ -4,6 +4,7 @@ where they were, and nothing else.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,8 @@ def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
         # nothing was started
         assert job.state == "partly" and job.args["version_ids"] == [] and job.pid == 0
 
-        tried = desk.call("jobs", "retry", third.data["job_id"])
+        assert desk.call("jobs", "retry", third.data["job_id"]).error["code"] == "nothing_to_retry"
+        tried = desk.call("jobs", "retry", "--all")
         assert tried.data["failed"] == 1 and "given up" not in tried.data["failures"][0]["reason"]
         (empty,) = [
             version for version in ledger.versions("default") if version.filename == "empty.md"
@@ -200,6 +202,48 @@ def test_a_file_that_was_given_up_waits_for_a_person(desk: Any) -> None:
     assert desk.call("ingest", "--sync").exit_code == 0
     nothing = desk.call("jobs", "retry", "--all")
     assert (nothing.exit_code, nothing.error["code"]) == (1, "nothing_to_retry")
+
+
+@pytest.mark.integration
+def test_a_job_of_broken_files_and_an_odd_name_promises_and_counts_the_same(desk: Any) -> None:
+    """Retries leave alone what fails again as it is, and the status tells of every failure until a
+    newer look at the folder.
+    """
+    desk.write(gate=GATE, dock=DOCK)
+    (desk.docs / "empty.md").write_bytes(b"")
+    (desk.docs / "nul.md").write_bytes(b"\0\1\2\0" * 50)
+    odd = Path(os.fsdecode(os.fsencode(desk.docs) + b"/caf\xe9.md"))
+    odd.write_text(DOCK, encoding="utf-8")
+
+    def failed() -> tuple[int, list[str]]:
+        (row,) = desk.call("status").data["namespaces"]
+        return row["failed"], [one["source_uri"] for one in row["failures"]]
+
+    first = desk.call("ingest", desk.docs)
+    three = ["docs/caf\\xe9.md", "docs/empty.md", "docs/nul.md"]
+    assert (first.exit_code, first.data["failed"], failed()) == (3, 3, (3, three))
+    job_id = first.data["job_id"]
+    refused = desk.call("jobs", "retry", job_id)
+    assert (refused.exit_code, refused.error["code"]) == (1, "nothing_to_retry")
+    assert "mend or replace a file that failed" in refused.error["message"]
+
+    with desk.ledger() as ledger:  # one of them is said to be worth another try
+        (nul,) = [one for one in ledger.versions("default") if one.filename == "nul.md"]
+        ledger.update_job_item(job_id, nul.version_id, "failed", "timeout", "it took too long")
+        # and a release is due
+        ledger.retire("default", [d.doc_id for d, _ in ledger.live("default") if d.title == "Dock"])
+    retried = desk.call("jobs", "retry", job_id)
+    assert [one["source_uri"] for one in retried.data["failures"]] == ["docs/nul.md"]
+    assert retried.data["release_id"] != first.data["release_id"]
+    assert (retried.exit_code, failed()) == (3, (3, three))
+
+    alone = desk.folder / "alone.md"
+    alone.write_text(DOCK, encoding="utf-8")
+    desk.call("ingest", alone)
+    assert failed() == (3, three)
+    odd.rename(desk.docs / "cafe.md")
+    assert desk.call("ingest", desk.docs).data["new"] == 1
+    assert failed() == (2, three[1:])
 
 
 def test_a_retry_names_a_job_or_all(desk: Any) -> None:

@@ -470,8 +470,12 @@ def test_a_file_name_that_is_no_utf8_is_refused_and_the_folder_goes_on(library: 
     reception = library.receive()
     assert decisions(reception) == {"docs/a.md": "new", r"docs/˵\xc3\xf7.md": "refused"}
     assert [item.code for item in reception.items if item.decision == "refused"] == ["bad_name"]
-    [named] = library.receive(bad).items
-    assert named.code == "bad_name"
+    link = library.folder.parent / "link.md"
+    link.symlink_to(bad)
+    for given in (bad, link):
+        [named] = library.receive(given).items
+        assert named.code == "bad_name"
+        named.source_uri.encode()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every folder")

@@ -12,6 +12,7 @@ import pytest
 from rag_platform.ir import Document, Version
 from rag_platform.ledger.document_list import Wanted
 from rag_platform.ledger.ledger import Ledger, open_url
+from rag_platform.ledger.schema import JobItem, Source
 
 PUBLISHED = {"default.a@1": 3, "default.b@1": 2}
 
@@ -111,6 +112,31 @@ def test_a_failed_newest_version_is_a_problem_of_a_live_document(ledger: Ledger)
         "default.a@1",
         "[broken] it is torn",
     )
+
+
+def test_a_file_that_was_refused_is_a_problem_until_a_newer_look(ledger: Ledger) -> None:
+    def ingest(*uris: str, **args: object) -> None:
+        refused = [JobItem(uri, "", "", "refused", "failed", "bad_name", "odd") for uri in uris]
+        ledger.add_job("ingest", "default", args, refused)
+
+    def problems() -> list[str]:
+        total, found = ledger.document_problems("default", PUBLISHED, 9)
+        assert total == len(found)
+        return [uri for uri, _ in found if uri != "files/ccc.md"]
+
+    ledger.put_source(Source("default", "docs", "folder", "/srv/docs"))
+    ledger.put_source(Source("default", "more", "folder", "/srv/more"))
+    ingest("docs/x", "docs/sub", "docs/sub/y", "late.md", "files/ccc.md", looked=["docs/"])
+    assert problems() == ["docs/sub", "docs/sub/y", "docs/x", "late.md"]
+    ingest("late.md", looked=[], retry_of="job_1")
+    assert problems() == ["docs/sub", "docs/sub/y", "docs/x", "late.md"]
+    ingest("more/z", looked=["more/"])
+    assert problems() == ["docs/sub", "docs/sub/y", "docs/x", "more/z"]
+    ingest(looked=["docs/sub/"])
+    assert problems() == ["docs/x", "more/z"]
+    ledger.add_job("ingest", "default", {}, [])
+    ingest(looked=["docs/"])
+    assert problems() == ["more/z"]
 
 
 def test_words_and_dates_select(ledger: Ledger) -> None:
