@@ -106,7 +106,8 @@ def candidate(
     ):
         manifest = _manifest_if_unchanged(record.job, namespace, workspace)
         if manifest is not None:
-            context.log.info(f"nothing changed: release {manifest.release_id} holds what is live")
+            said = f"nothing changed: release {manifest.release_id} holds what is live"
+            context.log.info(said)
             results = list(manifest.checks)
         else:
             manifest, _ = build_candidate(
@@ -123,7 +124,11 @@ def candidate(
                 namespace, manifest, workspace, deletes=record.job.kind == "delete"
             )
             results = list(manifest.checks)
+            said = f"release {manifest.release_id} is built and checked; this run publishes nothing"
         record.goes_on = not manifest.failures and _publishes(context)
+        if not (manifest.failures or record.goes_on):
+            record.reason = said
+            Progress(ledger, record.job.job_id)("release", 1, 1, said)
         if manifest.failures:
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
             record.state = "failed"
@@ -256,6 +261,9 @@ def published_release(
             release_id = newest_candidate(namespace, ledger)
             publish_candidate(namespace, release_id, settings=settings, store=store, ledger=ledger)
             manifest = read_head(store.release_dir(namespace, release_id))
+        tell = Progress(ledger, record.job.job_id)
+        if own := "run_id" in record.job.args:  # the job is the record of this run
+            tell("release", 1, 1, "published")
     metadata = {
         "release_id": manifest.release_id,
         "previous": before or "",
@@ -270,8 +278,8 @@ def published_release(
         metadata=metadata, data_version=dg.DataVersion(manifest.release_id), tags=tags
     )
     if context.run.job_name == RELEASE_JOB:
-        tell = Progress(ledger, record.job.job_id)
-        tell("release", 0, 1, "published; asking it questions made of the release before")
+        if not own:  # which has ended
+            tell("release", 0, 1, "published; asking it questions made of the release before")
         context.log_event(canaries_evaluation(namespace, platform))
 
 

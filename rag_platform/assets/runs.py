@@ -90,6 +90,8 @@ def run_of_job(
     ):
         workspace.describe(trace)
         record.trace_id = trace.trace_id
+        if not record.job.trace_id:  # at once, so that a job which is stopped has one too
+            workspace.ledger.update_job(record.job.job_id, trace_id=trace.trace_id)
         yield record
 
 

@@ -378,6 +378,7 @@ def test_a_run_that_is_terminated_in_dagster_says_so(
             "cancelled",
             f"cancelled; `rag jobs retry {job.job_id}` does the rest",
         )
+        assert job.trace_id.startswith("trc_")
         assert [(item.state, item.code) for item in ledger.job_items(job.job_id)] == [
             ("cancelled", "cancelled")
         ]

@@ -22,6 +22,7 @@ from rag_platform.evaluation.gating import apply_gates
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
+from rag_platform.observability import trace_reader
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.checks import CHECKS
 from rag_platform.releases.manifest import QUALITY_GATE, CheckResult, read_manifest, write_manifest
@@ -128,6 +129,34 @@ def test_a_release_run_builds_checks_and_publishes(
     assert (
         manifest.parent == first and len(manifest.versions) == 2 and manifest.counts["chunks"] == 2
     )
+
+
+def test_the_job_of_a_run_from_the_ui_says_how_far_it_came_and_where_its_trace_is(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
+    """Also of one that publishes nothing, of which no release is to be seen."""
+
+    def newest() -> tuple[str, int, int, str]:
+        (job, *_) = shelf.ledger.jobs("default")
+        assert trace_reader.show(shelf.store.logs_dir, job.trace_id)
+        return job.state, job.progress["done"], job.progress["total"], job.reason
+
+    take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    assert run(instance).success
+    assert newest() == ("done", 1, 1, "")
+    published = releases.current(shelf.store, "default")
+    assert run(instance).success  # which changes nothing
+    assert newest() == ("done", 1, 1, "")
+    take(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    stores = ("catalog", "lexical_index", "dense_index")
+    assert run(instance, stores).success
+    made = newest_candidate("default", shelf.ledger)
+    said = f"release {made} is built and checked; this run publishes nothing"
+    assert newest() == ("done", 1, 1, said)
+    assert releases.current(shelf.store, "default") == published
+    assert run(instance, ("published_release",)).success
+    assert newest() == ("done", 1, 1, "")
+    assert releases.current(shelf.store, "default") == made
 
 
 def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
