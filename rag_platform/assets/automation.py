@@ -19,7 +19,14 @@ from rag_platform.assets.partitions import (
 )
 from rag_platform.assets.release import RELEASE_JOB
 from rag_platform.assets.resources import Platform
-from rag_platform.assets.runs import busy, concerns, end_orphans, record_job, was_killed
+from rag_platform.assets.runs import (
+    busy,
+    concerns,
+    end_orphans,
+    explain_backfills,
+    record_job,
+    was_killed,
+)
 from rag_platform.config.profiles import INGESTION_STAGES, stage_profiles
 from rag_platform.config.settings import load_settings
 from rag_platform.errors import NEEDS_ANOTHER_FILE, RagError
@@ -134,8 +141,8 @@ def inbox(
     minimum_interval_seconds=10,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=(
-        "Frees the slots of killed runs, and releases each library whose documents changed once"
-        " nothing runs for it any more."
+        "Frees the slots of killed runs, says why backfills failed, and releases each library whose"
+        " documents changed once nothing runs for it any more."
     ),
 )
 def release_when_quiet(
@@ -154,6 +161,8 @@ def release_when_quiet(
         return dg.SkipReason("nothing was written since nothing was due")
     names = list(root.ledger.namespaces())
     waiting = busy(context.instance, root.ledger, names)
+    # an open backfill keeps its namespaces waiting, so a tick follows its end
+    explain_backfills(context.instance, root.ledger)
     due = [name for name in names if name not in waiting and _is_due(context, root, name)]
     context.instance.add_dynamic_partitions(namespaces.name or "", due)
     requests = [

@@ -1,8 +1,9 @@
 """Everything private of Dagster that is used, for the minor version that it was checked with.
 
 With another version, or where a name is gone, `ABSENT` says why and the public way is taken: events
-are logged one by one, the event log is Dagster's own, and what Dagster keeps about deleted
-documents is reported as not reached. No other module imports from Dagster's private modules.
+are logged one by one, the event log is Dagster's own, failed backfills are given no error, and what
+Dagster keeps about deleted documents is reported as not reached. No other module imports from
+Dagster's private modules.
 """
 
 import importlib
@@ -29,6 +30,7 @@ __all__ = [
     "LocalComputeLogManager",
     "NoOpComputeLogManager",
     "RunsTable",
+    "SerializableErrorInfo",
     "SqlEventLogStorage",
     "SqlEventLogStorageTable",
     "SqlRunStorage",
@@ -64,6 +66,7 @@ try:
     from dagster._core.storage.schedules.schema import JobTickTable
     from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
     from dagster._serdes import ConfigurableClassData
+    from dagster_shared.error import SerializableErrorInfo
 except ImportError as error:
     ABSENT = str(error)
 
@@ -88,6 +91,13 @@ def log_materializations(
         dg.DagsterEvent.asset_materialization(
             step, event, DagsterEventBatchMetadata(batch_id, number == len(events))
         )
+
+
+def explain_backfill(instance: dg.DagsterInstance, backfill: Any, message: str) -> None:
+    """Give a backfill that has ended an error, which its page shows under "View error"."""
+    if not ABSENT:
+        error: Any = SerializableErrorInfo(message, [], None)
+        instance.update_backfill(backfill.with_error(error))
 
 
 def storages(event_log: tuple[str, str]) -> dict[str, tuple[str, str, str]]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import dagster as dg
 
+from rag_platform.assets.dagster_private import explain_backfill
 from rag_platform.assets.partitions import NAMESPACE_TAG
 from rag_platform.config.settings import JobPolicy
 from rag_platform.errors import NotFoundError, RagError
@@ -36,6 +37,7 @@ _BACKFILLING = ("REQUESTED", "CANCELING", "FAILING")
 _BACKFILLS_LOOKED_AT = 100  # the newest
 # Dagster's own, with the id of the backfill that launched the run
 _BACKFILL_TAG = "dagster/backfill"
+_DOCUMENTS_TOLD = 50  # of a job, in the error of its backfill
 # an open backfill of whose runs nothing was heard for so long holds no release back any more
 BACKFILL_SECONDS = 600.0
 
@@ -239,6 +241,35 @@ def busy(instance: dg.DagsterInstance, ledger: Ledger, names: Sequence[str]) -> 
             return set(names)
         found.add(concerned)
     return found & set(names)
+
+
+def explain_backfills(instance: dg.DagsterInstance, ledger: Ledger) -> None:
+    """Say of the backfills that failed a short while ago which documents were not processed, and
+    why: Dagster counts a partition that nothing was made for as failed, without a word.
+    """
+    for backfill in instance.get_backfills(limit=_BACKFILLS_LOOKED_AT):
+        ended = backfill.backfill_end_timestamp or 0.0
+        recent = datetime.now(UTC).timestamp() - ended < BACKFILL_SECONDS
+        if backfill.status.value != "COMPLETED_FAILED" or backfill.error or not recent:
+            continue
+        runs = instance.get_runs(dg.RunsFilter(tags={_BACKFILL_TAG: backfill.backfill_id}))
+        run_ids = {run.run_id for run in runs}
+        told = [
+            _describe(job, ledger)
+            for job in ledger.jobs(limit=10_000)
+            if job.args.get("run_id") in run_ids and job.state != "done"
+        ]
+        if told:
+            explain_backfill(instance, backfill, "\n\n".join(told))
+
+
+def _describe(job: Job, ledger: Ledger) -> str:
+    """The reason of a job that did not end well, and its failed documents with their partitions."""
+    failed = [
+        f"- {item.source_uri}: [{item.code}] {item.reason} (partition {item.version_id})"
+        for item in ledger.failed_job_items(job.job_id)[:_DOCUMENTS_TOLD]
+    ]
+    return "\n".join([f"job {job.job_id} is {job.state}: {job.reason}", *failed])
 
 
 def _moves(backfill_id: str, launched: float, instance: dg.DagsterInstance) -> bool:

@@ -278,6 +278,35 @@ def test_a_backfill_holds_a_release_back_only_while_it_moves(
     assert not after().run_requests  # it has just had a run
 
 
+def test_a_backfill_that_dagster_calls_failed_says_which_documents_and_why(
+    desk: Any, instance: dg.DagsterInstance, received: list[str]
+) -> None:
+    """Its run is green, and Dagster itself gives no reason."""
+    after = Ticks("release_when_quiet", instance)
+    begun = datetime.now(UTC).timestamp()
+    opened = PartitionBackfill("red", BulkActionStatus.REQUESTED, False, {}, begun)
+    instance.add_backfill(opened)
+    tags = {RANGE_START: received[0], RANGE_END: received[-1], "dagster/backfill": "red"}
+    assert implicit_job().execute_in_process(instance=instance, tags=tags).success
+    ended = opened.with_status(BulkActionStatus.COMPLETED_FAILED).with_end_timestamp(begun)
+    instance.add_backfill(ended._replace(backfill_id="of other runs"))
+
+    after()
+    assert [found.error for found in instance.get_backfills()] == [None, None]  # it is still open
+    instance.update_backfill(ended)
+    after()
+    found = instance.get_backfill("red")
+    assert found is not None and found.error is not None
+    summary, why = found.error.message.splitlines()
+    with desk.ledger() as ledger:
+        (job,) = ledger.jobs("yard")
+    assert summary == f"job {job.job_id} is partly: {job.reason}" and "1 document" in summary
+    assert why.startswith("- yard/b.md: [empty_file] ")
+    assert why.endswith(f"(partition {received[1]})")
+    other = instance.get_backfill("of other runs")
+    assert other is not None and other.error is None
+
+
 @contextmanager
 def running(instance: dg.DagsterInstance, job_name: str, **tags: str) -> Iterator[dg.DagsterRun]:
     """A run that Dagster counts as running; it is over afterwards, if it is not yet."""
