@@ -14,7 +14,7 @@ import dagster as dg
 from rag_platform.assets.dagster_private import explain_backfill
 from rag_platform.assets.partitions import NAMESPACE_TAG
 from rag_platform.config.settings import JobPolicy
-from rag_platform.errors import NotFoundError, RagError
+from rag_platform.errors import BusyError, NotFoundError, RagError
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, now
@@ -135,6 +135,9 @@ def record_job(
     try:
         with jobs.keep_heartbeat(job.job_id, ledger):
             yield record
+    except BusyError as error:
+        end("failed", f"{error.message}; `rag jobs retry {job.job_id}` does the work then")
+        raise
     except (RagError, dg.Failure) as error:
         message = error.message if isinstance(error, RagError) else error.description
         end("failed", message or f"{type(error).__name__}: {error}")

@@ -213,7 +213,7 @@ def end_orphans(ledger: Ledger, policy: JobPolicy = _POLICY) -> list[str]:
             continue
         else:
             what = "was never started" if job.state == "queued" and not job.pid else GONE
-            reason = f"the job's process {what}; `rag jobs retry {job.job_id}` does the rest"
+            reason = f"the job's process {what}; {_rest(job)}"
         if job.state == "cancelling":
             record_cancelled(job.job_id, ledger)
         elif not ledger.update_job(
@@ -266,6 +266,13 @@ def _is_being_submitted(job: Job, ledger: Ledger) -> bool:
     if not (parent := range_of(job.job_id)) or job.state != "queued" or job.pid:
         return False
     return seconds_between(ledger.job(parent).heartbeat_at) < LAUNCH_SECONDS
+
+
+def _rest(job: Job) -> str:
+    """What does the rest of a job that was stopped."""
+    if job.kind in ("sync", "evaluate"):  # which a retry refuses
+        return "start it again where it was started"
+    return f"`rag jobs retry {job.job_id}` does the rest"
 
 
 def _run_id(job: Job) -> str:
@@ -356,7 +363,7 @@ def _stop(job_id: str, ledger: Ledger, seconds: float) -> Job:
 
 def record_cancelled(job_id: str, ledger: Ledger) -> Job:
     """Record a stopped job as cancelled, unless it has ended by itself."""
-    reason = f"cancelled; `rag jobs retry {job_id}` does the rest"
+    reason = f"cancelled; {_rest(ledger.job(job_id))}"
     if ledger.update_job(
         job_id, only_from=("cancelling",), state="cancelled", reason=reason, ended_at=now()
     ):
@@ -545,7 +552,11 @@ def _markdown(data: Json) -> str:
         message = data["progress"].get("message", "")
         lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {message}")
     if data["counts"]:
-        counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
+        # nothing waits in a job that has ended
+        left = {"queued": "not begun"} if data["state"] in FINAL_STATES else {}
+        counts = ", ".join(
+            f"{count} {left.get(state, state)}" for state, count in data["counts"].items()
+        )
         lines.append(f"Documents: {counts}.")
     figures = [
         f"{value} {key.replace('_', ' ')}"

@@ -310,7 +310,9 @@ def test_a_run_from_the_ui_is_a_job_too(
     assert job.result["documents"] == 1 and job.ended_at and "1 document failed" in job.reason
     with elsewhere(shelf.store.writer("default", "ingest job_4711")):
         assert not run(instance, keys[0], keys[0]).success
-    assert "being written by ingest job_4711" in shelf.ledger.jobs("default")[0].reason
+    (busy, _) = shelf.ledger.jobs("default")
+    assert "being written by ingest job_4711" in busy.reason
+    assert f"; `rag jobs retry {busy.job_id}` does the work then" in busy.reason
     assert run(instance, keys[0], keys[0], ("raw_document", "facts")).success
     assert shelf.ledger.jobs("default")[0].state == "done"
 

@@ -149,6 +149,16 @@ def test_a_cancelled_job_whose_canceller_died_too_is_cancelled(ledger: Any) -> N
     ] == ["cancelled"]
 
 
+@pytest.mark.parametrize("kind", ["sync", "evaluate"])
+def test_what_no_retry_repeats_is_not_said_to_be_retried(ledger: Any, kind: str) -> None:
+    for state in ("running", "cancelling"):
+        job = ledger.add_job(kind, "", {"run_id": "r"})
+        ledger.update_job(job.job_id, state=state, pid=2**22 - 1)
+        assert jobs.end_orphans(ledger) == [job.job_id]
+        reason = ledger.job(job.job_id).reason
+        assert reason.endswith("; start it again where it was started") and "retry" not in reason
+
+
 # --- cancelling ---------------------------------------------------------------------------------
 
 
@@ -334,7 +344,7 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         "documents: 2 of 4, 12.0 a minute",
         "failed: docs/b.md: [encrypted] needs a password",
         "dead: docs/c.md",
-        "1 queued",
+        "1 not begun",  # nothing waits in a job that has ended
         "1 documents.",
     ):
         assert part in told["markdown"], part
