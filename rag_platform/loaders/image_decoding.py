@@ -42,6 +42,7 @@ _OTHERS = (
     (b"gimp xcf", "xcf"),
     (b"\x1f\x8b", "gzip"),
 )
+_NOISE = 4  # of 255, a mean difference that another version of a drawing library makes
 _PLAIN = ("1", "L", "P", "LA", "PA")  # drawings and scans: they stay sharp as PNG
 
 
@@ -90,6 +91,27 @@ def is_simple(data: bytes) -> bool:
     return data.startswith((b"\x89PNG", b"\xff\xd8\xff", b"GIF8")) or (
         data[:4] == b"RIFF" and data[8:12] == b"WEBP"
     )
+
+
+def looks_alike(one: bytes, other: bytes) -> bool:
+    """True for two pictures of one size that show the same: other versions of a drawing library
+    draw other bytes.
+    """
+    if one == other:
+        return True
+    from PIL import Image, ImageChops, ImageStat
+
+    try:
+        with (
+            Image.open(io.BytesIO(one), formats=("PNG", "WEBP")) as left,
+            Image.open(io.BytesIO(other)) as right,
+        ):
+            if left.size != right.size:
+                return False
+            difference = ImageChops.difference(left.convert("RGBA"), right.convert("RGBA"))
+    except (OSError, ValueError, Image.DecompressionBombError):
+        return False
+    return max(ImageStat.Stat(difference).mean) <= _NOISE
 
 
 def decode_image(data: bytes, max_pixels: int, *, redraw: bool = False) -> DecodedImage:

@@ -23,7 +23,7 @@ from rag_platform.errors import DocumentError, FetchError
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaLink, MediaRef
 from rag_platform.loaders.archives import damage, require_small_directory
-from rag_platform.loaders.image_decoding import Missing, decode_image, is_simple
+from rag_platform.loaders.image_decoding import Missing, decode_image, is_simple, looks_alike
 from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
@@ -207,6 +207,37 @@ def display_path(store: Store, asset_id: str) -> Path | None:
     meta = read_json(folder / "meta.json")
     name = str(meta.get("display") or meta["original"])
     return None if name.endswith(".svg") else folder / name
+
+
+def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits) -> str:
+    """Why the stored files are not those of the image, an empty string where they are: the bytes by
+    their hash, which is the image's name, and what is shown in their place by drawing it again.
+
+    Raises Missing where the bytes are those of the image and cannot be drawn here.
+    """
+    folder = store.media_dir(asset_id)
+    if not (folder / "meta.json").is_file():
+        return f"picture_missing: image {asset_id} is gone; ingest its document again"
+    meta = read_json(folder / "meta.json")
+    names = [str(meta[name]) for name in ("original", "thumb", "display") if meta[name]]
+    received = "source.bin" if (folder / "source.bin").is_file() else names[0]
+    if lost := [name for name in [*names, received] if not (folder / name).is_file()]:
+        return f"picture_missing: {lost[0]} of image {asset_id} is gone"
+    data = (folder / received).read_bytes()
+    if hashlib.sha256(data).hexdigest() != asset_id:
+        return f"picture_changed: {received} of image {asset_id} holds other bytes"
+    if is_simple(data):
+        drawn = decode_image(data, config.max_pixels)
+    else:
+        with store.scratch() as scratch:
+            drawn = decode_in_child(data, config.max_pixels, limits, scratch)
+    for name in names[1:]:
+        if name == names[0]:
+            continue
+        picture = drawn.variants.get(name)
+        if picture is None or not looks_alike((folder / name).read_bytes(), picture):
+            return f"picture_changed: {name} of image {asset_id} shows something else"
+    return ""
 
 
 _WEB = ("http:", "https:", "//")

@@ -123,6 +123,8 @@ _PASSING = {
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
+_NAMING = ("name", "description")  # of a strategy, which its config id leaves out
+_SECONDS = len("2026-01-31T12:00:00")  # of a time, which is written with fractions or without
 
 Row = dict[str, Any]
 
@@ -406,9 +408,17 @@ class CatalogProof:
 
     # the release
 
-    def of_release(self) -> Iterator[str]:
-        """How the numbers of rows by version differ from those in the manifest."""
+    def asset_ids(self, version_id: str) -> list[str]:
+        """The images that a version shows."""
+        sql = "SELECT DISTINCT asset_id FROM asset_anchor WHERE version_id = ? AND asset_id != ''"
+        return [str(row[0]) for row in self._db.execute(sql, (version_id,))]
+
+    def of_release(self, counts: Mapping[str, int]) -> Iterator[str]:
+        """How the release and the `counts` of its catalog differ from what the manifest and the
+        ledger say of it.
+        """
         manifest = self.manifest
+        yield from self._record_problems()
         if self.path.parent.name != manifest.release_id:
             yield (
                 f"manifest: it is of release {manifest.release_id}, the folder is"
@@ -448,13 +458,56 @@ class CatalogProof:
                     yield from _name_rows(
                         table, "has another number of rows than the manifest", wrong
                     )
-        for table in ("documents", "versions", "sections", "chunks", "asset"):
-            (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
-            if manifest.counts.get(table, count) != count:
-                yield (
-                    f"counts: {table} has {count} rows, the manifest says {manifest.counts[table]}"
-                )
+        for name, count in counts.items():
+            if manifest.counts.get(name, count) != count:
+                yield f"counts: {name} has {count} rows, the manifest says {manifest.counts[name]}"
         yield from self._asset_problems()
+
+    def _record_problems(self) -> Iterator[str]:
+        """How the manifest differs from what the ledger recorded of the release, and which deleted
+        documents it would show.
+        """
+        manifest = self.manifest
+        namespace, release_id = manifest.namespace, manifest.release_id
+        row = next((r for r in self.ledger.releases(namespace) if r.release_id == release_id), None)
+        if row is None:
+            yield f"ledger: it knows no release {release_id}; build another with `rag rebuild`"
+            return
+        for name in ("parent", "strategy", "strategy_config_id", "created_at", "counts"):
+            if (said := getattr(manifest, name)) != (known := getattr(row, name)):
+                yield (
+                    f"ledger: {name} of the release is {_short(said)}, the ledger says"
+                    f" {_short(known)}"
+                )
+        config = {k: v for k, v in manifest.strategy_config.items() if k not in _NAMING}
+        if f"scfg_{fingerprint(config)}" != manifest.strategy_config_id:
+            yield (
+                "manifest: strategy_config is another strategy than"
+                f" {manifest.strategy_config_id}, which the release was built with"
+            )
+        recorded = self.ledger.read_published(namespace)
+        if recorded != {release_id}:
+            self.warnings.append(
+                f"CURRENT names release {release_id}, the ledger recorded"
+                f" {', '.join(sorted(recorded)) or 'none'} as the published one: a job was killed,"
+                " or somebody changed CURRENT; `rag releases rollback` publishes the right one"
+            )
+        if manifest.deletions > (newest := self.ledger.deletion_sequence(namespace)):
+            yield (
+                f"deletions: the manifest claims to know of deletion {manifest.deletions}, the"
+                f" newest is {newest}"
+            )
+        made = manifest.created_at[:_SECONDS]
+        for stone in self.ledger.tombstones(namespace, since=0):
+            lifted = bool(stone.lifted_at) and stone.lifted_at[:_SECONDS] <= made
+            if stone.sequence <= manifest.deletions and not lifted:
+                column = "version_id" if stone.version_id else "doc_id"
+                name = stone.version_id or stone.doc_id
+                if self._rows("versions", f"{column} = ?", [name]):
+                    yield (
+                        f"deletions: {name} was deleted on {stone.created_at} before the release"
+                        " was built, which holds it all the same"
+                    )
 
     def _asset_problems(self) -> Iterator[str]:
         """How the images differ from what the first references to them say."""

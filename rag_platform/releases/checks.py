@@ -21,7 +21,7 @@ from rag_platform.indexes.dense_files import Ids
 from rag_platform.ir import StageOutcome, VerifyFailure, Version
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
-from rag_platform.releases.manifest import CheckResult
+from rag_platform.releases.manifest import FILENAME, CheckResult
 from rag_platform.storage.store import Store, files_below, sha256_file
 from rag_platform.text.plurals import pluralise
 
@@ -413,6 +413,18 @@ def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
         name
         for name, expected in files.items()
         if not (directory / name).is_file() or sha256_file(directory / name) != expected
+    ]
+
+
+def unknown_files(directory: Path, files: Collection[str]) -> list[str]:
+    """Names of the files in a release that its manifest does not name, without what databases
+    and search engines leave beside theirs.
+    """
+    passing = (".lock", "-journal", "-wal", "-shm")
+    return [
+        name
+        for name in files_below(directory)
+        if name not in files and name != FILENAME and not name.endswith(passing)
     ]
 
 

@@ -13,11 +13,13 @@ from rag_platform.documents.provenance import count_edited, verify_version
 from rag_platform.errors import IntegrityError, NotFoundError, RagError, disk_full
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
-from rag_platform.ir import Json, VerifyFailure
+from rag_platform.ir import Json, VerifyFailure, Version
 from rag_platform.ledger import ledger as ledgers
 from rag_platform.ledger.ledger import open_ledger
+from rag_platform.loaders.image_decoding import Missing, explain
+from rag_platform.media.store import find_damage
 from rag_platform.releases.catalog_proof import CatalogProof
-from rag_platform.releases.checks import changed_files, index_differences
+from rag_platform.releases.checks import changed_files, index_differences, unknown_files
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.release_store import require_current
 from rag_platform.releases.version_bundles import bring_version
@@ -135,6 +137,7 @@ class _Proof:
     limits: Limits
     failures: list[VerifyFailure] = field(default_factory=list)
     alone: list[str] = field(default_factory=list)
+    pictures: set[str] = field(default_factory=set)  # that were looked at
     checked: int = 0
     edited: int = 0
 
@@ -166,6 +169,7 @@ class _Proof:
             source_uri = version.source_uri
             bring_version(self.store, version, self.manifest.profiles)
             self.failures += self.rows.of_version(version)
+            self._pictures(version)
             chunks = (
                 list(self.catalog.chunks([only]).values())
                 if only
@@ -190,12 +194,31 @@ class _Proof:
             logger.exception("verifying %s", version_id)
             self._fail(f"unreadable: {_message_of(error)}", "", version_id, source_uri)
 
+    def _pictures(self, version: Version) -> None:
+        """Prove the images that a version shows, each once."""
+        for asset_id in self.rows.asset_ids(version.version_id):
+            if asset_id in self.pictures:
+                continue
+            self.pictures.add(asset_id)
+            try:
+                reason = find_damage(asset_id, self.store, self.strategy.media, self.limits)
+            except Missing as error:
+                self.alone.append(
+                    f"{version.source_uri}: image {asset_id[:12]} is proved, its smaller pictures"
+                    f" are not: {explain(str(error))}"
+                )
+            else:
+                if reason:
+                    self._fail(reason, "", version.version_id, version.source_uri)
+
     def release(self) -> None:
         """Prove that the release is whole: its files, its rows, its indexes."""
         for name in changed_files(self.rows.path.parent, self.manifest.files):
             self._fail(f"file_changed: {name} is gone or has another sha256 than the manifest says")
+        for name in unknown_files(self.rows.path.parent, self.manifest.files):
+            self._fail(f"file_unknown: the manifest names no file {name}")
         try:
-            for reason in self.rows.of_release():
+            for reason in self.rows.of_release(self.catalog.counts()):
                 self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
                 self._fail(f"counts: {reason}")

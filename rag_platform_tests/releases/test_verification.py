@@ -14,6 +14,7 @@ from typing import Any
 
 import pymupdf
 import pytest
+from PIL import Image
 
 from rag_platform.ir import Block, Chunk, Edit
 from rag_platform.releases.catalog_proof import PROVED
@@ -292,6 +293,104 @@ def test_an_older_release_is_proved_with_what_it_has(published: Path, shelf: She
         "UPDATE documents SET title = 'Other'",
     )
     assert set(codes(shelf)) == {"column", "ledger"}
+
+
+@pytest.fixture
+def pictured(shelf: Shelf, tmp_path: Path) -> list[Path]:
+    """The folders of two pictures that a published Markdown file shows."""
+    for name, colour in (("red", "red"), ("blue", "blue")):
+        Image.new("RGB", (40, 30), colour).save(tmp_path / f"{name}.png")
+    text = "# Lamps\n\nThe lamps hang above the gate.\n\n![red](red.png)\n\n![blue](blue.png)\n"
+    (tmp_path / "lamps.md").write_text(text, encoding="utf-8")
+    shelf.ingest(tmp_path / "lamps.md")
+    assert codes(shelf) == []
+    return sorted(shelf.store.area("media").glob("*"))
+
+
+@pytest.mark.parametrize("name", ["original.png", "thumb.webp"])
+def test_a_picture_that_shows_something_else_is_found(
+    pictured: list[Path], shelf: Shelf, name: str
+) -> None:
+    first, second = pictured
+    (first / name).write_bytes((second / name).read_bytes())
+    (failure,) = verify_release(shelf.store, "default").failures
+    assert failure.reason.startswith(f"picture_changed: {name} of image {first.name}")
+
+
+def test_a_picture_that_is_gone_is_found(pictured: list[Path], shelf: Shelf) -> None:
+    for folder in pictured:
+        (folder / "original.png").unlink()
+    assert codes(shelf) == ["picture_missing"] * 2
+    (pictured[0] / "meta.json").unlink()
+    assert codes(shelf) == ["picture_missing"] * 2
+
+
+def test_a_picture_drawn_by_another_program_version_is_proved(
+    pictured: list[Path], shelf: Shelf
+) -> None:
+    path = pictured[0] / "thumb.webp"
+    before = path.read_bytes()
+    with Image.open(path) as image:
+        image.save(path, "WEBP", quality=60)
+    assert path.read_bytes() != before and codes(shelf) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (lambda m: m["files"].pop("catalog.sqlite"), "file_unknown"),
+        (lambda m: m["counts"].update(failed_embed=3), "counts"),
+        (lambda m: m["counts"].clear(), "ledger"),
+        (lambda m: m.update(created_at="2020-01-01T00:00:00+00:00"), "ledger"),
+        (lambda m: m.update(parent="20200101T000000-abcdef"), "ledger"),
+        (lambda m: m.update(strategy="other"), "ledger"),
+        (lambda m: m["strategy_config"]["chunker"]["options"].update(chunk_size=7), "manifest"),
+        (lambda m: m.update(deletions=7), "deletions"),
+    ],
+    ids="file counts no_counts time parent strategy config deletions".split(),
+)
+def test_a_forged_manifest_is_found(
+    published: Path, shelf: Shelf, change: Callable[[dict[str, Any]], Any], code: str
+) -> None:
+    change_manifest(published, change)
+    assert code in codes(shelf)
+
+
+def test_a_file_put_into_a_release_is_found(published: Path, shelf: Shelf) -> None:
+    (published / "dense" / "more.npy").write_bytes(b"x")
+    assert codes(shelf) == ["file_unknown"]
+
+
+def test_a_release_under_another_name_is_found(published: Path, shelf: Shelf) -> None:
+    other = published.with_name("20270101T000000-abcdef")
+    published.rename(other)
+    change_manifest(other, lambda manifest: manifest.update(release_id=other.name))
+    shelf.store.current_path("default").write_text(other.name + "\n", encoding="utf-8")
+    assert codes(shelf) == ["ledger"]
+
+
+def test_a_deleted_document_that_a_release_claims_to_be_newer_than_is_found(
+    published: Path, shelf: Shelf
+) -> None:
+    """Readers hide what was deleted after a release was built, so a release that claims to know of
+    the deletion would show it again.
+    """
+    roads = next(it for it in shelf.ledger.documents("default") if it.filename == "roads.md")
+    stone = shelf.ledger.delete("default", roads.doc_id, None, "soft")
+    assert "deletions" not in codes(shelf)
+    change_manifest(published, lambda manifest: manifest.update(deletions=stone.sequence))
+    assert "deletions" in codes(shelf)
+
+
+def test_another_pointer_than_the_recorded_one_is_warned_of(
+    published: Path, shelf: Shelf, tmp_path: Path
+) -> None:
+    (tmp_path / "docs" / "gates.md").write_text(GATES.replace("twelve", "ten"), encoding="utf-8")
+    newest = shelf.ingest(tmp_path / "docs")
+    assert verify_release(shelf.store, "default").warnings == ()
+    shelf.store.current_path("default").write_text(published.name + "\n", encoding="utf-8")
+    (warning,) = verify_release(shelf.store, "default").warnings
+    assert published.name in warning and newest in warning
 
 
 def test_every_column_of_the_catalog_says_how_it_is_proved(published: Path) -> None:
