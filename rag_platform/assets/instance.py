@@ -20,6 +20,7 @@ from rag_platform.storage.store import Store, write_text
 # of Dagster, with its launcher starting jobs: eight of them and their own runs, for any number of
 # namespaces; the workers are as many as somebody starts
 MAX_RUNS = 16
+_WRITTEN = "# Written by rag_platform where absent; yours to change."
 _PROGRAMS = {"webserver": ["dagster-webserver"], "daemon": ["dagster-daemon", "run"]}
 # `dagster dev` says on every start that a tool which is not installed here is the better one
 _NO_ADVICE = "ignore:Function `dev_command` is superseded"
@@ -33,20 +34,47 @@ _KEEPER = "import os, signal, sys; sys.stdin.read(); os.killpg(int(sys.argv[1]),
 
 def prepare(store: Store) -> Path:
     """DAGSTER_HOME with a dagster.yaml of ours in it; both are created where absent, and the
-    variable is set for this process.
+    variable is set for this process. A data root that was moved or copied keeps its own storages.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or store.dagster_dir)
     path = home / "dagster.yaml"
     if not path.is_file():
-        write_text(
-            path,
-            "# Written by rag_platform where absent; yours to change.\n"
-            + yaml.safe_dump(_config(home, load_settings().jobs), sort_keys=False),
-        )
+        config = yaml.safe_dump(_config(home, load_settings().jobs), sort_keys=False)
+        write_text(path, f"{_WRITTEN}\n{config}")
+    elif config := _brought_along(path):
+        write_text(path, config)
     os.environ["DAGSTER_HOME"] = str(home)
     # what a run plans is stored in few transactions
     os.environ.setdefault("DAGSTER_EVENT_BATCH_SIZE", "500")
     return home
+
+
+def _brought_along(path: Path) -> str:
+    """The text of a dagster.yaml of ours for the place where it lies, empty where it says that
+    already or names storages of somebody else's choice.
+
+    It came with a moved or copied data root if all storages that it names lie together elsewhere
+    under the names of those beside it.
+    """
+    text = path.read_text(encoding="utf-8")
+    if not text.startswith(_WRITTEN):
+        return ""
+    config, here = yaml.safe_load(text), path.parent
+    named = [options for options in map(_options, config.values()) if "base_dir" in options]
+    folders = [Path(str(options["base_dir"])) for options in named]
+    homes = {folder.parent.resolve() for folder in folders}
+    if len(homes) != 1 or here.resolve() in homes:
+        return ""
+    if not all((here / folder.name).is_dir() for folder in folders):
+        return ""
+    for options, folder in zip(named, folders, strict=True):
+        options["base_dir"] = str(here / folder.name)
+    return f"{_WRITTEN}\n{yaml.safe_dump(config, sort_keys=False)}"
+
+
+def _options(section: object) -> dict[str, object]:
+    options = section.get("config") if isinstance(section, dict) else None
+    return options if isinstance(options, dict) else {}
 
 
 def _config(home: Path, policy: JobPolicy) -> dict[str, object]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -228,9 +229,9 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
         return f"picture_changed: {received} of image {asset_id} holds other bytes"
     if is_simple(data):
         drawn = decode_image(data, config.max_pixels)
-    else:
-        with store.scratch() as scratch:
-            drawn = decode_in_child(data, config.max_pixels, limits, scratch)
+    else:  # not in the data root, which may be read-only
+        with tempfile.TemporaryDirectory() as scratch:
+            drawn = decode_in_child(data, config.max_pixels, limits, Path(scratch))
     for name in names[1:]:
         if name == names[0]:
             continue

@@ -89,6 +89,7 @@ class Planned:
     pinned: tuple[str, ...]  # those of them that are pinned
     staying: tuple[str, ...]  # other releases, newest first
     affected: dict[str, int]
+    ledger_copies: tuple[str, ...]  # files beside the ledger, which a hard deletion removes
     # of documents with the same file that are live no more: it was renamed, or had a copy
     old_names: tuple[Planned, ...] = ()
 
@@ -133,6 +134,11 @@ class Planned:
                 )
             if self.pinned:
                 lines.append(f"Pinned among them: {', '.join(self.pinned)}.")
+            if self.ledger_copies:
+                lines.append(
+                    "Copies of the ledger that are removed, for they may hold it:"
+                    f" {', '.join(self.ledger_copies)}."
+                )
             staying = [it for it in self.staying if it not in self.dropped]
             before = (
                 f"to {', '.join(staying)}" if staying else "no more, until a later release follows"
@@ -238,6 +244,7 @@ def _plan(
         pinned,
         staying,
         affected,
+        tuple(path.name for path in store.ledger_backups()),
     )
 
 
@@ -661,7 +668,10 @@ def prove(
         "events": events,
         "drafts": words.pop("drafts"),
         "ledger": sum(words.values()),
-        "ledger_backups": len(store.ledger_backups()) if document.status == "deleted" else 0,
+        # a sync retires a deleted document whose file is gone
+        "ledger_backups": len(store.ledger_backups())
+        if any(not s.lifted_at for s in stones)
+        else 0,
         "evaluations": count_results(store.home, names),
         "other_files": others,
         **in_bucket,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +11,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import pytest
 
 from rag_platform.assets import instance
+from rag_platform.storage.store import Store
 
 # starts a child that ignores what interrupts its parent, as a server of a server does
 PARENT = """
@@ -131,3 +134,50 @@ def test_dagster_is_run_over_a_data_root_once(desk: Any, monkeypatch: pytest.Mon
         )
         assert said.endswith(" s); try again when it has ended")
         first.communicate()
+
+
+@pytest.mark.parametrize("how", ["moved", "copied"])
+def test_a_data_root_in_another_place_keeps_its_own_storages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Else a deletion there would erase the words of the old place, and prove that."""
+    monkeypatch.setenv("RAG_HOME", str(tmp_path))
+    first, second = Store(tmp_path / "first"), Store(tmp_path / "second")
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    instance.prepare(first)
+    with dg.DagsterInstance.get() as opened:
+        opened.add_dynamic_partitions("versions", ["one"])
+    before = (first.dagster_dir / "dagster.yaml").read_text(encoding="utf-8")
+    if how == "moved":
+        first.home.rename(second.home)
+    else:
+        shutil.copytree(first.home, second.home)
+    monkeypatch.delenv("DAGSTER_HOME")
+    instance.prepare(second)
+    with dg.DagsterInstance.get() as opened:
+        assert opened.get_dynamic_partitions("versions") == ["one"]
+        opened.add_dynamic_partitions("versions", ["two"])
+    after = (second.dagster_dir / "dagster.yaml").read_text(encoding="utf-8")
+    assert after == before.replace(str(first.home), str(second.home))
+    assert first.home.exists() == (how == "copied")
+    if how == "copied":
+        monkeypatch.delenv("DAGSTER_HOME")
+        instance.prepare(first)
+        with dg.DagsterInstance.get() as opened:
+            assert opened.get_dynamic_partitions("versions") == ["one"]
+
+
+def test_storages_of_somebodys_choice_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAG_HOME", str(tmp_path))
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    store = Store(tmp_path / "home")
+    path = instance.prepare(store) / "dagster.yaml"
+    written = path.read_text(encoding="utf-8")
+    for chosen in (
+        written.replace(str(store.dagster_dir), str(tmp_path / "events")),  # none lie beside it
+        written.partition("\n")[2],
+        written.partition("\n")[0] + "\nstorage: {sqlite: {base_dir: x}}\n",
+    ):
+        path.write_text(chosen, encoding="utf-8")
+        instance.prepare(store)
+        assert path.read_text(encoding="utf-8") == chosen

@@ -17,7 +17,7 @@ from rag_platform.errors import InputError, NotFoundError, ReleaseError
 from rag_platform.ir import QueryRequest
 from rag_platform.processes import jobs
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import Started, start_delete
+from rag_platform.releases.deletion import Started, plan_delete, start_delete
 from rag_platform.releases.publishing import (
     build_candidate,
     pin_release,
@@ -218,6 +218,17 @@ def test_what_cannot_be_deleted(shelf: Any, folder: Path, delete: Any) -> None:
     assert again.tombstone == hard.tombstone and again.job.job_id != hard.job.job_id
     with pytest.raises(InputError, match="it is purged"):
         delete("gate.md")
+
+
+def test_copies_of_the_ledger_are_named_before_they_go(shelf: Any, folder: Path) -> None:
+    shelf.ingest(folder)
+    shelf.store.ledger_path.with_name("ledger-monday.sqlite").write_bytes(b"copy")
+    parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
+    soft, hard = (
+        plan_delete("default", "gate.md", mode=mode, **parts).data()["markdown"]
+        for mode in ("soft", "hard")
+    )
+    assert "ledger-monday.sqlite" in hard and "ledger-monday.sqlite" not in soft
 
 
 def test_the_record_of_a_deletion_holds_no_word(shelf: Any, folder: Path, delete: Any) -> None:

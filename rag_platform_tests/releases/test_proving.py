@@ -144,3 +144,19 @@ def test_a_page_and_its_download(shelf: Shelf, site: Any, monkeypatch: pytest.Mo
     assert shelf.store.download_path(other).is_file()
     with pytest.raises(NotFoundError, match="no document 'nothing'"):
         count(shelf, "nothing")
+
+
+def test_a_copy_of_the_ledger_counts_after_a_sync_too(shelf: Shelf, tmp_path: Path) -> None:
+    """A sync retires a deleted document whose file is gone."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    for name in ("gate", "dock"):
+        (folder / f"{name}.md").write_text(f"# {name}\n\nIt opens at 05:30.\n", encoding="utf-8")
+    shelf.ingest(folder)
+    document = next(d for d in shelf.ledger.documents("default") if d.filename == "gate.md")
+    delete_hard(shelf, document.doc_id)
+    (folder / "gate.md").unlink()
+    shelf.ingest(folder, sync=True)
+    assert shelf.ledger.document("default", document.doc_id).status == "retired"
+    shelf.store.ledger_path.with_name("ledger.sqlite.bak").write_bytes(b"copy")
+    assert count(shelf, document.doc_id).remaining["ledger_backups"] == 1
