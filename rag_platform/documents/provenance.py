@@ -46,6 +46,8 @@ from rag_platform.storage.store import Store, read_json, read_records, read_text
 
 # times that one text may stand in a section, where a part of the chunks is proved only
 _REPEATS = 1000
+# what mends damaged outputs: a rebuild runs the stages of what the config made stale alone
+ANEW = "`rag ingest FILE --policy new_version` makes it anew"
 
 
 def verify_version(
@@ -155,21 +157,17 @@ def _read(
     folder, facts_profile = store.facts_dir(version, profiles["facts"]), profiles["facts"]
     names = ("summary.json", "facts.md", "blocks.parquet")
     if not all((folder / name).is_file() for name in names):
-        raise _UnprovedError(
-            f"facts_missing: no facts with profile {facts_profile}; run the stage `facts`"
-        )
+        raise _UnprovedError(f"facts_missing: no facts with profile {facts_profile}; {ANEW}")
     edits_path = store.version_path(version, "edits", profiles["sections"])
     profile = profiles["sections"]
     if not edits_path.is_file():
-        raise _UnprovedError(
-            f"edits_missing: no edits with profile {profile}; run the stage `sections`"
-        )
+        raise _UnprovedError(f"edits_missing: no edits with profile {profile}; {ANEW}")
     summary = from_json(ParseSummary, read_json(folder / "summary.json"))
     text = read_text(folder / "facts.md")
     if (found := hashlib.sha256(text.encode()).hexdigest()) != summary.md_sha256:
         raise _UnprovedError(
             f"facts_changed: facts.md has hash {found[:12]}, recorded {summary.md_sha256[:12]};"
-            " parse the file again"
+            f" {ANEW}"
         )
     blocks = read_records(folder / "blocks.parquet", Block)
     raw = raw_path.read_bytes() if any(block.byte_start is not None for block in blocks) else None
@@ -177,7 +175,7 @@ def _read(
     if found != version.file_sha256:
         raise _UnprovedError(
             f"raw_changed: the stored bytes have hash {found[:12]}, recorded"
-            f" {version.file_sha256[:12]}; ingest the file again"
+            f" {version.file_sha256[:12]}; remove {raw_path}, then ingest the file again"
         )
     media = folder / "media.parquet"
     refs = read_records(media, MediaRef) if strategy is not None and media.is_file() else ()
@@ -219,8 +217,7 @@ def _sections(
     if again.edits != normalised.edits:
         edit = next((edit for edit in {*normalised.edits} ^ {*again.edits}), None)
         raise _UnprovedError(
-            f"edits_changed: cleaning the facts again makes other edits, e.g. {edit}; run `rag"
-            " rebuild`"
+            f"edits_changed: cleaning the facts again makes other edits, e.g. {edit}; {ANEW}"
         )
     sectioner = build("sectioner", strategy.sectioner.provider, strategy.sectioner.options)
     sections: list[Section] = list(
@@ -229,7 +226,7 @@ def _sections(
     if stored is not None and stored != sections:
         other = next((section for section in {*stored} ^ {*sections}), None)
         raise _UnprovedError(
-            f"sections_changed: the headings make other sections, e.g. {other}; run `rag rebuild`"
+            f"sections_changed: the headings make other sections, e.g. {other}; {ANEW}"
         )
     return sections
 
@@ -270,7 +267,7 @@ def _require_order(
         if gap := _first_gap(found.normalised.text, section, spans):
             raise _UnprovedError(
                 f"section_gap: {gap[:60]!r} of section {section.section_path!r} stands in no chunk;"
-                " run `rag rebuild`"
+                f" {ANEW}"
             )
 
 
@@ -448,7 +445,7 @@ def _origin_problem(
         lost = next(chunk_id for chunk_id in chunk.edited_from if chunk_id not in origins)
         return (
             f"origin_missing: chunk {lost}, which it was edited from, is none of the version's own;"
-            " run `rag rebuild`"
+            f" {ANEW}"
         )
     for origin in known:
         if reason := _problem(found, origin, bad_blocks):

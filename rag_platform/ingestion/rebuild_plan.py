@@ -252,10 +252,15 @@ def _left_behind(namespace: str, wanted: Mapping[str, str], workspace: Workspace
 
 
 def _views(work: VersionBuild) -> list[View]:
-    """The views of a version, and those of its edition where it is read in one."""
-    views = list(work.views)
+    """The views of a version, and those of its edition where it is read in one; none of damaged
+    files, which an estimate need not name: the work does.
+    """
     path = work.path("views", edition=work.version.edition)
-    return [*views, *read_records(path, View)] if work.version.edition and path.is_file() else views
+    try:
+        own = read_records(path, View) if work.version.edition and path.is_file() else []
+        return [*work.views, *own]
+    except (OSError, ValueError):
+        return []
 
 
 def _find_missing_texts(

@@ -217,16 +217,18 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
     Raises Missing where the bytes are those of the image and cannot be drawn here.
     """
     folder = store.media_dir(asset_id)
+    again = "`rag ingest FILE --policy new_version` of its document stores it again"
+    removed = f"remove {folder}, then {again}"
     if not (folder / "meta.json").is_file():
-        return f"picture_missing: image {asset_id} is gone; ingest its document again"
+        return f"picture_missing: image {asset_id} is gone; {again}"
     meta = read_json(folder / "meta.json")
     names = [str(meta[name]) for name in ("original", "thumb", "display") if meta[name]]
     received = "source.bin" if (folder / "source.bin").is_file() else names[0]
     if lost := [name for name in [*names, received] if not (folder / name).is_file()]:
-        return f"picture_missing: {lost[0]} of image {asset_id} is gone"
+        return f"picture_missing: {lost[0]} of image {asset_id} is gone; {removed}"
     data = (folder / received).read_bytes()
     if hashlib.sha256(data).hexdigest() != asset_id:
-        return f"picture_changed: {received} of image {asset_id} holds other bytes"
+        return f"picture_changed: {received} of image {asset_id} holds other bytes; {removed}"
     if is_simple(data):
         drawn = decode_image(data, config.max_pixels)
     else:  # not in the data root, which may be read-only
@@ -237,7 +239,7 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
             continue
         picture = drawn.variants.get(name)
         if picture is None or not looks_alike((folder / name).read_bytes(), picture):
-            return f"picture_changed: {name} of image {asset_id} shows something else"
+            return f"picture_changed: {name} of image {asset_id} shows something else; {removed}"
     return ""
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
+from rag_platform.documents.provenance import ANEW
 from rag_platform.errors import NotFoundError, RagError
 from rag_platform.indexes.catalog_changes import (
     BASE_AND_CHANGES,
@@ -30,6 +31,7 @@ from rag_platform.intake.receiving import version_id as version_name
 from rag_platform.ir import VerifyFailure, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.release_store import current
 from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.store import Store
 
@@ -261,12 +263,12 @@ class CatalogProof:
             yield (
                 "",
                 f"outputs_changed: the stored outputs of {version_id} have fingerprint {found},"
-                f" recorded {recorded}; run `rag rebuild`",
+                f" recorded {recorded}; {ANEW}",
             )
         try:
             stored = load_version(self.store, version, self.manifest.profiles)
         except (RagError, OSError, ValueError, TypeError, KeyError) as error:
-            yield "", f"outputs_unreadable: {getattr(error, 'message', error)}; run `rag rebuild`"
+            yield "", f"outputs_unreadable: {getattr(error, 'message', error)}; {ANEW}"
             return
         chunks = self._rows("chunks", "version_id = ?", [version_id], "chunk_index, rowid")
         failed = {row["content_hash"]: "" for row in chunks if row.get("status") == "failed_embed"}
@@ -471,7 +473,10 @@ class CatalogProof:
         namespace, release_id = manifest.namespace, manifest.release_id
         row = next((r for r in self.ledger.releases(namespace) if r.release_id == release_id), None)
         if row is None:
-            yield f"ledger: it knows no release {release_id}; build another with `rag rebuild`"
+            yield (
+                f"ledger: it knows no release {release_id}; `rag rebuild --full` builds one that it"
+                " knows"
+            )
             return
         for name in ("parent", "strategy", "strategy_config_id", "created_at", "counts"):
             if (said := getattr(manifest, name)) != (known := getattr(row, name)):
@@ -486,7 +491,9 @@ class CatalogProof:
                 f" {manifest.strategy_config_id}, which the release was built with"
             )
         recorded = self.ledger.read_published(namespace)
-        if recorded != {release_id}:
+        # another machine may have published, or a job while this looked
+        here = self.store.remote is None and current(self.store, namespace) == release_id
+        if here and recorded != {release_id}:
             self.warnings.append(
                 f"CURRENT names release {release_id}, the ledger recorded"
                 f" {', '.join(sorted(recorded)) or 'none'} as the published one: a job was killed,"

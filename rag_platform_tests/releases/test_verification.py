@@ -16,10 +16,16 @@ import pymupdf
 import pytest
 from PIL import Image
 
+from rag_platform.config.settings import load_strategy
+from rag_platform.documents.provenance import ANEW
+from rag_platform.ingestion.batches import ingest_versions
+from rag_platform.ingestion.rebuild_plan import estimate_embedding
+from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Block, Chunk, Edit
 from rag_platform.releases.catalog_proof import PROVED
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import read_records, sha256_file, write_records
+from rag_platform.workspace import Workspace
 
 Shelf = Any  # the fixture's class lives in conftest
 
@@ -391,6 +397,32 @@ def test_another_pointer_than_the_recorded_one_is_warned_of(
     shelf.store.current_path("default").write_text(published.name + "\n", encoding="utf-8")
     (warning,) = verify_release(shelf.store, "default").warnings
     assert published.name in warning and newest in warning
+
+
+def test_damaged_outputs_are_made_anew_as_the_reason_says(
+    published: Path, shelf: Shelf, tmp_path: Path
+) -> None:
+    (path,) = shelf.store.area("versions").glob("default/roads-docs-*/*/views/*.parquet")
+    path.write_bytes(b"bad")
+    reasons = [failure.reason for failure in verify_release(shelf.store, "default").failures]
+    assert reasons and all(ANEW in reason for reason in reasons)
+    workspace = Workspace(
+        settings=shelf.settings,
+        strategy=load_strategy(shelf.settings, "tiny"),
+        store=shelf.store,
+        ledger=shelf.ledger,
+    )
+    # what `rag ingest` says beforehand must not fail on what it mends
+    document = next(it for it in shelf.ledger.documents("default") if it.filename == "roads.md")
+    assert estimate_embedding([document.live_version or ""], workspace)
+    options = ReceiveOptions(policy="new_version")
+    taken = receive([tmp_path / "docs" / "roads.md"], "default", workspace, options)
+    assert taken.forced
+    ingest_versions(
+        [shelf.ledger.version(name) for name in taken.to_process], workspace, forced=taken.forced
+    )
+    shelf.ingest(tmp_path / "docs")
+    assert codes(shelf) == []
 
 
 def test_every_column_of_the_catalog_says_how_it_is_proved(published: Path) -> None:
