@@ -3,9 +3,9 @@ nested lists, images, warnings.
 
 Running headers and footers stand at the same edge of page after page with the same words. A page
 number is the one part that may differ: a number, in digits or Roman, that grows with the page,
-alone or with a word for page. With other words it is one only where the layout model takes the line
-for a header or footer too: `Record 7` may say something of its page. Where another number differs
-as well, the line is text whatever the model says.
+alone or with a word for page. With other words alone it is one only where the layout model takes
+the line for a header or footer too: `Record 7` may say something of its page. Where another number
+differs as well, the line is text whatever the model says.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ _NOT_A_TITLE = re.compile(
     r"|^\S*\d{4}\S*$",  # a number of its publisher's: 0000909832-21-000014
     re.I,
 )
+_MOST_NAMED = 10  # attached files
 _TEXT_KINDS = ("paragraph", "list", "header", "footer")
 
 
@@ -44,6 +45,7 @@ class PdfInfo:
     pages: int
     metadata: dict[str, str] = field(default_factory=dict)
     outline: tuple[tuple[int, str, int], ...] = ()  # level, title, page
+    attached: tuple[str, ...] = ()  # names of the files in it
 
 
 class PagedLoader:
@@ -112,6 +114,7 @@ def assemble(
             metadata=dict(info.metadata),
             warnings=(
                 *warnings,
+                *_name_attached(info.attached),
                 *_notes(pages, loader.engine.profile),
                 *(note for page in pages for note in page.warnings),
             ),
@@ -119,6 +122,12 @@ def assemble(
             hidden=tuple(text for page in pages for text in page.hidden),
         ),
     )
+
+
+def _name_attached(names: Sequence[str]) -> list[str]:
+    more = ", ..." if len(names) > _MOST_NAMED else ""
+    said = f"{', '.join(names[:_MOST_NAMED])}{more}"
+    return [f"attached files were not read; save and ingest them: {said}"] if names else []
 
 
 def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
@@ -347,6 +356,10 @@ _PAGE_WORDS = re.compile(
     r"(?:[A-Z]-)?\0[\W_]*(?:(?:of|from|von|de|di|sur|van|z|av|af|из|من|页|頁|ページ|共|第)[\W_]*)*(?:\d{1,4}[\W_]*(?:页|頁|ページ|pages|seiten)?)?[\W_]*",
     re.I,
 )
+# what calls the number before it or behind it that of a page
+_NAMES_PAGE = re.compile(
+    r"\b(?:page|seite|página|pagina|strona|страница|صفحة)\W{0,3}\0|第\W?\0\W?[页頁ページ]", re.I
+)
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 
@@ -430,7 +443,7 @@ def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[P
     for place in places:
         block = by_number[place[0]].blocks[place[1]]
         if (
-            block.kind in ("header", "footer", "heading", "paragraph")
+            block.kind in ("header", "footer", "heading", "paragraph", "list")
             and len(block.text) <= _MOST_CHARS
             and block.lines <= _MOST_LINES
         ):
@@ -442,13 +455,19 @@ def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[P
 def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
     """The line as it is, and with each possible page number left open: (words, number - page).
 
-    A heading stands for itself: chapters are counted too.
+    A heading stands for itself: chapters are counted too. A list entry is text, unless all of it is
+    a page number: `- 7 -`.
     """
     words = " ".join(block.text.split())
-    yield words, None
+    if block.kind != "list":
+        yield words, None
     for match in _NUMBER.finditer(words) if block.kind != "heading" else ():
         others = f"{words[: match.start()]}\0{words[match.end() :]}"
-        if block.kind in ("header", "footer") or _PAGE_WORDS.fullmatch(others):
+        if (
+            block.kind in ("header", "footer")
+            or _PAGE_WORDS.fullmatch(others)
+            or (block.kind != "list" and _NAMES_PAGE.search(others))
+        ):
             yield others, _value(match[0]) - page
 
 

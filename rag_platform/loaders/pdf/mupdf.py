@@ -58,7 +58,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "15"
+    VERSION: ClassVar[str] = "16"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property
@@ -99,7 +99,12 @@ def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
     with characters.open_pdf(path) as document:
         pages = int(document.page_count)
         require_pages(pages, max_pages)
-        return PdfInfo(pages, storable_items((document.metadata or {}).items()), _outline(document))
+        return PdfInfo(
+            pages,
+            storable_items((document.metadata or {}).items()),
+            _outline(document),
+            _attached(document),
+        )
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
@@ -109,6 +114,14 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
     except (RuntimeError, ValueError, IndexError, AttributeError, TypeError):
         return ()
     return tuple((int(level), storable(title), int(page)) for level, title, page in entries)
+
+
+def _attached(document: Any) -> tuple[str, ...]:
+    """The names of the files in the PDF; a broken list of them names nothing."""
+    try:
+        return tuple(map(storable, document.embfile_names()))
+    except (RuntimeError, ValueError, TypeError):
+        return ()
 
 
 def load_window(

@@ -41,6 +41,7 @@ def info_from_json(data: dict[str, Any]) -> PdfInfo:
         outline=tuple(
             (int(level), str(title), int(page)) for level, title, page in data["outline"]
         ),
+        attached=tuple(str(name) for name in data["attached"]),
     )
 
 

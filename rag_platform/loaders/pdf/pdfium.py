@@ -64,7 +64,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property
@@ -120,7 +120,7 @@ def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
         require_pages(len(document), max_pages)
         items = document.get_metadata_dict(skip_empty=True).items()
         values = storable_items((str(key).lower(), value) for key, value in items)
-        return PdfInfo(len(document), values, _outline(document))
+        return PdfInfo(len(document), values, _outline(document), _attached(document))
 
 
 def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
@@ -135,6 +135,15 @@ def _outline(document: Any) -> tuple[tuple[int, str, int], ...]:
     except (pypdfium2.PdfiumError, UnicodeDecodeError, ValueError):
         return ()
     return tuple(entries)
+
+
+def _attached(document: Any) -> tuple[str, ...]:
+    """The names of the files in the PDF; a broken list of them names nothing."""
+    try:
+        found = [document.get_attachment(at) for at in range(document.count_attachments())]
+        return tuple(storable(item.get_name()) for item in found)
+    except (pypdfium2.PdfiumError, UnicodeDecodeError):
+        return ()
 
 
 def load_window(

@@ -12,6 +12,7 @@ from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.loaders.pdf.assembly import find_running_edges
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
+from rag_platform.loaders.pdf.pdfium import PdfiumLoader
 from rag_platform.normalisation.edits import normalise
 
 
@@ -261,3 +262,29 @@ def test_a_header_that_says_what_a_numbered_heading_says_is_a_running_one() -> N
         ),
     ]
     assert find_running_edges(pages) == {(1, 0): "header"}
+
+
+def test_a_page_number_between_dashes_is_a_footer_and_other_entries_stay() -> None:
+    pages = [page(n, (90, f"text {n}"), (800, f"- {n} -"), kind="list") for n in (1, 2, 3)]
+    assert running(pages) == ["- 1 -", "- 2 -", "- 3 -"]
+    pages = [page(n, (90, f"text {n}"), (800, "- see the index"), kind="list") for n in (1, 2, 3)]
+    assert running(pages) == []
+
+
+def test_files_in_a_pdf_are_named_in_a_warning(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        document.new_page().insert_text((72, 72), "Cover")
+        document.embfile_add("prices.csv", b"1,2")
+        document.save(tmp_path / "cover.pdf")
+    said = "attached files were not read; save and ingest them: prices.csv"
+    for loader in (PdfLoader(profile="fast"), PdfiumLoader()):
+        assert loader.load(tmp_path / "cover.pdf", "cover.pdf").summary.warnings == (said,)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["ACME Ltd, confidential Page {} of 9", "Handbuch, Seite {}", "内部资料 第 {} 页 共 9 页"],
+)
+def test_a_number_behind_a_word_for_page_is_a_page_number_among_other_words(line: str) -> None:
+    pages = [page(n, (90, f"text {n}"), (800, line.format(n))) for n in (1, 2, 3)]
+    assert running(pages) == [line.format(n) for n in (1, 2, 3)]
