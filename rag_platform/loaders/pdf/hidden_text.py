@@ -26,6 +26,7 @@ _LIGHT = 0xD0  # of a colour's darkest part: what may be lost on white paper
 _NEAR = 0x20  # parts of two colours that look alike
 _CONTRAST = 10  # of 255: less than that is one colour to a reader
 _AROUND = 2  # pixels looked at around a letter: an I fills its own rectangle
+_IMAGES = ("fill-image", "fill-imgmask", "clip-imgmask")
 _MOST_PIXELS = 6_000_000
 _MOST_COMPARED = 300_000  # pairs of spans and shapes; beyond that all text of the page is looked at
 
@@ -94,6 +95,8 @@ def split_hidden(
                     if look.shows_nothing(word)
                     for char in word
                 }
+        if page.get_images():
+            reasons |= _find_covered(spans, reasons, look)
     if not reasons:
         return list(blocks), []
     return _remove_hidden(blocks, reasons)
@@ -132,8 +135,10 @@ def find_off_layers(page: Any) -> list[Hidden]:
 def find_comments(page: Any) -> list[Hidden]:
     """The texts of notes, highlights and the like, but for those that are drawn on the page."""
     said = [" ".join(note.info["content"].split()) for note in page.annots() or ()]
-    drawn = letters(_read_text(page).text()) if any(said) else ""
-    return [Hidden("comment", text) for text in said if text and letters(text) not in drawn]
+    drawn = letters(_read_text(page).text()).casefold() if any(said) else ""
+    return [
+        Hidden("comment", text) for text in said if text and letters(text).casefold() not in drawn
+    ]
 
 
 def _read_text(page: Any) -> TextPage:
@@ -204,7 +209,11 @@ def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
             ):
                 found[id(data)] = "invisible"
         elif data["alpha"] < _LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
-            if not look.on_image(span.box):
+            # what is drawn through letters shows them, as in a heading that changes its colour
+            if not look.on_image(span.box) and (
+                not data["char_flags"] & _CLIPPING
+                or all(map(look.shows_nothing, _words(data["chars"])))
+            ):
                 found[id(data)] = "transparent"
         elif data["size"] < _LEAST_SIZE:
             found[id(data)] = "tiny"
@@ -307,6 +316,20 @@ def _find_suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) ->
             yield span
 
 
+def _find_covered(spans: Sequence[_Span], known: dict[int, str], look: _Look) -> dict[int, str]:
+    """Spans under an image of which nothing is to be seen; under a scan the letters are its own."""
+    if len(look.painted) * len(spans) > _MOST_COMPARED:
+        return {}
+    return {
+        id(span.data): "no_contrast"
+        for span in spans
+        if id(span.data) not in known
+        and span.data["char_flags"] & _FILLED
+        and look.is_under_image(span.box)
+        and all(look.shows_nothing(word) for word in _words(span.data["chars"]))
+    }
+
+
 def _large(box: Sequence[float]) -> bool:
     return box[2] - box[0] > 2 and box[3] - box[1] > 2
 
@@ -339,14 +362,23 @@ class _Look:
         self._page = page
 
     @functools.cached_property
-    def _images(self) -> list[Box]:
-        kinds = ("fill-image", "fill-imgmask", "clip-imgmask")
-        return [tuple(item[1]) for item in self._page.get_bboxlog() if item[0] in kinds]
+    def painted(self) -> list[tuple[str, Box]]:
+        """The kind and place of each image and text, the lowest first."""
+        kinds = (*_IMAGES, "fill-text", "stroke-text")
+        return [(item[0], tuple(item[1])) for item in self._page.get_bboxlog() if item[0] in kinds]
+
+    def _painted_at(self, box: Box) -> list[str]:
+        """The kinds of what is painted in the middle of a rectangle, the lowest first."""
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        return [kind for kind, (x0, y0, x1, y1) in self.painted if x0 <= x <= x1 and y0 <= y <= y1]
 
     def on_image(self, box: Box) -> bool:
         """True when an image lies below or above the middle of a rectangle."""
-        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
-        return any(x0 <= x <= x1 and y0 <= y <= y1 for x0, y0, x1, y1 in self._images)
+        return any(kind in _IMAGES for kind in self._painted_at(box))
+
+    def is_under_image(self, box: Box) -> bool:
+        """True when an image is painted over all text in the middle of a rectangle."""
+        return self._painted_at(box)[-1:] == ["fill-image"]
 
     @functools.cached_property
     def _drawn(self) -> tuple[float, Any]:

@@ -74,6 +74,14 @@ def box(page: pymupdf.Page, rect: tuple[float, ...], colour, **options: float) -
         ("outside", lambda page: page.insert_text((720, 200), "secret words")),
         ("outside", lambda page: page.insert_text((72, -200), "secret words")),
         ("clipped", lambda page: clipped(page)),
+        (
+            "no_contrast",
+            lambda page: (
+                page.insert_text((72, 200), "secret words"),
+                page.insert_image((60, 180, 300, 220), pixmap=plain(), keep_proportion=False),
+            ),
+        ),
+        ("transparent", lambda page: draw_through(page, b"")),
     ],
     ids=[
         "white",
@@ -87,10 +95,39 @@ def box(page: pymupdf.Page, rect: tuple[float, ...], colour, **options: float) -
         "beside",
         "above",
         "clip",
+        "under a picture",
+        "nothing through letters",
     ],
 )
 def test_what_nobody_sees_is_no_text_of_the_document(tmp_path, reason, draw):
     assert read(tmp_path, draw) == ("Visible line", [(reason, "secret words")])
+
+
+def plain() -> pymupdf.Pixmap:
+    """A picture of one colour."""
+    made = pymupdf.Pixmap(pymupdf.csRGB, (0, 0, 20, 10))
+    made.clear_with(200)
+    return made
+
+
+def draw_through(page: pymupdf.Page, drawn: bytes) -> None:
+    """What is drawn shows within the letters alone, as a heading that changes its colour is."""
+    page.insert_font(fontname="helv")
+    stream = (
+        b"BT /helv 11 Tf 72 770 Td (Visible line) Tj ET q BT /helv 11 Tf 7 Tr 72 640 Td"
+        b" (secret words) Tj ET " + drawn + b" Q"
+    )
+    page.parent.update_stream(page.get_contents()[0], stream)
+
+
+def test_letters_through_which_something_is_drawn_are_seen(tmp_path: Path) -> None:
+    found = read(tmp_path, lambda page: draw_through(page, b"0 0 1 rg 60 600 300 60 re f"))
+    assert found == ("Visible line secret words", [])
+
+
+def test_a_stamp_says_its_comment_on_the_page(tmp_path: Path) -> None:
+    found = read(tmp_path, lambda page: page.add_stamp_annot((72, 200, 300, 260), stamp=0))
+    assert found == ("Visible line # APPROVED", [])
 
 
 def clipped(page: pymupdf.Page) -> None:
