@@ -169,14 +169,23 @@ _GAPPED = re.compile(r"[\u0700-\u0dff\u0f00-\u0fff\u10a0-\u177f\u1800-\u1fff\ua6
 _MAY_GAP = re.compile(rf"{_GAPPED.pattern}|[{HAN}]")
 _NUMBER = 0.8  # of the size of a line of code, above which a number before it is a part of it
 _GAP = 0.15  # of its size from which MuPDF takes a gap for a space
+_NO_ROOM = 0.02  # of its size, below which two letters touch
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
 _MAX_SHIFT = 8.0  # points; likewise, of large letters
 # points; of 3,765 text blocks of 150 PDFs the largest such excess is 27. On one side it may
 # be more: a line of a paragraph can belong to a block that lies in it
 _STRETCH = 36.0
+_ACROSS = 2.0  # of the size of most letters, above which a line may be printed across others
+_MOST_ACROSS = 200
 _FAR = 1e6  # broken files place glyphs at infinity
 UNKNOWN = "\ufffd"  # a glyph that its font gives no meaning
+# the glyphs a0 to a206 of the font ZapfDingbats: MuPDF takes their numbers for Unicode
+_DINGBATS = (
+    "\0✁✂✄☎✆✝✞✟✠✡☛☞✌✍✎✏✑✒✓✔✕✖✗✘✙✚✛✜✢✣✤✥✦✧★✩✪✫✬✭✮✯✰✱✲✳✴✵✶✷✓✔✺✻✼✘✾✿❀❁❂❃❄❅❆❇❈❉❊❋●❍■❏❑▲▼◆❖\0◗❘❙❚❯❱❲❳❨❩❬❭❪❫❴❵❛"
+    "❜❝❞❡❢❣❤✐❥❦●♠♥♦♣\0\0\0\0✉✈✇①②③④⑤⑥⑦⑧⑨⑩❶❷❸❹❺❻❼❽❾❿➀➁➂➃➄➅➆➇➈➉➊➋➌➍➎➏➐➑➒➓➔→➣↔↕➙➛➜➝➞➟➠➡➢➤➥➦➧➨➩➫➭➯➲➳➵➸➺➻➼➽➾➚➪➶➹➘"
+    "➴➷➬➮➱✃❐❒❮❰"
+)
 _REORDERED = re.compile(f"[{REORDERED}]")
 # vowel signs and other marks of these scripts, none of which is written twice
 _SIGN = re.compile(
@@ -434,6 +443,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
             if size:
                 if open_gaps:
                     chars, made = _open_gaps(chars, made, size)
+                chars, made = _close_words(chars, made, size)
                 chars = _close_letters(chars, made, size)
                 level = abs(line["dir"][0] - 1) < 0.01
                 found.append(Run(tuple(chars), number, size, _is_code(written), bold, level))
@@ -484,6 +494,24 @@ def _open_gaps(
     return opened, flags
 
 
+def _close_words(chars: list[Char], made: list[bool], size: float) -> tuple[list[Char], list[bool]]:
+    """The characters of a line without the spaces that have no room between two letters, as
+    browsers write where a word may be cut.
+    """
+    flat = {
+        at
+        for at in range(1, len(chars) - 1)
+        if chars[at].text == " "
+        and abs(chars[at + 1].x0 - chars[at - 1].x1) < _NO_ROOM * size
+        and chars[at - 1].text.isalpha()
+        and chars[at + 1].text.isalpha()
+    }
+    if not flat:
+        return chars, made
+    kept = [at for at in range(len(chars)) if at not in flat]
+    return [chars[at] for at in kept], [made[at] for at in kept]
+
+
 def _close_letters(chars: list[Char], made: Sequence[bool], size: float) -> list[Char]:
     """The characters of a line without the spaces that MuPDF sets into words with wide tracking.
 
@@ -528,9 +556,16 @@ def _chars(span: dict[str, Any]) -> list[Char]:
     # a page holds thousands of characters: the constructor of the named tuple would double their
     # cost
     new = tuple.__new__
+    clean = _name_dingbat if span["font"].endswith("ZapfDingbats") else clean_char
     if all(-_FAR < value < _FAR for value in span["bbox"]):
-        return [new(Char, (clean_char(item["c"]), *item["bbox"])) for item in span["chars"]]
-    return [Char(clean_char(item["c"]), *clamp_box(item["bbox"])) for item in span["chars"]]
+        return [new(Char, (clean(item["c"]), *item["bbox"])) for item in span["chars"]]
+    return [Char(clean(item["c"]), *clamp_box(item["bbox"])) for item in span["chars"]]
+
+
+def _name_dingbat(text: str) -> str:
+    """The sign that a number stands for in the font ZapfDingbats."""
+    named = _DINGBATS[ord(text)] if len(text) == 1 and ord(text) < len(_DINGBATS) else "\0"
+    return clean_char(text if named == "\0" else named)
 
 
 def clamp_box(bbox: Sequence[float]) -> Box:
@@ -627,12 +662,45 @@ def contains(outer: Box, inner: Box) -> bool:
     )
 
 
+def find_across(runs: Sequence[Run]) -> list[Run]:
+    """The lines printed across others, as a watermark is: slanted or in far larger letters, with
+    the middle of a letter of another line in their rectangle. None on a page of many, as a map is.
+    """
+    usual = usual_size((run.size, len(run.chars)) for run in runs)
+    large = [run for run in runs if run.slanted or run.size > _ACROSS * usual]
+    if not 0 < len(large) <= _MOST_ACROSS:
+        return []
+    found = {id(run) for run in large}
+    others = [run for run in runs if id(run) not in found]
+    boxes = [run.box for run in others]
+    return [
+        run
+        for run in large
+        if any(
+            owner_of(char, [run.box], [0]) == 0 and not char.text.isspace()
+            for near in near_boxes(run.box, boxes, range(len(boxes)))
+            for char in others[near].chars
+        )
+    ]
+
+
 def assign_runs(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:
-    """(the pieces of lines that each rectangle owns, those that none owns), in content order."""
+    """(the pieces of lines that each rectangle owns, those that none owns), in content order.
+
+    The rectangle of a line that stands across others owns that line alone.
+    """
     order = owner_order(boxes)
     pieces: list[list[Run]] = [[] for _ in boxes]
     orphans: list[Run] = []
+    places = {box: place for place, box in enumerate(boxes)}
+    across = {
+        id(run): places[box] for run in find_across(runs) if (box := round_out(run.box)) in places
+    }
+    order = [place for place in order if place not in across.values()]
     for run in runs:
+        if id(run) in across:
+            pieces[across[id(run)]].append(run)
+            continue
         near = near_boxes(run.box, boxes, order)
         if near and contains(boxes[near[0]], run.box):
             pieces[near[0]].append(run)  # it holds the whole line: no need to ask each character

@@ -17,6 +17,7 @@ from rag_platform.loaders.pdf.characters import (
     area,
     assign_runs,
     contains,
+    find_across,
     near_boxes,
     owner_of,
     owner_order,
@@ -36,6 +37,7 @@ _GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster
 _ALIKE = 0.5  # the narrowest column by the widest; a narrower one is a margin beside the text
 _TITLE = 1.25  # of the size of the text below it
 _MOST_COLUMNS = 4
+_SAME = 0.9  # of what two rectangles cover, above which they are of the same text
 _MARGINS = ("page-header", "page-footer")
 _PARAGRAPH = 80  # letters and digits; a label in an image has fewer
 
@@ -86,15 +88,40 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         region = Region(bbox, str(item[4]))
         found.append(tables.get((region.bbox, region.label), region))
+    found = drop_backgrounds(found, runs)
+    across = find_across(runs)
+    found = [r for r in found if not any(_is_same(r.bbox, run.box) for run in across)]
+    # what is printed across others within a picture, as in a map, is part of that
+    pictures = [region.bbox for region in found if region.label == "picture"]
+    across = [run for run in across if not any(contains(box, run.box) for box in pictures)]
+    runs = [run for run in runs if not any(run is other for other in across)]
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
-    found = split_columns(drop_backgrounds(found, runs), runs)
-    found = split_titles(complete_regions(found, runs), runs)
+    found = split_columns(found, runs)
+    found = complete_regions(found, runs)
+    found = split_titles(_fit_to_text(found, runs) if across else found, runs)
     ordered = [
         region
         for part in read_columns(found, runs, leftwards=leftwards)
         for region in order_regions(page, blocks, part, leftwards=leftwards)
     ]
-    return keep_sentences_whole(ordered, runs)
+    return keep_sentences_whole(ordered, runs) + [
+        Region(round_out(run.box), "text") for run in across
+    ]
+
+
+def _fit_to_text(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions; those of text reach no further than the text that is theirs."""
+    owned = assign_runs(runs, [region.bbox for region in regions])[0]
+    return [
+        region
+        if region.label in ("table", "picture", "formula") or not lines
+        else replace(region, bbox=round_out(union([run.box for run in lines])))
+        for region, lines in zip(regions, owned, strict=True)
+    ]
+
+
+def _is_same(one: Box, other: Box) -> bool:
+    return _overlap(one, other) > _SAME * area(union([one, other]))
 
 
 def _is_thin(box: Box) -> bool:

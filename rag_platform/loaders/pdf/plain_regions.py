@@ -10,10 +10,17 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import Region, opens_item, round_out, union
+from rag_platform.loaders.pdf.characters import (
+    Region,
+    find_across,
+    opens_item,
+    round_out,
+    union,
+)
 from rag_platform.loaders.pdf.runs import Run
 
 _MOST_HEADING_LINES = 3
+_INITIAL = 1.8  # of the size of its paragraph
 _FULL_LINE_EMS = 15  # shorter lines are cells, addresses and verse
 
 
@@ -22,6 +29,11 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
 
     Labels are the layout model's: text, list-item, section-header (only a candidate here).
     """
+    if across := find_across(runs):
+        found = set(map(id, across))
+        return plain_regions([run for run in runs if id(run) not in found]) + [
+            Region(round_out(run.box), "text") for run in across
+        ]
     if bidi.is_vertical(runs):
         level = [run for run in runs if run.horizontal]
         return plain_regions(level) + [
@@ -38,8 +50,29 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
     pieces = [piece for block in blocks.values() for piece in _pieces(_lines(block), body)]
     return [
         Region(round_out(union([run.box for run in group])), label)
-        for label, group in _join_pieces(pieces)
+        for label, group in _join_pieces(_join_initials(pieces))
     ]
+
+
+def _join_initials(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:
+    """The pieces; a large letter with which a paragraph begins is part of it."""
+    result = list(pieces)
+    for piece in pieces:
+        initial = piece[1][0]
+        if len(piece[1]) > 1 or len(text := initial.text.strip()) > 1 or not text.isalpha():
+            continue
+        x0, y0, x1, y1 = initial.box
+        for _, group in result:
+            left, top, _, bottom = union([run.box for run in group])
+            beside = (
+                x0 <= left < x1 + group[0].size
+                and y0 - group[0].size < top < y1 < bottom + group[0].size
+            )
+            if beside and initial.size > _INITIAL * group[0].size and len(group) > 1:
+                group.insert(0, initial)
+                result.remove(piece)
+                break
+    return result
 
 
 def _join_pieces(pieces: Sequence[tuple[str, list[Run]]]) -> list[tuple[str, list[Run]]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from rag_platform.errors import DocumentError
-from rag_platform.ir import Block, Box
+from rag_platform.ir import Block
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import assembly, bidi, characters
 from rag_platform.loaders.pdf.pdfium import Word, read_words, split_words
@@ -122,9 +122,7 @@ def compare_blocks(
 ) -> Iterator[tuple[Block, Line, Likeness]]:
     """Each block with the words in its rectangle and how far they agree; give whole pages."""
     whole = Line.of(word.text for word in words)
-    for block, inside in zip(
-        blocks, _assign_words(words, [block.bbox for block in blocks]), strict=True
-    ):
+    for block, inside in zip(blocks, _assign_words(words, text, blocks), strict=True):
         # mostly one and the same
         orders = {
             tuple(word.text for word in order): None
@@ -137,21 +135,29 @@ def compare_blocks(
         yield block, readings[0], alike
 
 
-def _assign_words(words: Sequence[Word], boxes: Sequence[Box | None]) -> list[list[Word]]:
-    """The words whose middle lies in each rectangle; of several the smallest has it."""
+def _assign_words(words: Sequence[Word], text: str, blocks: Sequence[Block]) -> list[list[Word]]:
+    """The words whose middle lies in each block's rectangle; of several the smallest that says it
+    has it, else the smallest: the rectangle of a watermark lies on other text.
+    """
     order = sorted(
-        (characters.area(box), number, box) for number, box in enumerate(boxes) if box is not None
+        (characters.area(block.bbox), number, block.bbox)
+        for number, block in enumerate(blocks)
+        if block.bbox is not None
     )
-    owned: list[list[Word]] = [[] for _ in boxes]
+    said = [text[block.start : block.end] for block in blocks]
+    owned: list[list[Word]] = [[] for _ in blocks]
     for word in words:
         x, y = (word.box[0] + word.box[2]) / 2, (word.box[1] + word.box[3]) / 2
-        for _, number, box in order:
-            if (
-                box[0] - _MARGIN <= x <= box[2] + _MARGIN
-                and box[1] - _MARGIN <= y <= box[3] + _MARGIN
-            ):
-                owned[number].append(word)
-                break
+        around = [
+            number
+            for _, number, box in order
+            if box[0] - _MARGIN <= x <= box[2] + _MARGIN
+            and box[1] - _MARGIN <= y <= box[3] + _MARGIN
+        ]
+        if len(around) > 1:
+            around.sort(key=lambda number: word.text not in said[number].split())
+        if around:
+            owned[around[0]].append(word)
     return owned
 
 

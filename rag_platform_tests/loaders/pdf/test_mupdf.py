@@ -558,3 +558,28 @@ def test_code_within_a_paragraph_is_a_block_of_its_own() -> None:
     assert [block.kind for block in blocks] == ["paragraph", "code", "paragraph"]
     assert blocks[1].text == "```\n$ echo set bell-style none >> ~/.inputrc\n```"
     assert blocks[2].text.endswith("inputrc.d is read by each shell.")
+
+
+def test_signs_of_the_font_zapfdingbats_are_read_as_what_they_show(tmp_path: Path) -> None:
+    # as a form's marks are: a font without an encoding
+    with pymupdf.open() as document:
+        page = document.new_page()
+        font = document.get_new_xref()
+        document.update_object(font, "<</Type/Font/Subtype/Type1/BaseFont/ZapfDingbats>>")
+        document.xref_set_key(page.xref, "Resources", f"<</Font<</Za {font} 0 R>>>>")
+        page.insert_text((72, 72), " ")
+        stream = b"BT /Za 12 Tf 72 700 Td 30 TL (4) Tj T* (8) Tj T* (u) Tj T* (n) Tj T* (H) Tj ET"
+        document.update_stream(page.get_contents()[0], stream)
+        document.save(tmp_path / "signs.pdf")
+    with characters.open_pdf(tmp_path / "signs.pdf") as document:
+        assert [run.text for run in characters.read_runs(document[0])] == list("✔✘◆■★")
+
+
+def test_a_space_without_room_ends_no_word(tmp_path: Path) -> None:
+    # as browsers write where a word may be cut
+    operators = "BT /helv 12 Tf 72 700 Td [(soft hy) 0 ( ) 278 (phens and words)] TJ ET"
+    path = drawn(tmp_path, operators)
+    facts = PdfLoader(profile="fast").load(path, "drawn.pdf")
+    assert facts.text == "soft hyphens and words"
+    assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert reread(path, "pdf", facts.text, facts.blocks) == ({}, {})

@@ -88,3 +88,18 @@ def test_lines_without_height_are_regions_too() -> None:
         for block, y in enumerate((100.0, 110.0, 120.0))
     ]
     assert [region.label for region in plain_regions(runs)] == ["text"] * 3
+
+
+def test_a_large_letter_is_part_of_the_paragraph_that_it_begins(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 100), "O", fontsize=40)
+        for number, (x, line) in enumerate(
+            [(106, "nce upon a time there was"), (106, "a king who ruled over a"), (72, "country.")]
+        ):
+            page.insert_text((x, 84 + 14 * number), line, fontsize=11)
+        document.save(tmp_path / "tale.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "tale.pdf", "tale.pdf")
+    assert facts.text == "Once upon a time there was a king who ruled over a country."
+    assert facts.summary.title == facts.text
+    assert PdfLoader().verify_blocks(tmp_path / "tale.pdf", facts.text, facts.blocks) == {}
