@@ -939,7 +939,7 @@ def proves(kind: str, text: str, printed: str) -> bool:
     return not any(surplus.values())
 
 
-def _is_stretched(kind: str, box: Box, runs: Sequence[Run]) -> bool:
+def is_stretched(kind: str, box: Box, runs: Sequence[Run]) -> bool:
     """True for a rectangle larger than its text by more than _STRETCH on two sides; that of a
     picture or a formula is not that of its text.
     """
@@ -964,7 +964,7 @@ def find_unproved(
             failures[block.ordinal] = (
                 f"page {page} prints {printed[:60]!r} in the rectangle, the facts say {said[:60]!r}"
             )
-        elif found and block.bbox and _is_stretched(block.kind, block.bbox, found):
+        elif found and block.bbox and is_stretched(block.kind, block.bbox, found):
             failures[block.ordinal] = (
                 f"page {page}: the rectangle reaches far beyond the text that is printed in it"
             )

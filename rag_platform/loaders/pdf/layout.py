@@ -18,6 +18,7 @@ from rag_platform.loaders.pdf.characters import (
     assign_runs,
     contains,
     find_across,
+    is_stretched,
     near_boxes,
     owner_of,
     owner_order,
@@ -97,8 +98,7 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     runs = [run for run in runs if not any(run is other for other in across)]
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
     found = split_columns(found, runs)
-    found = complete_regions(found, runs)
-    found = split_titles(_fit_to_text(found, runs) if across else found, runs)
+    found = split_titles(_fit_to_text(complete_regions(found, runs), runs), runs)
     ordered = [
         region
         for part in read_columns(found, runs, leftwards=leftwards)
@@ -110,12 +110,12 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
 
 
 def _fit_to_text(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions; those of text reach no further than the text that is theirs."""
+    """The regions; those of text that reach far beyond it, as over hidden text, are cut to it."""
     owned = assign_runs(runs, [region.bbox for region in regions])[0]
     return [
-        region
-        if region.label in ("table", "picture", "formula") or not lines
-        else replace(region, bbox=round_out(union([run.box for run in lines])))
+        replace(region, bbox=round_out(union([run.box for run in lines])))
+        if lines and region.label != "table" and is_stretched(region.label, region.bbox, lines)
+        else region
         for region, lines in zip(regions, owned, strict=True)
     ]
 

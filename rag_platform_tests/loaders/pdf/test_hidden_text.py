@@ -273,3 +273,20 @@ def test_words_under_a_bar_are_hidden_and_their_neighbours_are_not(tmp_path):
         ["The", "informant", "is", "Mr", "Dupont", "of", "Lyon"]
     ]
     assert [tuple(item) for item in hidden] == [("no_contrast", "Alphonse")]
+
+
+def test_a_region_that_reached_over_hidden_text_is_cut_to_what_is_seen(tmp_path: Path) -> None:
+    colour = (200 / 255,) * 3
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 72), "covered by a picture", fontsize=20)
+        for top in (40, 280, 380):
+            page.insert_image((60, top, 400, top + 50), pixmap=plain(), keep_proportion=False)
+        page.insert_text((72, 200), "Seen words")
+        page.insert_text((72, 310), "Words on a picture, in black")
+        page.insert_text((72, 410), "more words in its own colour", color=colour)
+        document.save(tmp_path / "page.pdf")
+    loader = PdfLoader(profile="layout")
+    facts = loader.load(tmp_path / "page.pdf", "page.pdf")
+    assert "covered" not in facts.text
+    assert loader.verify_blocks(tmp_path / "page.pdf", facts.text, facts.blocks) == {}
