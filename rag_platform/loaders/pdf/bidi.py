@@ -32,6 +32,7 @@ _CLOSING = frozenset(")]}»›>.,;:!?،؛؟")
 _LATIN = re.compile("[A-Za-z]")
 _LAM, _ALEFS = "\u0644", "\u0627\u0622\u0623\u0625\u0671"
 _ALONE = 0.1  # points; glyphs less wide are marks or further letters of a ligature
+_FLUSH = 1.0  # of the size; less far from an edge is at it
 _GAP = 0.25  # of the size; pieces further apart are words of their own
 # words that a reader garbled; authors join two scripts here and there: الـAPI
 _SEVERAL, _MIXED_SHARE = 3, 0.2
@@ -109,13 +110,22 @@ def order_as_seen(run: Run) -> Run:
 def order_as_typed(lines: Sequence[Sequence[Run]], leftwards: bool) -> list[list[Run]]:
     """The lines; one with leftward letters is one run, in the order of typing.
 
-    `leftwards` is the direction of the paragraph, which says where a line begins.
+    `leftwards` is the direction of the paragraph, which says where a line begins; one of Latin
+    letters that begins at the left edge and ends well before the right one is of another paragraph.
     """
     found: list[list[Run]] = [list(line) for line in lines]
+    left = min((run.box[0] for line in lines for run in line), default=0.0)
+    right = max((run.box[2] for line in lines for run in line), default=0.0)
     for number, line in enumerate(lines):
         if leftwards or any(has_leftwards(run.text) for run in line):
             first = max(line, key=lambda run: len(run.chars))
-            chars = tuple(_chars(_type_signs(_see_signs(line), leftwards)))
+            near = _FLUSH * max(run.size for run in line)
+            begins_left = (
+                min(run.box[0] for run in line) < left + near
+                and max(run.box[2] for run in line) < right - 3 * near
+                and not is_leftwards(line)
+            )
+            chars = tuple(_chars(_type_signs(_see_signs(line), leftwards and not begins_left)))
             found[number] = [first._replace(chars=chars, size=max(run.size for run in line))]
     return found
 

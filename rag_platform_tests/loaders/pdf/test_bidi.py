@@ -77,6 +77,13 @@ def test_a_line_of_latin_words_in_a_paragraph_written_leftwards_keeps_its_end_ma
     assert [line_text(line) for line in lines] == ["אפשר לכתוב", "Python 3."]
 
 
+def test_a_line_of_latin_words_at_the_left_edge_is_read_rightwards():
+    leftward = "הלימ רחא הלימ תבתכנ ןאכ לארשיב יתנשה חודה לש ןושארה ףיעסב"
+    english = "The word םולש is one of this line of words."
+    lines = visual_lines([run(leftward, 0, 0), run(leftward, 0, 14), run(english, 0, 28)])
+    assert line_text(lines[2]) == "The word שלום is one of this line of words."
+
+
 def test_text_of_one_direction_stays_as_it_is():
     plain = run("f(x) = [1, 2] ++C", leftwards=False)
     assert visual_lines([plain]) == [[plain]]
