@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -141,6 +142,15 @@ def case_data(case: EvalCase) -> Json:
 
 
 # --- reading a case -----------------------------------------------------------------------------
+
+
+def read_case(line: str, where: str) -> EvalCase:
+    """The case of a line of JSON. Raises what `parse_case` raises, also where it is no JSON."""
+    try:
+        data = json.loads(line)
+    except ValueError as error:
+        raise InputError(f"{where} is not JSON: {error}", code="invalid_dataset") from error
+    return parse_case(data, where)
 
 
 def parse_case(data: object, where: str) -> EvalCase:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.lookup import unknown_document
 from rag_platform.errors import InputError, NotFoundError, read_only
-from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, parse_case
+from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText, case_data, read_case
 from rag_platform.evaluation.labels import LabelReader
 from rag_platform.evaluation.quotes import is_of_file
 from rag_platform.indexes.catalog import CatalogReader
@@ -74,7 +74,7 @@ def read_expectations(store: Store, namespace: str) -> Dataset:
     path = _path(store, namespace)
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
     cases = tuple(
-        parse_case(json.loads(line), f"{path.name}, line {number}")
+        read_case(line, f"{path}, line {number}")
         for number, line in enumerate(lines, 1)
         if line.strip()
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sqlite3
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -18,6 +17,7 @@ from rag_platform.ledger import ledger as ledgers
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.loaders.image_decoding import Missing, explain
 from rag_platform.media.store import find_damage
+from rag_platform.observability import faults
 from rag_platform.releases.catalog_proof import CatalogProof
 from rag_platform.releases.checks import changed_files, index_differences, unknown_files
 from rag_platform.releases.manifest import Manifest, read_manifest
@@ -26,8 +26,6 @@ from rag_platform.releases.version_bundles import bring_version
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +154,9 @@ class _Proof:
     def version(self, version_id: str, only: str = "") -> None:
         """Prove a version's rows and chunks, or one chunk; an exception is a failure of its own."""
         source_uri = ""
-        try:
+        # what was changed behind our back can raise anything, and must neither end the proof nor
+        # pass it
+        with faults.about(version_id), faults.Attempt("verify") as attempt:
             version = self.catalog.version(version_id)
             if version is None:
                 self._fail(
@@ -188,11 +188,9 @@ class _Proof:
                 self.alone,
             )
             self.failures += [failure for failure in found if failure.chunk_id not in told]
-        # what was changed behind our back can raise anything, and must neither end the proof nor
-        # pass it
-        except Exception as error:
-            logger.exception("verifying %s", version_id)
-            self._fail(f"unreadable: {_message_of(error)}", "", version_id, source_uri)
+        if attempt.error is not None:
+            reason = f"unreadable: {_message_of(attempt.error)}"
+            self._fail(reason, "", version_id, source_uri)
 
     def _pictures(self, version: Version) -> None:
         """Prove the images that a version shows, each once."""
@@ -217,14 +215,13 @@ class _Proof:
             self._fail(f"file_changed: {name} is gone or has another sha256 than the manifest says")
         for name in unknown_files(self.rows.path.parent, self.manifest.files):
             self._fail(f"file_unknown: the manifest names no file {name}")
-        try:
+        with faults.Attempt("verify") as attempt:  # as above
             for reason in self.rows.of_release(self.catalog.counts()):
                 self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
                 self._fail(f"counts: {reason}")
-        except Exception as error:  # as above
-            logger.exception("verifying release %s", self.manifest.release_id)
-            self._fail(f"unreadable: {_message_of(error)}")
+        if attempt.error is not None:
+            self._fail(f"unreadable: {_message_of(attempt.error)}")
 
     def _fail(
         self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = ""

@@ -20,10 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import SchemaVersionError, is_full, says_disk_full
+from rag_platform.errors import IntegrityError, SchemaVersionError, is_full, says_disk_full
 
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
 _BUSY_SECONDS = 30.0  # a database that others write is waited for so long
+_DAMAGED = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 _COPIES = 5  # a database that is written just now is copied so often before that is given up
 Stamp = tuple[tuple[int, int, int], ...]
 
@@ -56,11 +57,12 @@ def stand_in(directory: Path, owner: object, copies: Callable[[Path], bool]) -> 
     return folder
 
 
-def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
+def connect(path: Path, *, timeout: float, remedy: str = "") -> sqlite3.Connection:
     """A connection to a database of a cache that threads take turns with: in WAL mode where it can
     be written, else, and on a full disk, for reading only.
 
-    One that is not there and cannot be made is empty and goes with the process.
+    One that is not there and cannot be made is empty and goes with the process. Raises
+    IntegrityError `damaged_file` for what is no database; `remedy` ends its text.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,14 +75,19 @@ def connect(path: Path, *, timeout: float) -> sqlite3.Connection:
             if path.is_file()
             else sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         )
-    return connect_shared(path, timeout=timeout)
+    return connect_shared(path, timeout=timeout, remedy=remedy)
 
 
 def connect_shared(
-    path: Path, *, timeout: float = _BUSY_SECONDS, check_same_thread: bool = False
+    path: Path,
+    *,
+    timeout: float = _BUSY_SECONDS,
+    check_same_thread: bool = False,
+    remedy: str = "",
 ) -> sqlite3.Connection:
     """A connection in WAL mode to a database that other processes write too. Raises sqlite3.Error,
-    OperationalError when others hold it for longer than `timeout`.
+    OperationalError when others hold it for longer than `timeout`, and IntegrityError
+    `damaged_file` for what is no database; `remedy` ends its text.
 
     SQLite itself keeps to the timeout in transactions alone: where several processes begin with a
     new file together, it refuses WAL mode at once.
@@ -98,9 +105,20 @@ def connect_shared(
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
                     raise
             time.sleep(0.01)
-    except BaseException:
+    except BaseException as error:
         db.close()
+        if damaged := _why_damaged(path, error, remedy):
+            raise damaged from error
         raise
+
+
+def _why_damaged(path: Path, error: BaseException, remedy: str = "") -> IntegrityError | None:
+    """The error that says so, where one of SQLite tells that a file is no whole database."""
+    if getattr(error, "sqlite_errorcode", None) not in _DAMAGED:
+        return None
+    return IntegrityError(
+        f"{path} is damaged ({error}); put it back from a backup{remedy}", code="damaged_file"
+    )
 
 
 @contextmanager
@@ -123,7 +141,7 @@ def connect_versioned(
     """A connection as of `connect`, its tables made by `schema` where they are missing, and whether
     it only reads. Raises SchemaVersionError for a file of another version; `remedy` ends its text.
     """
-    db = connect(path, timeout=60)
+    db = connect(path, timeout=60, remedy=remedy)
     (found,) = db.execute("PRAGMA user_version").fetchone()
     if found not in (0, version):
         db.close()
@@ -152,11 +170,18 @@ class ReadOnlyFile:
         self._stamp: Stamp = ()
 
     def db(self) -> sqlite3.Connection:
-        """The connection. Raises sqlite3.OperationalError when the file cannot be read."""
+        """The connection. Raises sqlite3.OperationalError when the file cannot be read, and
+        IntegrityError `damaged_file` for what is no database.
+        """
         stamp = self._read_stamp()
         if self._db is None or stamp != self._stamp:
             self.close()
-            self._db, self._stamp = self._reopen(), stamp
+            try:
+                self._db, self._stamp = self._reopen(), stamp
+            except sqlite3.DatabaseError as error:
+                if damaged := _why_damaged(self._path, error):
+                    raise damaged from error
+                raise
         return self._db
 
     def close(self) -> None:

@@ -40,6 +40,15 @@ def test_what_is_pinned_is_kept_in_order_and_once(tmp_path: Path) -> None:
         remove_expectation(store, "notes", port.case_id)
 
 
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    add_expectation(store, "notes", expectation("zebra quotas", refuse=True))
+    (path,) = tmp_path.rglob("notes.jsonl")
+    path.write_text(path.read_text(encoding="utf-8") + "{x\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"notes\.jsonl, line 2 is not JSON"):
+        read_expectations(store, "notes")
+
+
 def test_a_document_that_is_not_published_is_not_expected(shelf: Shelf, tmp_path: Path) -> None:
     before = expectation("who is on call?", file="oncall.md")
     assert add_expectation(shelf.store, "default", before)  # nothing is published yet

@@ -19,7 +19,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from rag_platform.errors import StorageError
+from rag_platform.errors import IntegrityError, StorageError
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.schema import Source
 from rag_platform.storage.sqlite_files import ReadOnlyFile, connect
@@ -194,3 +194,17 @@ def test_a_file_that_another_is_making_is_waited_for(tmp_path: Path) -> None:
     late.join()
     db.close()
     other.close()
+
+
+def test_what_is_no_database_is_named_with_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "cache.sqlite"
+    path.write_bytes(b"no database at all, " * 400)
+    told = f"{path} is damaged (file is not a database); put it back from a backup"
+    for opened in (
+        lambda: connect(path, timeout=1, remedy=", or delete the cache"),
+        lambda: ReadOnlyFile(path).db(),
+    ):
+        with pytest.raises(IntegrityError) as refused:
+            opened()
+        assert refused.value.code == "damaged_file"
+        assert refused.value.message.removesuffix(", or delete the cache") == told

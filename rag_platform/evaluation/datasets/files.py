@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 import yaml
 
 from rag_platform.errors import InputError
-from rag_platform.evaluation.cases import K_VALUES, Dataset, parse_case
+from rag_platform.evaluation.cases import K_VALUES, Dataset, parse_case, read_case
 from rag_platform.traits import Traits
 
 
@@ -28,12 +27,7 @@ class JsonLines:
         for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
             if not line.strip():
                 continue
-            where = f"{source.name}, line {number}"
-            try:
-                data = json.loads(line)
-            except ValueError as error:
-                raise InputError(f"{where} is not JSON: {error}", code="invalid_dataset") from error
-            cases.append(parse_case(data, where))
+            cases.append(read_case(line, f"{source.name}, line {number}"))
         return Dataset(
             dataset_id=source.stem, version=self.VERSION, cases=_some(cases, source.name)
         )
