@@ -9,13 +9,19 @@ import shutil
 from pathlib import Path
 
 import pytest
-from PIL import Image
+from PIL import Image, ImageDraw
 
 from rag_platform.config.ingestion import MediaConfig
 from rag_platform.config.settings import Limits
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaRef, ParseSummary
-from rag_platform.loaders.image_decoding import Missing, decode_image, looks_like_svg, sanitise
+from rag_platform.loaders.image_decoding import (
+    Missing,
+    decode_image,
+    looks_alike,
+    looks_like_svg,
+    sanitise,
+)
 from rag_platform.media.sandbox import decode_in_child
 from rag_platform.media.store import Base, keep, resolve
 from rag_platform.storage.store import Store, read_json
@@ -226,3 +232,17 @@ def test_every_image_of_the_material_is_stored_or_refused_with_a_reason(
             meta = read_json(store.media_dir(link.asset_id) / "meta.json")
             for key in ("original", "thumb", "display"):
                 assert (store.media_dir(link.asset_id) / meta[key]).is_file()
+
+
+def test_a_picture_with_another_number_in_it_shows_something_else() -> None:
+    def drawn(number: str, quality: int = 80, size: tuple[int, int] = (800, 600)) -> bytes:
+        stream = io.BytesIO()
+        picture = Image.new("RGB", size, "white")
+        ImageDraw.Draw(picture).text((300, 200), number, "black", font_size=24)
+        picture.save(stream, "WEBP", quality=quality)
+        return stream.getvalue()
+
+    assert looks_alike(drawn("450"), drawn("450", quality=79))
+    assert not looks_alike(drawn("450"), drawn("460"))
+    assert not looks_alike(drawn("450"), drawn("450", size=(800, 601)))
+    assert not looks_alike(b"no picture", drawn("450"))
