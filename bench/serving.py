@@ -154,7 +154,11 @@ def ask_library(
                     library, QueryRequest(texts[number % len(texts)], NAMESPACE, top_k=10)
                 )
                 found = tuple((hit.chunk_id, hit.version_id, hit.doc_id) for hit in result.hits)
-                wrong = "; ".join(result.warnings)
+                wrong = (
+                    ""
+                    if result.effective_mode == "hybrid"
+                    else f"one leg failed: {result.warnings}"
+                )
                 answers.append(
                     Answer(began, time.perf_counter() - clock, result.release_id, found, wrong)
                 )

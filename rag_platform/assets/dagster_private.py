@@ -66,7 +66,7 @@ try:
     from dagster._core.storage.schedules.schema import JobTickTable
     from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
     from dagster._serdes import ConfigurableClassData
-    from dagster_shared.error import SerializableErrorInfo
+    from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
 except ImportError as error:
     ABSENT = str(error)
 

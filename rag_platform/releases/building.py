@@ -42,7 +42,13 @@ from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
 from rag_platform.releases.catalog_proof import given_fingerprints
-from rag_platform.releases.checks import Candidate, IndexChanges, hash_files, release_files
+from rag_platform.releases.checks import (
+    Candidate,
+    IndexChanges,
+    count_rows,
+    hash_files,
+    release_files,
+)
 from rag_platform.releases.feeding import Feed
 from rag_platform.releases.manifest import (
     OF_VERSIONS,
@@ -536,7 +542,7 @@ class _Build:
 
     def _summarise(self) -> None:
         with closing(CatalogReader(self.directory / CATALOG)) as catalog:
-            counts = catalog.counts()
+            counts = count_rows(catalog, self.strategy)
         changed = {version.version_id for version in self.delta.changed}
         self.told["given"] = given_fingerprints(
             self.directory / CATALOG,
@@ -550,10 +556,6 @@ class _Build:
         self.told["editions"] = {
             version.version_id: version.edition for version in self.delta.changed if version.edition
         }
-        if not self.strategy.builds_lexical:
-            counts["lexical"] = 0
-        if not self.strategy.builds_dense:
-            counts["dense"] = 0
         self.counts: Json = dict(counts)
         if (recall := self._ann_recall()) is not None:
             self.counts["ann_recall"] = recall

@@ -407,6 +407,13 @@ def _flush_and_hash(path: Path) -> str:
     return sha256_file(path)
 
 
+def count_rows(catalog: CatalogReader, strategy: Strategy) -> dict[str, int]:
+    """`catalog.counts()`, with 0 chunks in an index that the strategy does not build."""
+    counts = catalog.counts()
+    absent = {"lexical": not strategy.builds_lexical, "dense": not strategy.builds_dense}
+    return counts | {name: 0 for name, is_absent in absent.items() if is_absent}
+
+
 def changed_files(directory: Path, files: Mapping[str, str]) -> list[str]:
     """Names of the files that are missing or differ from their recorded sha256."""
     return [

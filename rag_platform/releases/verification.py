@@ -19,7 +19,12 @@ from rag_platform.loaders.image_decoding import Missing, explain
 from rag_platform.media.store import find_damage
 from rag_platform.observability import faults
 from rag_platform.releases.catalog_proof import CatalogProof
-from rag_platform.releases.checks import changed_files, index_differences, unknown_files
+from rag_platform.releases.checks import (
+    changed_files,
+    count_rows,
+    index_differences,
+    unknown_files,
+)
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.release_store import require_current
 from rag_platform.releases.version_bundles import bring_version
@@ -216,7 +221,7 @@ class _Proof:
         for name in unknown_files(self.rows.path.parent, self.manifest.files):
             self._fail(f"file_unknown: the manifest names no file {name}")
         with faults.Attempt("verify") as attempt:  # as above
-            for reason in self.rows.of_release(self.catalog.counts()):
+            for reason in self.rows.of_release(count_rows(self.catalog, self.strategy)):
                 self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
                 self._fail(f"counts: {reason}")
