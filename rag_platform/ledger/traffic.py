@@ -30,7 +30,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from rag_platform.config.traffic import ProviderLimit, TrafficSettings
-from rag_platform.errors import ProviderError, RagError, StorageError, disk_full
+from rag_platform.errors import IntegrityError, ProviderError, RagError, StorageError, disk_full
 from rag_platform.ir import Json
 from rag_platform.storage.postgres import PostgresConnection
 from rag_platform.storage.sqlite_files import connect_shared, has_room, transaction
@@ -130,12 +130,13 @@ class _SqliteTables:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, sqlite3.Error, IntegrityError) as error:
             if full := disk_full(error, self._home):
                 raise full from error
             raise StorageError(
-                f"calls of model endpoints cannot be counted in {self._path} ({error}), so none is"
-                " made: let this process write the file, or remove it where it is damaged",
+                f"calls of model endpoints cannot be counted in {self._path}"
+                f" ({error.__cause__ or error}), so none is made: let this process write the file,"
+                " or remove it where it is damaged",
                 code="traffic_unusable",
             ) from error
 
