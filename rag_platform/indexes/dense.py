@@ -203,7 +203,10 @@ class DenseVectors:
 
     def first_vectors(self, chunk_ids: Collection[str], count: int) -> Vectors:
         """float32 [n, dim], the stored rows of the first `count` of the chunks that have one."""
-        rows = self._find(chunk_ids)
+        ids = list(chunk_ids)
+        rows = self._find(ids[:count])
+        if (rows < 0).any():
+            rows = self._find(ids)
         return self._take(rows[rows >= 0][:count])
 
     def _take(self, rows: Rows) -> Vectors:
@@ -256,7 +259,7 @@ class DenseVectors:
         """The row of each id, -1 for one that is not held."""
         rows = self._parts.ids.find(chunk_ids)
         if self._gone.size:
-            rows[np.isin(rows, self._gone)] = -1
+            rows[dense_files.lie_among(rows, self._gone)] = -1
         if len(self._fresh):
             fresh = self._parts.fresh_ids.find(chunk_ids)
             rows = np.where(fresh >= 0, fresh + len(self._base), rows)

@@ -20,6 +20,7 @@ from posixpath import splitext
 import numpy as np
 
 from rag_platform.errors import IntegrityError
+from rag_platform.indexes.dense_files import lie_among
 from rag_platform.storage.sqlite_files import LastingFile, Rows
 from rag_platform.storage.store import atomic_path
 from rag_platform.text.names import chinese_words, name_words
@@ -184,7 +185,7 @@ class StoredNames:
     def _list_left(self, blob: bytes) -> array[int]:
         numbers = np.frombuffer(blob, dtype="<u4")
         if self._gone.size and numbers.size:
-            numbers = np.setdiff1d(numbers, self._gone, assume_unique=True)
+            numbers = numbers[~lie_among(numbers, self._gone)]
         return array("I", numbers.astype(np.uintc).tobytes())
 
     def documents(self, numbers: Iterable[int]) -> dict[int, tuple[str, int]]:

@@ -126,7 +126,7 @@ def _score_words(
     terms: Sequence[str], written: Sequence[str], texts: Sequence[str], heads: Sequence[str]
 ) -> tuple[list[float], list[float], list[float]]:
     """(sentence, proximity, headings) of every text."""
-    by_term = [[_places(text, term) for text in texts] for term in terms]
+    by_term = [[_places(text, term) if term in text else [] for text in texts] for term in terms]
     rarity = [idf(len(texts), len(texts) - column.count([])) for column in by_term]
     total = sum(rarity)
     beside = [min(pair) for pair in itertools.pairwise(rarity)]
@@ -142,7 +142,7 @@ def _score_words(
                 [
                     weight
                     for term, weight in zip(terms, rarity, strict=True)
-                    if _places(head, term, 1)
+                    if term in head and _places(head, term, 1)
                 ]
             )
             / total
@@ -167,12 +167,16 @@ def _places(text: str, term: str, most: int = MAX_PLACES) -> list[int]:
 
 def _best_sentence(text: str, places: Sequence[Sequence[int]], rarity: Sequence[float]) -> float:
     met = sorted([(place, term) for term, found in enumerate(places) for place in found])
-    each, held, before = set[int](), 0, 0  # a set of terms is a number with a bit for each
+    # a set of terms is a number with a bit for each
+    each, held, before = set[int](), 0, 0
+    every = sum([1 << term for term, found in enumerate(places) if found])
     for place, term in met:
         if held and _ends_between(text, before, place):
             each.add(held)
             held = 0
         held |= 1 << term
+        if held == every:  # no other can have more
+            break
         before = place
     return max(
         sum([weight for term, weight in enumerate(rarity) if bits >> term & 1])

@@ -12,9 +12,9 @@ What was found is remembered under all that it depends on, unless something fail
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 from rag_platform.config.settings import Strategy, canonical_json, fingerprint
@@ -169,8 +169,10 @@ def _search(
     query = spelling.correct(s, query)
     # a further page goes on in the candidates of the first one, and ends with them
     pool_k = max(s.strategy.retrieval.pool_k, top_k - s.request.skip)
-    mentions, bare = _find_mentions(s, query, mode)
-    found = _retrieve(s, bare, mode, access, pool_k)
+    # found while the words are searched, which takes longest
+    name = cache(partial(_find_mentions, s, query, mode))
+    found = _retrieve(s, query, mode, access, pool_k, lambda: name()[1])
+    mentions, bare = name()
     signals: tuple[SearchSignals, ...] = ()
     with s.attempt("signals", "how sure the search is could not be told (%s)"):
         signals = (measure_signals(s.lease.release.lexical, query, found),)
@@ -447,7 +449,12 @@ def _match(s: SearchContext, plan: FilterPlan) -> frozenset[str]:
 
 
 def _retrieve(
-    s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k: int
+    s: SearchContext,
+    query: QueryIR,
+    mode: str,
+    access: Access,
+    pool_k: int,
+    bare: Callable[[], QueryIR],
 ) -> Retrieved:
     """The candidates of both retrievers, without those below the score threshold."""
     config = s.strategy.retrieval
@@ -456,7 +463,7 @@ def _retrieve(
         warning = f"only {pool_k} candidates of each leg were looked at"
         s.give_up("pool", warning, s.library.load.running)
 
-    found = retrievers.retrieve(s, query, mode, access, pool_k)
+    found = retrievers.retrieve(s, query, mode, access, pool_k, bare)
     s.deadline.check()
     return _drop_distant(found, config.score_threshold)
 

@@ -82,6 +82,7 @@ class _Search:
     k: int
     approximate: bool
     ends: float  # of time.monotonic()
+    embedded: Callable[[], QueryIR]  # the question as the dense retriever reads it
 
     def run(self, name: str) -> list[Candidate]:
         """The candidates of that retriever, in a span. Raises what the index or embedder raises."""
@@ -126,7 +127,7 @@ class _Search:
             vector, remembered = limits.within(
                 self.ends - time.monotonic(),
                 "stage.retrieve_dense",
-                partial(embed_question, self.s, self.query),
+                lambda: embed_question(self.s, self.embedded()),
                 self.s.deadline,
                 quick=traits("embedder", embedding.provider).quick,
             )
@@ -190,9 +191,16 @@ def weigh_parts(
     return whole
 
 
-def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k: int) -> Retrieved:
+def retrieve(
+    s: SearchContext,
+    query: QueryIR,
+    mode: str,
+    access: Access,
+    pool_k: int,
+    embedded: Callable[[], QueryIR] | None = None,
+) -> Retrieved:
     """The candidates of the retrievers that `mode` names, at most `pool_k` each, without hidden
-    ones.
+    ones. `embedded` gives the question as the dense one reads it, where that is another.
 
     If a retriever fails, or the release has no index for it, the other one answers alone: flags
     `dense_failed` or `sparse_failed`, `retrieval_mode_effective`, and a warning. If none is left,
@@ -203,7 +211,7 @@ def retrieve(s: SearchContext, query: QueryIR, mode: str, access: Access, pool_k
     with s.attempt("plan", "the cheapest way to the vectors is unknown (%s); they are scanned"):
         approximate = choose_approximate(s, access)
     ends = time.monotonic() + config.stage_seconds
-    search = _Search(s, query, access, pool_k, approximate, ends)
+    search = _Search(s, query, access, pool_k, approximate, ends, embedded or (lambda: query))
     has = {"dense": lease.release.dense is not None, "sparse": lease.release.lexical is not None}
     wanted = list(RETRIEVERS[mode])
     if mode == "hybrid" and not all(has.values()):
