@@ -13,12 +13,12 @@ from rag_platform.answering.contradictions import split_clauses
 from rag_platform.ir import Hit
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import plain
-from rag_platform.text.scripts import has_han
+from rag_platform.text.scripts import HAN, has_han
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import is_weak_term, meaning, stem
 
-_RUN = re.compile(r"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[\u3400-\u9fff]+")
+_RUN = re.compile(rf"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
 class _Phrase(NamedTuple):
@@ -41,17 +41,18 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     nowhere with those other words.
     """
     asked = _read(question)
+    rivals = list(_list_rivals(asked, answer))
+    if not rivals:  # as of most answers: the passages need not be read
+        return None
     headings = meaning("\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages))
-    known: list[_Clause] = []  # read where there is something to tell: most answers have nothing
-    for phrase, other, clause in _list_rivals(asked, answer):
-        if phrase.told in headings or any(other.told in word for word in asked.words | headings):
-            continue
-        known = known or [
-            _read(text) for hit in passages for text in split_clauses(plain(hit.chunk_text))
-        ]
+    known = [_read(text) for hit in passages for text in split_clauses(plain(hit.chunk_text))]
+    for phrase, other, clause in rivals:
         rest = (clause.words & asked.words) - {phrase.kind}
-        if any(phrase in it.phrases for it in known) and not any(
-            phrase.told in it.words and it.words & rest for it in known
+        if (
+            phrase.told not in headings
+            and not any(other.told in word for word in asked.words | headings)
+            and any(phrase in it.phrases for it in known)
+            and not any(phrase.told in it.words and it.words & rest for it in known)
         ):
             return asked.phrases[phrase], clause.phrases[other]
     return None

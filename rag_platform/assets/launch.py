@@ -225,17 +225,21 @@ def release(work: Work) -> str:
     strategy = load_strategy(settings, ledger.namespaces().get(namespace))
     same = None if is_built_anyway(job) else find_equal(namespace, strategy, store, ledger)
     if same:
-        result = {**ledger.job(job.job_id).result, "release": "nothing changed"}
-        ledger.update_job(job.job_id, result=result)
+        _record_release(work, "nothing changed")
         work.progress("release", 1, 1, f"nothing changed: release {same} holds what is live")
         return ""
     work.progress("release", 0, 1, "building the release")
     reason = run_release(work)
     if not reason:
-        result = {**ledger.job(job.job_id).result, "release": "published"}
-        ledger.update_job(job.job_id, result=result)
+        _record_release(work, "published")
         work.progress("release", 1, 1, "published")
     return reason
+
+
+def _record_release(work: Work, outcome: str) -> None:
+    """Add to the result of the job what became of its release."""
+    job_id, ledger = work.job.job_id, work.root.ledger
+    ledger.update_job(job_id, result={**ledger.job(job_id).result, "release": outcome})
 
 
 def run_release(work: Work) -> str:

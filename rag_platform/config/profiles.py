@@ -31,7 +31,13 @@ STAGE_CODE_VERSIONS = {
 
 def strategy_config_id(strategy: Strategy) -> str:
     """`scfg_` and 16 hex digits over everything in the strategy but its name and description."""
-    return "scfg_" + fingerprint(strategy.model_dump(mode="json", exclude={"name", "description"}))
+    return config_id_of(strategy.model_dump(mode="json"))
+
+
+def config_id_of(config: Mapping[str, object]) -> str:
+    """The same of a strategy that was written out."""
+    named = ("name", "description")
+    return "scfg_" + fingerprint({key: value for key, value in config.items() if key not in named})
 
 
 def text_norm_profile_id(cleaning: CleaningConfig) -> str:

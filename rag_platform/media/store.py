@@ -14,6 +14,7 @@ import hashlib
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urljoin
@@ -24,7 +25,13 @@ from rag_platform.errors import DocumentError, FetchError
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, MediaLink, MediaRef
 from rag_platform.loaders.archives import damage, require_small_directory
-from rag_platform.loaders.image_decoding import Missing, decode_image, is_simple, looks_alike
+from rag_platform.loaders.image_decoding import (
+    DecodedImage,
+    Missing,
+    decode_image,
+    is_simple,
+    looks_alike,
+)
 from rag_platform.media.sandbox import decode_in_child
 from rag_platform.storage.records import SCHEMA_VERSION
 from rag_platform.storage.store import Store, atomic_path, read_json, write_json
@@ -174,11 +181,7 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
         if meta["width"] * meta["height"] > config.max_pixels and meta["mime"] != "image/svg+xml":
             raise Missing("too_many_pixels")
         return Stored(asset_id, meta["mime"], meta["width"], meta["height"], meta["size"])
-    if is_simple(data):
-        found = decode_image(data, config.max_pixels)
-    else:
-        with store.scratch() as scratch:
-            found = decode_in_child(data, config.max_pixels, limits or Limits(), scratch)
+    found = _decode(data, config, limits or Limits(), store.scratch)
     original = f"original.{found.extension}"
     files = {original: data if found.original is None else found.original, **found.variants}
     if found.original is not None:
@@ -229,11 +232,8 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
     data = (folder / received).read_bytes()
     if hashlib.sha256(data).hexdigest() != asset_id:
         return f"picture_changed: {received} of image {asset_id} holds other bytes; {removed}"
-    if is_simple(data):
-        drawn = decode_image(data, config.max_pixels)
-    else:  # not in the data root, which may be read-only
-        with tempfile.TemporaryDirectory() as scratch:
-            drawn = decode_in_child(data, config.max_pixels, limits, Path(scratch))
+    # not in the data root, which may be read-only
+    drawn = _decode(data, config, limits, tempfile.TemporaryDirectory)
     for name in names[1:]:
         if name == names[0]:
             continue
@@ -241,6 +241,19 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
         if picture is None or not looks_alike((folder / name).read_bytes(), picture):
             return f"picture_changed: {name} of image {asset_id} shows something else; {removed}"
     return ""
+
+
+def _decode(
+    data: bytes,
+    config: MediaConfig,
+    limits: Limits,
+    scratch: Callable[[], AbstractContextManager[str | Path]],
+) -> DecodedImage:
+    """What an image is shown as; a child process with a `scratch` folder decodes what may harm."""
+    if is_simple(data):
+        return decode_image(data, config.max_pixels)
+    with scratch() as folder:
+        return decode_in_child(data, config.max_pixels, limits, Path(folder))
 
 
 _WEB = ("http:", "https:", "//")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rag_platform.config.profiles import config_id_of
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.documents.provenance import ANEW
@@ -125,7 +126,6 @@ _PASSING = {
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
-_NAMING = ("name", "description")  # of a strategy, which its config id leaves out
 _SECONDS = len("2026-01-31T12:00:00")  # of a time, which is written with fractions or without
 
 Row = dict[str, Any]
@@ -484,8 +484,7 @@ class CatalogProof:
                     f"ledger: {name} of the release is {_short(said)}, the ledger says"
                     f" {_short(known)}"
                 )
-        config = {k: v for k, v in manifest.strategy_config.items() if k not in _NAMING}
-        if f"scfg_{fingerprint(config)}" != manifest.strategy_config_id:
+        if config_id_of(manifest.strategy_config) != manifest.strategy_config_id:
             yield (
                 "manifest: strategy_config is another strategy than"
                 f" {manifest.strategy_config_id}, which the release was built with"

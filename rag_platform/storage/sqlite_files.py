@@ -99,26 +99,29 @@ def connect_shared(
     try:
         while True:
             try:
-                db.execute("PRAGMA journal_mode = WAL")
+                with _naming_damage(path, remedy):
+                    db.execute("PRAGMA journal_mode = WAL")
                 return db
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= ends:
                     raise
             time.sleep(0.01)
-    except BaseException as error:
+    except BaseException:
         db.close()
-        if damaged := _why_damaged(path, error, remedy):
-            raise damaged from error
         raise
 
 
-def _why_damaged(path: Path, error: BaseException, remedy: str = "") -> IntegrityError | None:
-    """The error that says so, where one of SQLite tells that a file is no whole database."""
-    if getattr(error, "sqlite_errorcode", None) not in _DAMAGED:
-        return None
-    return IntegrityError(
-        f"{path} is damaged ({error}); put it back from a backup{remedy}", code="damaged_file"
-    )
+@contextmanager
+def _naming_damage(path: Path, remedy: str = "") -> Iterator[None]:
+    """Raises IntegrityError `damaged_file` where SQLite says that the file is no whole database."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        if getattr(error, "sqlite_errorcode", None) not in _DAMAGED:
+            raise
+        raise IntegrityError(
+            f"{path} is damaged ({error}); put it back from a backup{remedy}", code="damaged_file"
+        ) from error
 
 
 @contextmanager
@@ -176,12 +179,8 @@ class ReadOnlyFile:
         stamp = self._read_stamp()
         if self._db is None or stamp != self._stamp:
             self.close()
-            try:
+            with _naming_damage(self._path):
                 self._db, self._stamp = self._reopen(), stamp
-            except sqlite3.DatabaseError as error:
-                if damaged := _why_damaged(self._path, error):
-                    raise damaged from error
-                raise
         return self._db
 
     def close(self) -> None:

@@ -95,7 +95,8 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     # what is printed across others within a picture, as in a map, is part of that
     pictures = [region.bbox for region in found if region.label == "picture"]
     across = [run for run in across if not any(contains(box, run.box) for box in pictures)]
-    runs = [run for run in runs if not any(run is other for other in across)]
+    apart = set(map(id, across))
+    runs = [run for run in runs if id(run) not in apart]
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
     found = split_columns(found, runs)
     found = split_titles(_fit_to_text(complete_regions(found, runs), runs), runs)
