@@ -105,7 +105,7 @@ class Block:
     bbox: Box | None = None
     locator: str = ""  # native locator of other formats, e.g. "sheet=Q1;row=3"
     title: str = ""  # plain text of a heading
-    # a header or footer that stands on page after page; others merely look like one
+    # a header or footer like those of other pages; others look like one, or alone have its words
     repeated: bool = False
 
 

@@ -6,13 +6,16 @@ number is the one part that may differ: a number, in digits or Roman, that grows
 alone or with a word for page. With other words alone it is one only where the layout model takes
 the line for a header or footer too: `Record 7` may say something of its page. Where another number
 differs as well, the line is text whatever the model says.
+
+Where the words of such a line stand nowhere else, its first occurrence stays text: six certificates
+keep their title, letters the sender's address.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -83,15 +86,17 @@ def assemble(
     failed = [page for page in pages if page.engine == "failed"]
     if len(failed) == len(pages):
         raise broken_pdf(failed[0].warnings[-1])
-    text, blocks = _write(pages, heading_levels(pages, info.outline), find_running_edges(pages))
+    edges = find_running_edges(pages)
+    text, blocks = _write(pages, heading_levels(pages, info.outline), edges)
     media = _media(pages, text, blocks)
     title = info.metadata.get("title", "")
     if len(title) < 3 or _NOT_A_TITLE.search(title):
+        places = [(page.page, at) for page in pages for at in range(len(page.blocks))]
         said = (
             b.title or text[b.start : b.end].replace("\n", " ")[:120]
             for kinds in (("heading",), _TEXT_KINDS)
-            for b in blocks
-            if b.kind in kinds and not b.repeated
+            for place, b in zip(places, blocks, strict=True)
+            if b.kind in kinds and place not in edges
         )
         title = next(filter(reads_as_title, said), "")
     return Facts(
@@ -166,7 +171,7 @@ def _notes(pages: Sequence[PageFacts], profile: str) -> list[str]:
 def _write(
     pages: Sequence[PageFacts],
     levels: dict[tuple[int, int], int],
-    running: dict[tuple[int, int], str],
+    edges: dict[tuple[int, int], Edge],
 ) -> tuple[str, list[Block]]:
     parts: list[str] = []
     blocks: list[Block] = []
@@ -176,13 +181,13 @@ def _write(
         parents: list[PageBlock] = []  # the list entries that the next one may stand under
         for position, block in enumerate(page.blocks):
             kind, text, title = block.kind, block.text, ""
-            repeated = (page.page, position) in running
-            level = 0 if repeated else levels.get((page.page, position), 0)
+            edge = edges.get((page.page, position))
+            level = 0 if edge else levels.get((page.page, position), 0)
             if level:
                 kind, title = "heading", " ".join(text.removeprefix("- ").split())
                 text = f"{'#' * level} {title}"
-            elif repeated:
-                kind = running[page.page, position]
+            elif edge:
+                kind = edge.kind
             elif kind == "heading":
                 kind = "paragraph"
             if kind == "list":
@@ -214,7 +219,7 @@ def _write(
                     page=page.page,
                     bbox=block.bbox,
                     title=title,
-                    repeated=repeated,
+                    repeated=edge is not None and edge.repeated,
                 )
             )
             before = block
@@ -363,16 +368,24 @@ _NAMES_PAGE = re.compile(
 _ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 
+class Edge(NamedTuple):
+    """A running line; `repeated` unless it is the only place of the document with its words."""
+
+    kind: str  # header | footer
+    repeated: bool = True
+
+
 class _Line(NamedTuple):
     place: Place
     height: float  # of its upper edge
 
 
-def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
-    """Place to header or footer of blocks repeated on 3 pages, and of headers that say what a
-    heading says; never a page's only text.
+def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
+    """Place to edge for blocks repeated on 3 pages and for headers that say what a heading says;
+    never a page's only text.
     """
     found: dict[Place, str] = {}
+    words: dict[Place, str] = {}
     headings = {
         letters(block.text) for page in pages for block in page.blocks if block.kind == "heading"
     }
@@ -382,12 +395,13 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
         places = [place for rows in rows_by_page.values() for row in rows for place in row]
         repeated = _find_repeated(pages, places)
         repeated |= {
-            (number, at)
+            (number, at): block.text
             for number, at in places
             if (block := by_number[number].blocks[at]).kind == kind == "header"
             and number_depth(block.text.lstrip("§ "))
             and letters(block.text) in headings
         }
+        words |= repeated
         for rows in rows_by_page.values():
             # from the edge inwards: what stands behind text of the page is text as well
             for row in rows:
@@ -401,7 +415,32 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, str]:
         ):
             for place in here:
                 found.pop(place, None)
-    return found
+    only = _find_only(pages, {place: words[place] for place in sorted(found)})
+    return {place: Edge(kind, place not in only) for place, kind in found.items()}
+
+
+def _find_only(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[Place]:
+    """The first place of each running line whose words stand nowhere else, whatever its number."""
+    said = "\n".join(
+        letters(block.text).casefold()
+        for page in pages
+        for at, block in enumerate(page.blocks)
+        if (page.page, at) not in running
+    )
+    found: dict[str, Place] = {}
+    for place, words in running.items():
+        line = _without_page_number(words)
+        if line and line not in found and line not in said:
+            found[line] = place
+    return set(found.values())
+
+
+def _without_page_number(words: str) -> str:
+    """The letters of a line by its key, small; none where it is but a page number."""
+    opened = words if "\0" in words else _NUMBER.sub("\0", words, count=1)
+    if _PAGE_WORDS.fullmatch(opened):
+        return ""
+    return letters(_PAGE_WORDS.sub("", words)).casefold()
 
 
 def _says_something(text: str) -> bool:
@@ -437,7 +476,8 @@ def _rows(page: PageFacts, *, from_below: bool) -> Iterator[list[Place]]:
         yield [(page.page, item) for item in row]
 
 
-def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[Place]:
+def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> dict[Place, str]:
+    """Place to the words that repeat there, \\0 for their page number."""
     by_number = {page.page: page for page in pages}
     groups: dict[tuple[str, int | None], list[_Line]] = {}
     for place in places:
@@ -449,7 +489,12 @@ def _find_repeated(pages: Sequence[PageFacts], places: Iterable[Place]) -> set[P
         ):
             for key in _keys(block, place[0]):
                 groups.setdefault(key, []).append(_Line(place, block.bbox[1]))
-    return {line.place for lines in groups.values() for run in _runs(lines) for line in run}
+    return {
+        line.place: words
+        for (words, _), lines in groups.items()
+        for run in _runs(lines)
+        for line in run
+    }
 
 
 def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:

@@ -58,7 +58,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "16"
+    VERSION: ClassVar[str] = "17"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

@@ -1,4 +1,6 @@
-"""Running headers and footers: what repeats over pages is set aside, what is said once stays."""
+"""Running headers and footers: what repeats over pages is set aside, what is said once stays, and
+so do the first of lines whose words stand nowhere else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pymupdf
 import pytest
 
 from rag_platform.config.ingestion import CleaningConfig
-from rag_platform.loaders.pdf.assembly import find_running_edges
+from rag_platform.loaders.pdf.assembly import Edge, find_running_edges
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
@@ -24,13 +26,17 @@ def page(number: int, *blocks: tuple[float, str], kind: str = "paragraph") -> Pa
 
 
 def running(pages: Sequence[PageFacts]) -> list[str]:
-    """The texts set aside, in order."""
+    """The texts of running headers and footers, in order, those that stay among them."""
+    return [pages[number - 1].blocks[at].text for number, at in sorted(find_running_edges(pages))]
+
+
+def staying(pages: Sequence[PageFacts]) -> list[str]:
+    """Those of them that stay text."""
     found = find_running_edges(pages)
     return [
-        block.text
-        for page in pages
-        for at, block in enumerate(page.blocks)
-        if (page.page, at) in found
+        pages[number - 1].blocks[at].text
+        for number, at in sorted(found)
+        if not found[number, at].repeated
     ]
 
 
@@ -40,7 +46,12 @@ def test_words_with_the_page_number_repeat():
         for n in (1, 2, 3)
     ]
     assert find_running_edges(pages) == {
-        (n, at): kind for n in (1, 2, 3) for at, kind in ((0, "header"), (2, "footer"))
+        (1, 0): Edge("header", repeated=False),  # nothing else says it
+        (1, 2): Edge("footer"),
+        (2, 0): Edge("header"),
+        (2, 2): Edge("footer"),
+        (3, 0): Edge("header"),
+        (3, 2): Edge("footer"),
     }
 
 
@@ -178,6 +189,30 @@ def test_footnotes_and_a_contact_between_text_and_page_number_stay():
     assert running(pages) == ["- 1 -", "- 2 -", "- 3 -"]
 
 
+def test_a_line_that_says_what_the_text_says_too_stays_out_everywhere() -> None:
+    pages = [page(n, (40, "ANNUAL REPORT"), (300, f"The annual\nreport, {n}")) for n in (1, 2, 3)]
+    assert running(pages) == ["ANNUAL REPORT"] * 3
+    assert staying(pages) == []
+
+
+def test_a_line_with_its_page_number_stays_once_whatever_the_number() -> None:
+    pages = [page(n, (90, f"text {n}"), (800, f"Order 4711, page {n} of 3")) for n in (1, 2, 3)]
+    assert staying(pages) == ["Order 4711, page 1 of 3"]
+    pages = [
+        page(n, (90, f"of order 4711: {n}"), (800, f"Order 4711, page {n} of 3")) for n in (1, 2, 3)
+    ]
+    assert staying(pages) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["Page {} of 3", "- {} -", "{}", "第 {} 页 共 3 页", "Page 1 of 1"]
+)
+def test_a_line_that_is_but_a_page_number_stays_nowhere(line: str) -> None:
+    pages = [page(n, (90, f"text {'abc'[n - 1]}"), (800, line.format(n))) for n in (1, 2, 3)]
+    assert len(running(pages)) == 3
+    assert staying(pages) == []
+
+
 # --- whole files, with the layout model, whose labels are hints ---------------------------------
 
 
@@ -212,6 +247,35 @@ def test_slides_of_one_form_are_kept_each(tmp_path, profile):
     ] == said
     assert facts.summary.title == said[0]
     assert [block.page for block in facts.blocks] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("loader", [PdfLoader(), PdfLoader(profile="fast"), PdfiumLoader()])
+def test_what_only_running_lines_say_is_said_once_and_as_text(
+    tmp_path: Path, loader: PdfLoader | PdfiumLoader
+) -> None:
+    with pymupdf.open() as document:
+        for number, name in enumerate(("Ada Lovelace", "Grace Hopper", "Alan Turing"), 1):
+            sheet = document.new_page(width=842, height=595)
+            sheet.insert_text((200, 80), "CERTIFICATE OF COMPLETION", fontsize=28)
+            sheet.insert_text((300, 250), name, fontsize=24)
+            sheet.insert_text((220, 300), f"has finished course number {number + 6}.")
+            sheet.insert_text((220, 540), "Springfield Institute of Technology", fontsize=10)
+            sheet.insert_text((400, 570), f"Page {number} of 3", fontsize=8)
+        document.save(path := tmp_path / "certificates.pdf")
+    facts = loader.load(path, path.name)
+    kept = normalise(facts, (), CleaningConfig()).text
+    assert [line.lstrip("# ") for line in kept.splitlines() if line] == [
+        "CERTIFICATE OF COMPLETION",
+        "Ada Lovelace",
+        "has finished course number 7.",
+        "Springfield Institute of Technology",
+        "Grace Hopper",
+        "has finished course number 8.",
+        "Alan Turing",
+        "has finished course number 9.",
+    ]
+    assert facts.blocks[0].kind == "header"  # a heading would stand over all pages
+    assert facts.summary.title == "Ada Lovelace"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +325,7 @@ def test_a_header_that_says_what_a_numbered_heading_says_is_a_running_one() -> N
             "layout",
         ),
     ]
-    assert find_running_edges(pages) == {(1, 0): "header"}
+    assert find_running_edges(pages) == {(1, 0): Edge("header")}
 
 
 def test_a_page_number_between_dashes_is_a_footer_and_other_entries_stay() -> None:
