@@ -39,6 +39,7 @@ from rag_platform.releases.manifest import (
     read_manifest,
     write_manifest,
 )
+from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
@@ -116,13 +117,31 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
         and _words(with_file_metadata(document, version)) == documents.get(document.doc_id)
         for document, version in live
     )
-    return published if same else None
+    if not same:
+        return None
+    again = [v for _, v in live if v.revision != held[v.version_id].revision]
+    return published if _have_outputs_of(namespace, published, again, store) else None
+
+
+def _have_outputs_of(
+    namespace: str, release_id: str, versions: Sequence[Version], store: Store
+) -> bool:
+    """True when the stored outputs of the versions are those that the release was made of."""
+    if not versions:
+        return True
+    manifest = releases.manifest_of(store, namespace, release_id, ("outputs",))
+    return all(
+        output_fingerprint(store, version, manifest.profiles)
+        == manifest.outputs.get(version.version_id)
+        for version in versions
+    )
 
 
 def _content_of(version: Version) -> tuple[object, ...]:
-    """What a release holds of a version, as far as the ledger knows; times do not count."""
+    """What a release holds of a version, as far as the ledger knows; times do not count, nor how
+    often its stages ran.
+    """
     return (
-        version.revision,
         version.edition,
         *(version.counts.get(key) for key in ("profile", "chunks", "warnings", "metadata")),
     )

@@ -17,7 +17,12 @@ from rag_platform.errors import BusyError, NotFoundError, ReleaseError
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.manifest import (
+    OF_VERSIONS,
+    VERSIONS,
+    read_manifest,
+    write_versions,
+)
 from rag_platform.releases.publishing import (
     build_candidate,
     go_forward,
@@ -306,6 +311,36 @@ def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> No
         desk.call("releases", "rollback").exit_code == 0
         and releases.current(desk.store, "default") == first
     )
+
+
+def test_equal_bytes_run_again_are_a_revision_and_no_release(desk: Any) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.publish()
+    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    second = desk.publish()
+    for revision in (2, 3):
+        again = desk.call("ingest", desk.docs, "--policy", "new_version")
+        assert (again.data["new_versions"], again.data["release_id"]) == (2, second)
+        assert f"Nothing changed: release {second}" in again.data["markdown"]
+        with desk.ledger() as ledger:
+            assert [version.revision for version in ledger.versions("default")] == [revision] * 2
+    assert desk.call("verify", "--all").data["failed"] == 0
+    assert (
+        desk.call("releases", "rollback").exit_code == 0
+        and releases.current(desk.store, "default") == first
+    )
+
+
+def test_outputs_that_differ_after_the_stages_ran_again_are_a_difference(desk: Any) -> None:
+    """The release was made of outputs that nobody can make again: of a damaged file, say."""
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.publish()
+    directory = desk.store.release_dir("default", first)
+    manifest = read_manifest(directory)
+    told = {name: dict(getattr(manifest, name)) for name in OF_VERSIONS}
+    told["outputs"] = dict.fromkeys(told["outputs"], "0123456789abcdef")
+    write_versions(directory / VERSIONS, told)
+    assert desk.call("ingest", desk.docs, "--policy", "new_version").data["release_id"] != first
 
 
 def test_a_release_that_is_built_whole_without_a_difference_takes_the_place_of_its_equal(
