@@ -591,8 +591,10 @@ def record_dropped(namespace: str, release_ids: Collection[str], ledger: Ledger)
 
 def settle(namespace: str, store: Store, ledger: Ledger) -> None:
     """Bring this machine and the ledger into agreement with the pointer, after a crash or a
-    publication by another machine. The caller holds the write lock.
+    publication by another machine. A damaged pointer names again what the ledger says. The caller
+    holds the write lock.
     """
+    releases.mend_pointer(store, namespace, ledger.read_published(namespace))
     if store.remote is not None and namespace:
         open_for_writing(store)
         transfer.pull(namespace, store=store, ledger=ledger)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import os
+import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from rag_platform.indexes.dense import DenseVectors
 
 _TRASH = ".trash-"
+_RELEASE_ID = re.compile(r"\w[\w.-]*", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -128,16 +130,54 @@ def _tell_apart(*embedders: EmbedderInfo | None) -> list[str]:
 
 
 def current(store: Store, namespace: str) -> str | None:
-    """The published release_id, None before the first publication."""
+    """The published release_id, None before the first publication. Raises ReleaseError
+    `pointer_damaged` for a pointer that names none.
+    """
     path = store.current_path(namespace)
-    return path.read_text(encoding="utf-8").strip() or None if path.is_file() else None
+    if not path.is_file():
+        return None
+    written = path.read_bytes()
+    release_id = written.decode("utf-8", "replace").strip()
+    if not _RELEASE_ID.fullmatch(release_id):
+        raise ReleaseError(
+            f"{path.relative_to(store.home).as_posix()} is damaged: it holds {written[:40]!r} where"
+            " the id of a release must stand; publish a kept one with `rag releases rollback"
+            f" RELEASE_ID --namespace {namespace}` (kept, the newest first:"
+            f" {_list_ids(store, namespace)})",
+            code="pointer_damaged",
+        )
+    return release_id
+
+
+def current_or_empty(store: Store, namespace: str) -> str:
+    """The published release_id, empty where there is none or the pointer is damaged."""
+    with suppress(ReleaseError):
+        return current(store, namespace) or ""
+    return ""
+
+
+def mend_pointer(store: Store, namespace: str, recorded: Collection[str]) -> None:
+    """Make a damaged pointer name the release again that the ledger `recorded` as published, and
+    remove it where none was. The write lock must be held.
+    """
+    try:
+        current(store, namespace)
+    except ReleaseError:
+        for release_id in recorded:
+            _point_at(store, namespace, release_id)
+        if not recorded:
+            store.current_path(namespace).unlink()
+
+
+def _point_at(store: Store, namespace: str, release_id: str) -> None:
+    write_text(store.current_path(namespace), release_id + "\n")
+    flush_directory(store.releases_dir(namespace))
 
 
 def publish(store: Store, namespace: str, release_id: str, *, override: bool = False) -> Manifest:
     """Publish a release. Raises what `require_publishable` raises."""
     manifest = require_publishable(store, namespace, release_id, override=override)
-    write_text(store.current_path(namespace), release_id + "\n")
-    flush_directory(store.releases_dir(namespace))
+    _point_at(store, namespace, release_id)
     return manifest
 
 
@@ -464,7 +504,9 @@ def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:
 
 
 def require_current(store: Store, namespace: str) -> str:
-    """The published release_id. Raises NotFoundError: `unknown_namespace`, `no_release`."""
+    """The published release_id. Raises NotFoundError `unknown_namespace` or `no_release`, and
+    ReleaseError `pointer_damaged`.
+    """
     if not store.releases_dir(namespace).is_dir():
         known = store.area("releases").glob("*/")
         raise unknown_namespace(namespace, [folder.name for folder in known])

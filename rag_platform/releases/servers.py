@@ -34,7 +34,7 @@ def register(store: Store, ledger: Ledger) -> None:
 def say_that_it_lives(store: Store, ledger: Ledger) -> None:
     """Report that this data root is being read, and which releases; registers it first."""
     register(store, ledger)
-    read = {name: releases.current(store, name) or "" for name in ledger.namespaces()}
+    read = {name: releases.current_or_empty(store, name) for name in ledger.namespaces()}
     ledger.beat(server_id(store), platform.node(), read)
 
 

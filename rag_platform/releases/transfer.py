@@ -282,7 +282,7 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
     Raises IntegrityError `forged_blob` for what is not what its hash says, ReleaseError
     `foreign_release` where the ledger does not know the release, BusyError.
     """
-    nothing = Pulled(releases.current(store, namespace) or "")
+    nothing = Pulled(releases.current_or_empty(store, namespace))
     if store.remote is None:
         return nothing, ""
     blobs = open_blobs(store)
@@ -295,7 +295,7 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
         with store.pointing(namespace):
             if read_pointer(blobs, namespace, pointer.tag) is not None:
                 continue  # replaced while its files came
-            if releases.current(store, namespace) != pointer.release_id:
+            if releases.current_or_empty(store, namespace) != pointer.release_id:
                 write_text(store.current_path(namespace), pointer.release_id + "\n")
                 flush_directory(store.releases_dir(namespace))
                 _drop_dropped(namespace, store, ledger)

@@ -42,6 +42,7 @@ from rag_platform.releases.release_store import (
     list_releases,
     manifest_of,
     open_release,
+    require_current,
 )
 from rag_platform.retrieval.constants import (
     HELD_LANGUAGE,
@@ -141,7 +142,7 @@ class Library:
     def current(self, namespace: str) -> str:
         """The published release_id, read again only when the pointer was replaced.
 
-        Raises NotFoundError `unknown_namespace` or `no_release`.
+        Raises NotFoundError `unknown_namespace` or `no_release`, ReleaseError `pointer_damaged`.
         """
         self._require_name(namespace)
         path = self.store.current_path(namespace)
@@ -167,7 +168,7 @@ class Library:
         stamp = (found.st_mtime_ns, found.st_ino, found.st_size)
         known_current = self._current.get(namespace)
         if known_current is None or known_current[0] != stamp:
-            known_current = (stamp, path.read_text(encoding="utf-8").strip())
+            known_current = (stamp, require_current(self.store, namespace))
             self._current[namespace] = known_current
             self._retire(namespace, known_current[1])
         return known_current[1]

@@ -382,3 +382,43 @@ def test_what_readers_do_not_see_alike_is_a_difference(desk: Any) -> None:
         "12 trucks"
         in desk.call("query", "How many trucks?", "--mode", "sparse").data["answer_markdown"]
     )
+
+
+# --- a damaged pointer --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", [b"", b"\n", b"\xff\xfe\x00", b"../../etc\n"])
+def test_a_damaged_pointer_is_told_with_what_mends_it(desk: Any, written: bytes) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.publish()
+    pointer = desk.store.current_path("default")
+    pointer.write_bytes(written)
+    for command in (
+        ("query", "When does the gate open?", "--namespace", "default"),
+        ("verify", "--all"),
+        ("docs", "list", "--namespace", "default"),
+        ("releases", "list"),
+        ("rebuild", "--plan"),
+    ):
+        told = desk.call(*command)
+        assert (told.exit_code, told.error["code"]) == (1, "pointer_damaged"), command
+        assert told.error["message"].startswith("releases/default/CURRENT is damaged: it holds b'")
+        assert "`rag releases rollback RELEASE_ID --namespace default`" in told.error["message"]
+        assert f"(kept, the newest first: {first})" in told.error["message"]
+    [seen] = desk.call("status").data["namespaces"]
+    assert "releases/default/CURRENT is damaged" in seen["problem"]
+    findings = desk.call("doctor").data["findings"]
+    assert any("CURRENT is damaged" in it["message"] for it in findings if it["level"] == "error")
+    assert desk.call("releases", "rollback", first).exit_code == 0
+    assert pointer.read_text("utf-8") == f"{first}\n"
+
+
+def test_a_job_makes_a_damaged_pointer_name_what_the_ledger_says(desk: Any) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.publish()
+    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    desk.publish()
+    desk.call("releases", "rollback")
+    desk.store.current_path("default").write_bytes(b"")
+    assert desk.call("ingest", desk.docs).data["release_id"] == first
+    assert releases.current(desk.store, "default") == first
