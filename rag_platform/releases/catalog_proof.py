@@ -389,7 +389,11 @@ class CatalogProof:
             yield f"ledger: {error.message}"
             return
         same_document = owner.updated_at == document["updated_at"]
-        same_version = known.completed_at == row["completed_at"]
+        # times are told to the second, in which the stages may have run again
+        same_version = (known.completed_at, known.revision) == (
+            row["completed_at"],
+            row["revision"],
+        )
         for table, held, wanted, same in (
             (
                 "documents",
