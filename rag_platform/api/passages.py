@@ -17,7 +17,7 @@ from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
-from rag_platform.storage.store import Store, read_json
+from rag_platform.storage.store import Store
 
 MAX_NEIGHBOURS = 10
 MAX_ASSETS = 20
@@ -98,6 +98,8 @@ class Picture:
     asset_id: str
     mime: str
     path: Path
+    width: int  # of the image, not of what is shown in its place
+    height: int
 
 
 def query_assets(
@@ -134,15 +136,14 @@ def query_assets(
             data["missing"].append({"asset_id": asset_id, "reason": reason})
             continue
         left -= size
-        meta = read_json(library.store.media_dir(asset_id) / "meta.json")
         part: AssetPart = {
             "asset_id": asset_id,
             "uri": f"asset://{asset_id}",
             "variant": variant,
             "mime": picture.mime,
             "bytes": size,
-            "width": meta["width"],
-            "height": meta["height"],
+            "width": picture.width,
+            "height": picture.height,
             "doc_ids": published[asset_id],
         }
         data["assets"].append(part)
@@ -193,15 +194,16 @@ def _bring_picture(lease: Lease, store: Store, asset_id: str, version_id: str) -
 
 def _picture(library: Library, asset_id: str, variant: Variant) -> Picture | None:
     """The file of a stored image; None for one that no client can show."""
-    from rag_platform.media.store import display_path  # which reads images, with all they need
+    from rag_platform.media.store import display_path, read_meta  # read images, with all they need
 
     folder = library.store.media_dir(asset_id)
     if not (folder / "meta.json").is_file():
         return None
-    meta = read_json(folder / "meta.json")
+    meta = read_meta(library.store, asset_id)
     thumb = folder / str(meta["thumb"]) if meta["thumb"] and variant == "thumb" else None
     path = thumb or display_path(library.store, asset_id)
     if path is None or not path.is_file():
         return None
     own = {".png": "image/png", ".webp": "image/webp"}
-    return Picture(asset_id, own.get(path.suffix, meta["mime"]), path)
+    mime = own.get(path.suffix, str(meta["mime"]))
+    return Picture(asset_id, mime, path, meta["width"], meta["height"])

@@ -41,13 +41,11 @@ from rag_platform.loaders.decoding import decode_span
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
 from rag_platform.sectioners.sections import headings_of, join_sections, section_id
-from rag_platform.storage.records import from_json
+from rag_platform.storage.records import ANEW, from_json
 from rag_platform.storage.store import Store, read_json, read_records, read_text, sha256_file
 
 # times that one text may stand in a section, where a part of the chunks is proved only
 _REPEATS = 1000
-# what mends damaged outputs: a rebuild runs the stages of what the config made stale alone
-ANEW = "`rag ingest FILE --policy new_version` makes it anew"
 
 
 def verify_version(

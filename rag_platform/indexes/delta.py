@@ -23,6 +23,7 @@ from rag_platform.ir import (
     Version,
     View,
 )
+from rag_platform.storage.records import ANEW
 from rag_platform.storage.store import Store, files_below, link_or_copy, read_records
 
 
@@ -85,8 +86,7 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
         )
         if not found.is_file():
             raise IntegrityError(
-                f"{version.version_id} has no {kind} for this strategy; ingest it again with `rag"
-                " ingest`, or run `rag rebuild`",
+                f"{version.version_id} has no {kind} for this strategy; {ANEW}",
                 code="stage_missing",
             )
         return found
@@ -95,8 +95,7 @@ def load_version(store: Store, version: Version, profiles: Mapping[str, str]) ->
     views = {view.chunk_id: view for view in read_records(path("views"), View)}
     if lost := [chunk.chunk_id for chunk in chunks if chunk.chunk_id not in views]:
         raise IntegrityError(
-            f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; rebuild its"
-            " stages"
+            f"{version.version_id}: {len(lost)} chunks without a view, e.g. {lost[0]}; {ANEW}"
         )
     # there where the strategy has images read
     texts = store.version_path(version, "media_texts", profiles["media_texts"])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.documents.versions import STAGES, VersionBuild, marker
+from rag_platform.errors import RagError
 from rag_platform.indexes.embedding import estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.text_sizes import text_bytes
@@ -259,7 +260,7 @@ def _views(work: VersionBuild) -> list[View]:
     try:
         own = read_records(path, View) if work.version.edition and path.is_file() else []
         return [*work.views, *own]
-    except (OSError, ValueError):
+    except (RagError, OSError, ValueError):
         return []
 
 

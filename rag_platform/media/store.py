@@ -14,16 +14,16 @@ import hashlib
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, unquote_to_bytes, urljoin
 
 from rag_platform.config.ingestion import MediaConfig
 from rag_platform.config.settings import FetchLimits, Limits
-from rag_platform.errors import DocumentError, FetchError
+from rag_platform.errors import DocumentError, FetchError, IntegrityError, NotFoundError
 from rag_platform.intake import isolation
-from rag_platform.ir import Facts, MediaLink, MediaRef
+from rag_platform.ir import Facts, Json, MediaLink, MediaRef
 from rag_platform.loaders.archives import damage, require_small_directory
 from rag_platform.loaders.image_decoding import (
     DecodedImage,
@@ -38,6 +38,8 @@ from rag_platform.storage.store import Store, atomic_path, read_json, write_json
 
 PDF_ENGINES = {"pdf": "pymupdf", "pdfium": "pdfium"}  # loader to what reads its images
 BLANK = "blank_page"  # the reason of a page without text that shows nothing: no failure
+_META = frozenset({"mime", "width", "height", "size", "original", "thumb", "display"})
+_AGAIN = "`rag ingest FILE --policy new_version` of its document stores it again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +178,8 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
     asset_id = hashlib.sha256(data).hexdigest()
     folder = store.media_dir(asset_id)
     meta_path = folder / "meta.json"
-    if meta_path.is_file():
-        meta = read_json(meta_path)
+    with suppress(NotFoundError, IntegrityError):
+        meta = read_meta(store, asset_id)
         if meta["width"] * meta["height"] > config.max_pixels and meta["mime"] != "image/svg+xml":
             raise Missing("too_many_pixels")
         return Stored(asset_id, meta["mime"], meta["width"], meta["height"], meta["size"])
@@ -205,10 +207,26 @@ def keep(data: bytes, store: Store, config: MediaConfig, limits: Limits | None =
     return Stored(asset_id, found.mime, found.width, found.height, len(data), new=True)
 
 
+def read_meta(store: Store, asset_id: str) -> Json:
+    """What is known of a stored image. Raises NotFoundError `picture_missing`, IntegrityError
+    `damaged_file`.
+    """
+    path = store.media_dir(asset_id) / "meta.json"
+    try:
+        meta = read_json(path)
+        if _META.issubset(meta):
+            return dict(meta)
+        reason = "keys are missing"
+    except FileNotFoundError:
+        raise NotFoundError(f"image {asset_id} is gone; {_AGAIN}", code="picture_missing") from None
+    except (ValueError, TypeError) as error:
+        reason = str(error)
+    raise IntegrityError(f"{path} is damaged ({reason}); {_AGAIN}", code="damaged_file")
+
+
 def display_path(store: Store, asset_id: str) -> Path | None:
     """The file of a stored image that every client reads, None for an undrawn SVG."""
-    folder = store.media_dir(asset_id)
-    meta = read_json(folder / "meta.json")
+    folder, meta = store.media_dir(asset_id), read_meta(store, asset_id)
     name = str(meta.get("display") or meta["original"])
     return None if name.endswith(".svg") else folder / name
 
@@ -220,11 +238,11 @@ def find_damage(asset_id: str, store: Store, config: MediaConfig, limits: Limits
     Raises Missing where the bytes are those of the image and cannot be drawn here.
     """
     folder = store.media_dir(asset_id)
-    again = "`rag ingest FILE --policy new_version` of its document stores it again"
-    removed = f"remove {folder}, then {again}"
-    if not (folder / "meta.json").is_file():
-        return f"picture_missing: image {asset_id} is gone; {again}"
-    meta = read_json(folder / "meta.json")
+    removed = f"remove {folder}, then {_AGAIN}"
+    try:
+        meta = read_meta(store, asset_id)
+    except (NotFoundError, IntegrityError) as error:
+        return f"{error.code}: {error.message}"
     names = [str(meta[name]) for name in ("original", "thumb", "display") if meta[name]]
     received = "source.bin" if (folder / "source.bin").is_file() else names[0]
     if lost := [name for name in [*names, received] if not (folder / name).is_file()]:

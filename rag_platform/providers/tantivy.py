@@ -488,7 +488,11 @@ def _rearrange(
     def take(number: int) -> None:
         if number < before and number not in pool:
             rows = (
-                read_records(directory / f"{held[number].name}.parquet", IndexedRow)
+                read_records(
+                    directory / f"{held[number].name}.parquet",
+                    IndexedRow,
+                    "build the release anew with `rag rebuild --full`",
+                )
                 if held[number].rows
                 else []
             )

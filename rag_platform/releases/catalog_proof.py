@@ -18,7 +18,6 @@ from typing import Any
 from rag_platform.config.profiles import config_id_of
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.documents.provenance import ANEW
 from rag_platform.errors import NotFoundError, RagError
 from rag_platform.indexes.catalog_changes import (
     BASE_AND_CHANGES,
@@ -34,6 +33,7 @@ from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.release_store import current
 from rag_platform.releases.version_bundles import output_fingerprint
+from rag_platform.storage.records import ANEW
 from rag_platform.storage.store import Store
 
 

@@ -8,16 +8,19 @@ import json
 import operator
 import types
 import typing
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import orjson
 
-from rag_platform.errors import SchemaVersionError
+from rag_platform.errors import IntegrityError, SchemaVersionError
 
 SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
+# what mends damaged outputs: a rebuild runs the stages of what the config made stale alone
+ANEW = "`rag ingest FILE --policy new_version` makes it anew"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -88,13 +91,18 @@ def _encode(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -
     return data
 
 
-def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[RecordT]:
-    """The records in the bytes of a Parquet file. Raises SchemaVersionError for others."""
+def parquet_records(
+    data: bytes, record: type[RecordT], path: Path, remedy: str = ANEW
+) -> list[RecordT]:
+    """The records in the bytes of a Parquet file. Raises SchemaVersionError for others, and
+    IntegrityError `damaged_file` for what is no whole Parquet; `remedy` ends its text.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     # Stage outputs are small: starting threads and read-ahead for one costs more than reading it.
-    file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
+    with _naming_damage(path, remedy):
+        file = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False)
     marks = {key.decode(): value.decode() for key, value in (file.metadata.metadata or {}).items()}
     if marks.get("schema_version") != str(SCHEMA_VERSION) or marks.get("record") != record.__name__:
         raise SchemaVersionError(
@@ -104,7 +112,8 @@ def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[Reco
         )
     if not file.metadata.num_rows:
         return []
-    table = file.read(use_threads=False)
+    with _naming_damage(path, remedy):
+        table = file.read(use_threads=False)
     restore = {
         name: function
         for name, hint in _field_types(cast(Any, record)).items()
@@ -121,15 +130,32 @@ def parquet_records(data: bytes, record: type[RecordT], path: Path) -> list[Reco
     ]
 
 
-def parquet_columns(data: bytes, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The values of some columns that the bytes of a Parquet file hold, row by row."""
+def parquet_columns(data: bytes, names: Sequence[str], path: Path) -> list[tuple[Any, ...]]:
+    """The values of some columns that the bytes of a Parquet file hold, row by row. Raises
+    IntegrityError `damaged_file`.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(
-        columns=list(names), use_threads=False
-    )
+    with _naming_damage(path, ANEW):
+        table = pq.ParquetFile(pa.BufferReader(data), pre_buffer=False).read(
+            columns=list(names), use_threads=False
+        )
     return list(zip(*(table.column(name).to_pylist() for name in names), strict=True))
+
+
+@contextmanager
+def _naming_damage(path: Path, remedy: str) -> Iterator[None]:
+    """Raises IntegrityError `damaged_file` where Arrow cannot read the bytes of a file."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        reason = "".join(filter(str.isprintable, str(error))).rstrip(".: ")
+        raise IntegrityError(
+            f"{path} is damaged ({reason}); {remedy}", code="damaged_file"
+        ) from error
 
 
 # --- rows of SQLite -----------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from rag_platform.ir import Version
 from rag_platform.storage.locks import SharedLock, hold_lock
 from rag_platform.storage.postgres import mask_url
 from rag_platform.storage.records import (
+    ANEW,
     parquet_bytes,
     parquet_columns,
     parquet_records,
@@ -486,14 +487,18 @@ def write_records(
     return hashlib.sha256(data).hexdigest()
 
 
-def read_records(path: Path, record: type[RecordT]) -> list[RecordT]:
-    """The records of a Parquet file. Raises SchemaVersionError for others."""
-    return parquet_records(path.read_bytes(), record, path)
+def read_records(path: Path, record: type[RecordT], remedy: str = ANEW) -> list[RecordT]:
+    """The records of a Parquet file. Raises SchemaVersionError for others, and IntegrityError
+    `damaged_file`; `remedy` ends its text.
+    """
+    return parquet_records(path.read_bytes(), record, path, remedy)
 
 
 def read_columns(path: Path, names: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The values of some columns of a Parquet file, row by row."""
-    return parquet_columns(path.read_bytes(), names)
+    """The values of some columns of a Parquet file, row by row. Raises IntegrityError
+    `damaged_file`.
+    """
+    return parquet_columns(path.read_bytes(), names, path)
 
 
 def files_below(directory: Path) -> list[str]:

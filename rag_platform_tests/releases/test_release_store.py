@@ -526,6 +526,8 @@ def test_a_missing_stage_output_names_the_version(
     store.version_path(guide[1], "views", stage_profiles(tiny)["views"]).unlink()
     with pytest.raises(IntegrityError, match="has no views") as caught:
         grow([guide], "r1")
+    # neither `rag ingest` nor `rag rebuild` runs the stages of what is complete in the ledger
+    assert "`rag ingest FILE --policy new_version` makes it anew" in caught.value.message
     assert caught.value.code == "stage_missing"
     assert release_store.list_releases(store, "default") == []
 

@@ -16,14 +16,16 @@ import pymupdf
 import pytest
 from PIL import Image
 
+from rag_platform.config.ingestion import MediaConfig
 from rag_platform.config.settings import load_strategy
-from rag_platform.documents.provenance import ANEW
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.rebuild_plan import estimate_embedding
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Block, Chunk, Edit
+from rag_platform.media.store import keep
 from rag_platform.releases.catalog_proof import PROVED
 from rag_platform.releases.verification import verify_release
+from rag_platform.storage.records import ANEW
 from rag_platform.storage.store import read_records, sha256_file, write_records
 from rag_platform.workspace import Workspace
 
@@ -331,6 +333,22 @@ def test_a_picture_that_is_gone_is_found(pictured: list[Path], shelf: Shelf) -> 
     assert codes(shelf) == ["picture_missing"] * 2
 
 
+@pytest.mark.parametrize("written", [b"", b'{"mime": "image/png"', b"[]", b"\xff\xfe"])
+def test_damage_of_what_is_known_of_a_picture_is_told_and_mended(
+    pictured: list[Path], shelf: Shelf, written: bytes
+) -> None:
+    meta = pictured[0] / "meta.json"
+    before = meta.read_bytes()
+    meta.write_bytes(written)
+    (failure,) = verify_release(shelf.store, "default").failures
+    assert failure.reason.startswith(f"damaged_file: {meta} is damaged (")
+    assert failure.reason.endswith(
+        "; `rag ingest FILE --policy new_version` of its document stores it again"
+    )
+    keep((pictured[0] / "original.png").read_bytes(), shelf.store, MediaConfig())
+    assert meta.read_bytes() == before and codes(shelf) == []
+
+
 def test_a_picture_drawn_by_another_program_version_is_proved(
     pictured: list[Path], shelf: Shelf
 ) -> None:
@@ -406,6 +424,7 @@ def test_damaged_outputs_are_made_anew_as_the_reason_says(
     path.write_bytes(b"bad")
     reasons = [failure.reason for failure in verify_release(shelf.store, "default").failures]
     assert reasons and all(ANEW in reason for reason in reasons)
+    assert any(f"{path} is damaged (" in reason for reason in reasons)
     workspace = Workspace(
         settings=shelf.settings,
         strategy=load_strategy(shelf.settings, "tiny"),

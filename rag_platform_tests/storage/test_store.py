@@ -19,6 +19,7 @@ from rag_platform.storage.records import from_json, to_json
 from rag_platform.storage.store import (
     Store,
     atomic_path,
+    read_columns,
     read_json,
     read_records,
     write_json,
@@ -156,3 +157,24 @@ def test_who_shares_a_lock_cannot_hold_it_alone_as_well(tmp_path: Path, elsewher
     # alone is more than shared
     with store.collecting("gc"), store.collecting("gc"), store.receiving():
         pass
+
+
+def test_a_damaged_parquet_file_is_named_with_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "sections.parquet"
+    write_records(path, Section, [Section("sec_1", "A / B", 2, 0, 0, 10, title="B")])
+    whole = path.read_bytes()
+    for data in (b"", whole[:50], whole[:-40] + bytes(40), whole[:8] + b"\x5a" * 200 + whole[-8:]):
+        path.write_bytes(data)
+        for read in (
+            lambda: read_records(path, Section, "take another"),
+            lambda: read_columns(path, ("section_id",)),
+        ):
+            with pytest.raises(IntegrityError) as raised:
+                read()
+            assert raised.value.code == "damaged_file"
+            assert raised.value.message.startswith(f"{path} is damaged (")
+            assert raised.value.message.isprintable()
+    with pytest.raises(IntegrityError, match=r"\); take another$"):
+        read_records(path, Section, "take another")
+    with pytest.raises(IntegrityError, match=r"--policy new_version` makes it anew$"):
+        read_records(path, Section)
