@@ -20,7 +20,7 @@ from rag_platform.cli.output import (
     wait_for_job,
     wait_option,
 )
-from rag_platform.errors import InputError, RagError, is_full, read_only
+from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
 from rag_platform.processes import jobs as work
 from rag_platform.storage.records import to_json
@@ -192,12 +192,13 @@ def gc(
     if namespace:
         context.known_namespace(namespace)
     if plan:
-        home, reads = context.store.home, context.ledger.read_only
-        if reads and not is_full(home):
-            raise read_only(home)
-        opens = home.is_dir() and not reads  # Dagster's storage is opened by writing it
+        reads = context.ledger.read_only
+        # Dagster's storage is opened by writing it
+        opens = context.store.home.is_dir() and not reads
+        uncounted = ["partitions of Dagster are not counted where nothing can be written"]
         with partition_keys(context.store) if opens else nullcontext() as keys:
-            return envelopes.envelope(collect(partitions=keys, plan=True, **parts).data())
+            planned = collect(partitions=keys, plan=True, **parts).data()
+        return envelopes.envelope(planned, warnings=uncounted if reads else ())
     job = wait_for_job(context, *start_gc(**parts))
     return job_envelope(job, {**job.result, "job_id": job.job_id}, "gc_failed")
 

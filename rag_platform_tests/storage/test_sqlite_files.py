@@ -64,12 +64,12 @@ READING = (
     "sources list",
     "rebuild --plan",
     "gc --prove ports.md",
+    "gc --plan",
 )
 WRITING = (
     "ingest docs",
     "docs delete ports.md --yes",
     "gc",
-    "gc --plan",
     "docs edit ports.md --title T",
     "expect add q --file ports.md",
 )
