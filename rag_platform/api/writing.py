@@ -292,7 +292,8 @@ def watch(
 
 def job_data(job_id: str, root: DataRoot) -> JobData:
     """A job as clients see it: no paths, no processes."""
-    job, items = root.ledger.job(job_id), root.ledger.job_items(job_id)
+    job = root.ledger.job(job_id)
+    items = jobs.items_as_told(root.ledger.job_items(job_id), job)
     summary = jobs.summary(job)
     failed = [item for item in items if item.state in _BAD_STATES]
     data: JobData = {

@@ -241,7 +241,7 @@ class JobItemRow(TypedDict):
     doc_id: str
     version_id: str
     decision: str
-    state: str
+    state: str  # queued | unprocessed | done | failed | dead | skipped | cancelled
     code: str
     reason: str
     attempts: int

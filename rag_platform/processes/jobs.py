@@ -16,7 +16,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -507,11 +507,22 @@ def summary(job: Job) -> Json:
     }
 
 
+def state_of_item(state: str, job: Job) -> str:
+    """The state of a job's document as it is told: nothing waits in a job that has ended."""
+    return "unprocessed" if state == "queued" and job.state in FINAL_STATES else state
+
+
+def items_as_told(items: Iterable[JobItem], job: Job) -> list[JobItem]:
+    """A job's documents with their states as they are told."""
+    return [replace(item, state=state_of_item(item.state, job)) for item in items]
+
+
 def report(job: Job, items: Sequence[JobItem], store: Store) -> Json:
     """All about a job: its summary, `items` (its documents with their states), `counts` of those,
     the number of its `ranges`, `log`, and `markdown` to read.
     """
     data = summary(job)
+    items = items_as_told(items, job)
     data["items"] = [
         {key: value for key, value in to_json(item).items() if key != "job_id"} for item in items
     ]
@@ -552,11 +563,7 @@ def _markdown(data: Json) -> str:
         message = data["progress"].get("message", "")
         lines.append(f"About {data['seconds_left']:.0f} s left before the release; now: {message}")
     if data["counts"]:
-        # nothing waits in a job that has ended
-        left = {"queued": "not begun"} if data["state"] in FINAL_STATES else {}
-        counts = ", ".join(
-            f"{count} {left.get(state, state)}" for state, count in data["counts"].items()
-        )
+        counts = ", ".join(f"{count} {state}" for state, count in data["counts"].items())
         lines.append(f"Documents: {counts}.")
     figures = [
         f"{value} {key.replace('_', ' ')}"

@@ -327,7 +327,7 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         "job_0",
     )
     assert (
-        told["counts"] == {"dead": 1, "done": 1, "failed": 1, "queued": 1}
+        told["counts"] == {"dead": 1, "done": 1, "failed": 1, "unprocessed": 1}
         and len(told["items"]) == 4
     )
     assert (
@@ -344,7 +344,7 @@ def test_a_report_tells_all_but_paths(store: Any, ledger: Any) -> None:
         "documents: 2 of 4, 12.0 a minute",
         "failed: docs/b.md: [encrypted] needs a password",
         "dead: docs/c.md",
-        "1 not begun",  # nothing waits in a job that has ended
+        "1 unprocessed",  # nothing waits in a job that has ended
         "1 documents.",
     ):
         assert part in told["markdown"], part

@@ -345,9 +345,11 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
     assert "empty_file" in page and "Try this one again" not in page
     data = desk.get(f"/api/jobs/{job.job_id}?limit=1").json()
     assert [it["state"] for it in data["items"]] == ["failed"]
-    assert data["counts"] == {"done": 1, "failed": 1, "queued": 1}
+    assert data["counts"] == {"done": 1, "failed": 1, "unprocessed": 1}
+    assert "unprocessed" in page and "queued" not in page
     after = desk.get(f"/api/jobs/{job.job_id}?limit=2&cursor={data['next_cursor']}").json()
     assert [it["source_uri"] for it in after["items"]] == ["files/0.md", "files/2.md"]
+    assert [it["state"] for it in after["items"]] == ["done", "unprocessed"]
     assert after["next_cursor"] is None
     stream = desk.get(f"/api/jobs/{job.job_id}/events").text
     assert stream.startswith("event: end\n")

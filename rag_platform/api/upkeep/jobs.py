@@ -76,7 +76,7 @@ def show_job(
                     JobItemRow,
                     {key: without_paths(to_json(item)[key]) for key in _ITEM_FIELDS},
                 )
-                for item in items
+                for item in jobs.items_as_told(items, job)
             ],
             "next_cursor": make_cursor(end) if end < sum(row["counts"].values()) else None,
         }
@@ -133,7 +133,10 @@ def _row(job: Job, ledger: Ledger, settings: Settings) -> JobRow:
         "trace_id": job.trace_id,
         "retry_of": summary["retry_of"],
         "run_url": _run_url(job, summary["run_id"], settings.server.dagster_url),
-        "counts": ledger.job_item_counts(job.job_id),
+        "counts": {
+            jobs.state_of_item(state, job): count
+            for state, count in ledger.job_item_counts(job.job_id).items()
+        },
     }
 
 
