@@ -162,6 +162,13 @@ def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
     )
 
 
+def read_batches(directory: Path) -> Iterator[tuple[list[str], Vectors]]:
+    """The ids and rows of `read_matrix`, some thousand at a time."""
+    ids, matrix = read_matrix(directory)
+    for start in range(0, len(ids), _ROWS_AT_ONCE):
+        yield ids[start : start + _ROWS_AT_ONCE], matrix[start : start + _ROWS_AT_ONCE]
+
+
 def stored_ids(directory: Path, chunk_ids: Collection[str]) -> set[str]:
     """Those of the chunk ids of which some file holds a vector, whether it still counts or not."""
     parts, asked = read_parts(directory), list(chunk_ids)

@@ -229,6 +229,11 @@ class CatalogProof:
         ).fetchone()
         return None if row is None else str(row[0])
 
+    def content_hashes(self) -> dict[str, str]:
+        """Chunk id to the hash of the text that its vector was made of."""
+        sql = "SELECT chunk_id, content_hash FROM chunks WHERE content_hash != ''"
+        return {str(row[0]): str(row[1]) for row in self._db.execute(sql)}
+
     # one version
 
     def of_version(self, version: Version) -> list[VerifyFailure]:

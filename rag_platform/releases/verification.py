@@ -7,11 +7,14 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 
+from rag_platform.config.profiles import text_norm_profile_id
 from rag_platform.config.settings import Limits, Strategy
 from rag_platform.documents.provenance import count_edited, verify_version
 from rag_platform.errors import IntegrityError, NotFoundError, RagError, disk_full
+from rag_platform.indexes import dense_files
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
+from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Json, VerifyFailure, Version
 from rag_platform.ledger import ledger as ledgers
 from rag_platform.ledger.ledger import open_ledger
@@ -31,6 +34,9 @@ from rag_platform.releases.version_bundles import bring_version
 from rag_platform.storage.records import to_json
 from rag_platform.storage.store import Store
 from rag_platform.text.plurals import pluralise
+
+# how far two vectors of length 1 may be apart: a quantised model answers so in another batch
+_APART = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,8 +231,31 @@ class _Proof:
                 self._fail(reason)
             for reason in index_differences(self.rows.path.parent, self.strategy, self.catalog):
                 self._fail(f"counts: {reason}")
+            self._vectors()
         if attempt.error is not None:
             self._fail(f"unreadable: {_message_of(attempt.error)}")
+
+    def _vectors(self) -> None:
+        """Compare the vectors with those in the cache, which they were copied from; those that it
+        no longer has stand alone.
+        """
+        info, path = self.manifest.embedder, self.store.embeddings_path
+        if info is None or not path.is_file():
+            return
+        hashes = self.rows.content_hashes()
+        profile = text_norm_profile_id(self.strategy.cleaning)
+        with EmbeddingCache(path) as cache:
+            for ids, vectors in dense_files.read_batches(self.rows.path.parent / "dense"):
+                cached = cache.get({hashes.get(one, "") for one in ids}, info, profile)
+                for chunk_id, vector in zip(ids, vectors, strict=True):
+                    known = cached.get(hashes.get(chunk_id, ""))
+                    if known is not None and ((known - vector) ** 2).sum() > _APART**2:
+                        self._fail(
+                            "vector_changed: it is another one than in the cache of embeddings,"
+                            f" which it was copied from; remove {path}, then `rag rebuild --full`"
+                            " computes both anew",
+                            chunk_id,
+                        )
 
     def _fail(
         self, reason: str, chunk_id: str = "", version_id: str = "", source_uri: str = ""

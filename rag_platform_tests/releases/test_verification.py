@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pymupdf
 import pytest
 from PIL import Image
 
 from rag_platform.config.ingestion import MediaConfig
 from rag_platform.config.settings import load_strategy
+from rag_platform.indexes.dense_files import read_matrix
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.rebuild_plan import estimate_embedding
 from rag_platform.intake.receiving import ReceiveOptions, receive
@@ -323,6 +325,23 @@ def test_a_picture_that_shows_something_else_is_found(
     (first / name).write_bytes((second / name).read_bytes())
     (failure,) = verify_release(shelf.store, "default").failures
     assert failure.reason.startswith(f"picture_changed: {name} of image {first.name}")
+
+
+def test_a_vector_changed_together_with_its_hash_is_found(published: Path, shelf: Shelf) -> None:
+    name = "dense/vectors.npy"
+    rows = np.load(published / name)
+    rows[[0, 1]] = rows[[1, 0]]
+    np.save(published / name, rows)
+    change_manifest(
+        published,
+        lambda manifest: manifest["files"].update({name: sha256_file(published / name)}),
+    )
+    failures = verify_release(shelf.store, "default").failures
+    ids, _ = read_matrix(published / "dense")
+    assert [failure.chunk_id for failure in failures] == ids[:2]
+    assert all(failure.reason.startswith("vector_changed: ") for failure in failures)
+    shelf.store.embeddings_path.unlink()  # nothing is left to compare them with
+    assert codes(shelf) == []
 
 
 def test_a_picture_that_is_gone_is_found(pictured: list[Path], shelf: Shelf) -> None:
