@@ -16,6 +16,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
 from rag_platform.loaders.archives import Reading, damage
 from rag_platform.loaders.pdf import characters
+from rag_platform.loaders.pdf.textpages import open_textpage
 
 PLACED = -1
 
@@ -34,9 +35,8 @@ def find_images(page: Any) -> list[PageImage]:
     An image of a unique size in pixels is known by it; only the others are decoded and compared.
     """
     pymupdf = characters.load_pymupdf()
-    shown = page.get_textpage(
-        flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP,
-        clip=pymupdf.INFINITE_RECT(),
+    shown = open_textpage(
+        page, pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP
     ).extractIMGINFO()
     placed = [item for item in shown if _is_large(item)]
     if not placed:

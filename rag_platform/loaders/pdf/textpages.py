@@ -14,7 +14,7 @@ class TextPage:
 
     def __init__(self, page: Any, flags: int) -> None:
         self._page, self._flags = page, flags
-        self._read = _open(page, flags)
+        self._read = open_textpage(page, flags)
 
     def text(self) -> str:
         """What `extractText` gives."""
@@ -32,7 +32,7 @@ class TextPage:
         try:
             return _extract(self._read, characters)
         except SystemError:  # what the extension raises for a number that is no character
-            self._read = _open(self._page, self._flags | pymupdf.TEXT_PRESERVE_LIGATURES)
+            self._read = open_textpage(self._page, self._flags | pymupdf.TEXT_PRESERVE_LIGATURES)
         blocks = _extract(self._read, characters)
         for block in blocks:
             for line in block.get("lines", ()):
@@ -41,10 +41,18 @@ class TextPage:
         return blocks
 
 
-def _open(page: Any, flags: int) -> Any:
+def open_textpage(page: Any, flags: int) -> Any:
+    """What MuPDF's own text page says of a page, also outside of its box.
+
+    With images, a gradient that nothing bounds counts as one of endless size, which MuPDF refuses;
+    then only what lies in the box is read.
+    """
     import pymupdf
 
-    return page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+    try:
+        return page.get_textpage(flags=flags, clip=pymupdf.INFINITE_RECT())
+    except RuntimeError:
+        return page.get_textpage(flags=flags, clip=page.rect)
 
 
 def _extract(textpage: Any, characters: bool) -> Blocks:

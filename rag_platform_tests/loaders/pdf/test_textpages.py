@@ -43,3 +43,24 @@ def test_latin_ligatures_beside_such_a_sign_are_taken_apart_as_everywhere(tmp_pa
     assert written(write_glyphs(tmp_path / "plain.pdf", line)) == apart
     beside = write_glyphs(tmp_path / "beside.pdf", [*line, ("\ufd3f", 140, 6)])
     assert written(beside)[:5] == apart
+
+
+@pytest.mark.parametrize("profile", ["layout", "fast"])
+def test_a_gradient_that_nothing_bounds_costs_no_page(profile: str, tmp_path: Path):
+    path = tmp_path / "gradient.pdf"
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 100), "kept on a gradient")
+        resources = document.xref_get_key(page.xref, "Resources")[1]
+        document.xref_set_key(
+            int(resources.split()[0]),
+            "Shading",
+            "<</S <</ShadingType 2 /ColorSpace /DeviceGray /Coords [0 0 0 842] /Extend [true true]"
+            " /Function <</FunctionType 2 /Domain [0 1] /C0 [.6] /C1 [1] /N 1>>>>>>",
+        )
+        (text,) = page.get_contents()
+        document.update_stream(text, b"q /S sh Q " + document.xref_stream(text))
+        document.save(path)
+    loaded = PdfLoader(profile=profile).load(path, "gradient.pdf")
+    assert loaded.text == "kept on a gradient"
+    assert loaded.summary.warnings == ()
