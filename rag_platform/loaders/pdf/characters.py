@@ -186,6 +186,7 @@ _DINGBATS = (
     "❜❝❞❡❢❣❤✐❥❦●♠♥♦♣\0\0\0\0✉✈✇①②③④⑤⑥⑦⑧⑨⑩❶❷❸❹❺❻❼❽❾❿➀➁➂➃➄➅➆➇➈➉➊➋➌➍➎➏➐➑➒➓➔→➣↔↕➙➛➜➝➞➟➠➡➢➤➥➦➧➨➩➫➭➯➲➳➵➸➺➻➼➽➾➚➪➶➹➘"
     "➴➷➬➮➱✃❐❒❮❰"
 )
+_INITIAL = 1.8  # of the size of the lines beside it
 _REORDERED = re.compile(f"[{REORDERED}]")
 # vowel signs and other marks of these scripts, none of which is written twice
 _SIGN = re.compile(
@@ -737,7 +738,7 @@ def _visible(run: Run) -> bool:
 
 def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     """Runs in printed lines, top to bottom in reading direction, turned text last."""
-    level = line_boxes([run for run in runs if run.horizontal])
+    level = _raise_initials(line_boxes([run for run in runs if run.horizontal]))
     level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
     # the box is the flattest piece's: a drop cap must not swallow a second line
     lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
@@ -758,6 +759,28 @@ def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
     ]
 
 
+def _raise_initials(level: list[tuple[Box, Run]]) -> list[tuple[Box, Run]]:
+    """The runs with their rectangles; a letter as tall as lines beside it stands in their first."""
+    found: list[tuple[Box, Run]] = []
+    least = min((run.size for _, run in level), default=0.0)
+    for box, run in level:
+        x0, y0, x1, y1 = box
+        text = run.text.strip() if _INITIAL * least < run.size else ""
+        if len(text) == 1 and text.isalpha():
+            beside = [
+                other
+                for other, line in level
+                if _INITIAL * line.size < run.size
+                and x0 < other[0] < x1 + line.size
+                and y0 - line.size < other[1] < y1
+            ]
+            if len(beside) > 1:
+                top = min(beside, key=lambda other: other[1])
+                box = (x0, top[1], x1, top[3])
+        found.append((box, run))
+    return found
+
+
 def order_typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
     """The lines of a page as typed, block by block: each block has its own direction."""
     for _, block in groupby(runs, lambda run: run.block):
@@ -771,7 +794,7 @@ def line_text(line: Sequence[Run]) -> str:
         piece = run.text
         box = run.box
         apart = not run.horizontal or (
-            abs(box[0] - right) > 0.1 * run.size and initial < 1.8 * run.size
+            abs(box[0] - right) > 0.1 * run.size and initial < _INITIAL * run.size
         )
         if text and not text[-1].isspace() and not piece[:1].isspace() and apart:
             text += " "
