@@ -187,6 +187,10 @@ _DINGBATS = (
     "➴➷➬➮➱✃❐❒❮❰"
 )
 _INITIAL = 1.8  # of the size of the lines beside it
+_UPRIGHT = str.maketrans(
+    "︐︑︒︓︔︕︖︗︘︙︱︵︶︷︸︹︺︻︼︽︾︿﹀﹁﹂﹃﹄﹇﹈",
+    "，、。：；！？〖〗…—（）｛｝〔〕【】《》〈〉「」『』［］",
+)
 _REORDERED = re.compile(f"[{REORDERED}]")
 # vowel signs and other marks of these scripts, none of which is written twice
 _SIGN = re.compile(
@@ -578,12 +582,12 @@ def clamp_box(bbox: Sequence[float]) -> Box:
 @functools.lru_cache(maxsize=65536)
 def clean_char(text: str) -> str:
     """One character that UTF-8 can hold: controls are spaces, surrogates U+FFFD, radicals the
-    characters that they are drawn as.
+    characters that they are drawn as, marks of vertical text those that one types.
     """
     kind = unicodedata.category(text) if len(text) == 1 else ""
     if kind == "Cc" or text == "\u00a0" or not text:
         return " "
-    return "\ufffd" if kind == "Cs" else unify_radicals(text)
+    return "\ufffd" if kind == "Cs" else unify_radicals(text).translate(_UPRIGHT)
 
 
 # --- ownership ----------------------------------------------------------------------------------

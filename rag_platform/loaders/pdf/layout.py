@@ -89,6 +89,13 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
         bbox = (float(item[0]), float(item[1]), float(item[2]), float(item[3]))
         region = Region(bbox, str(item[4]))
         found.append(tables.get((region.bbox, region.label), region))
+    if bidi.is_vertical(runs):  # the model takes columns for those of a table
+        found = [
+            region
+            if region.label != "table" or region.rules
+            else replace(region, label="text", grid=None)
+            for region in found
+        ]
     found = drop_backgrounds(found, runs)
     across = find_across(runs)
     found = [r for r in found if not any(_is_same(r.bbox, run.box) for run in across)]
