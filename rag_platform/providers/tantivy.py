@@ -90,8 +90,8 @@ class Tantivy(WordOptions):
     """
 
     bucket_rows: int = 1_000
-    # 100,000 chunks: 3.8 ms a question (4.3 with 64, 3.2 with 32, 2.0 with one), while an edit of ten
-    # documents writes 19,000 chunks anew (15,000, 27,000)
+    # 100,000 chunks: 3.8 ms a question (4.3 with 64, 3.2 with 32, 2.0 with one), 19,000 chunks that
+    # an edit of ten documents writes anew (15,000, 27,000)
     max_buckets: int = 48
 
     NAME: ClassVar[str] = "tantivy"
