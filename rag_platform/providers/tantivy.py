@@ -90,9 +90,9 @@ class Tantivy(WordOptions):
     """
 
     bucket_rows: int = 1_000
-    # 100,000 chunks: 3.8 ms a question (4.3 with 64, 3.2 with 32, 2.0 with one), 19,000 chunks that
-    # an edit of ten documents writes anew (15,000, 27,000)
-    max_buckets: int = 48
+    # 100,000 chunks: 3.8 ms a question with 48, 4.3 with 64, 3.2 with 32, 2.0 with one; an edit of
+    # ten documents writes 20,000, 15,000, 27,000 chunks anew, and all
+    max_buckets: int = 56
 
     NAME: ClassVar[str] = "tantivy"
     # changes with the terms of `segmentation`, the schema below and the files of the directory
@@ -385,7 +385,7 @@ class _Bucket:
     """What the directory holds of one bucket."""
 
     rows: int = 0
-    name: str = ""  # by content; that of the file with its terms, too
+    name: str = ""  # by content; that of the file with its terms
     segments: tuple[Json, ...] = ()  # as they stand in meta.json
 
 
@@ -584,18 +584,12 @@ def _write_bucket(
     meta: Json = read_json(scratch / "meta.json")
     if not rows:
         return _Bucket(), meta
-    name = _content_name(rows)
-    write_records(directory / f"{name}.parquet", IndexedRow, rows)
+    terms = scratch / "terms.parquet"
+    name = write_records(terms, IndexedRow, rows)[:32]
+    os.replace(terms, directory / f"{name}.parquet")
     return _Bucket(
         len(rows), name, _rename_segments(scratch, directory, name, meta["segments"])
     ), meta
-
-
-def _content_name(rows: Sequence[IndexedRow]) -> str:
-    fields = itertools.chain.from_iterable(
-        (row.chunk_id, row.doc_id, row.text, row.headings, row.sequence) for row in rows
-    )
-    return hashlib.sha256("\0".join(fields).encode()).hexdigest()[:32]
 
 
 def _rename_segments(

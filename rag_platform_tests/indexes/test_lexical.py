@@ -176,7 +176,7 @@ def test_a_release_is_asked_as_it_was_built_whatever_its_strategy_says_now(
 
 @pytest.mark.parametrize(
     ("rows", "buckets"),
-    [(0, 1), (5_000, 5), (100_000, 48), (195_999, 48), (196_000, 49), (1_000_000, 250)],
+    [(0, 1), (5_000, 5), (100_000, 56), (227_999, 56), (228_000, 57), (1_000_000, 250)],
 )
 def test_no_bucket_of_a_large_index_holds_more_than_4000_chunks(rows: int, buckets: int) -> None:
     assert Tantivy()._buckets_for(rows) == buckets
