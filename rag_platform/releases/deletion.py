@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
+from rag_platform.config.folders import config_folders
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents import descriptions
 from rag_platform.documents.lookup import find_document, find_version
@@ -652,7 +653,7 @@ def prove(
         in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
         waiting = [it for it in ledger.find_unacknowledged(namespace) if it[0] in stones]
         work.open += [*unseen, *name_waiting(waiting, settings.blobs.silent_seconds)]
-    work.open += [*blind, *packed]
+    work.open += [*blind, *packed, *_list_datasets(document, own.chunk_ids)]
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),
         "facts": work.facts(),
@@ -719,6 +720,17 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
         for path in redaction.opaque(folder)
     ]
     return sum(names.stand_in(path.read_bytes()) for path in files), packed
+
+
+def _list_datasets(document: Document, chunk_ids: Iterable[str]) -> list[str]:
+    """The datasets of the user's config folder that name the document, which nothing changes."""
+    names = redaction.Names([document.doc_id, document.filename], chunk_ids)
+    folder, _ = config_folders("datasets")
+    return [
+        f"dataset {path.name} of the config folder names it and may quote it: take its cases out"
+        for path in sorted(folder.glob("*"))
+        if path.is_file() and names.stand_in(path.read_bytes())
+    ]
 
 
 def _count_files(store: Store, version: Version) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from rag_platform.config.folders import config_dir
 from rag_platform.config.settings import load_settings, load_strategy
 from rag_platform.errors import BusyError, IntegrityError
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -297,6 +299,20 @@ def test_a_hard_deletion_leaves_nothing_and_takes_nothing_of_others(
     assert verify_release(bench.store, "other", limits=bench.shelf.settings.limits).checked == 2
     again = read_record(bench.store, "default", record.sequence)
     assert again and again.purged_at and bench.collect().removed == {}
+
+
+def test_datasets_of_the_config_folder_that_name_a_deleted_document_are_told(bench: Bench) -> None:
+    bench.write(gate=GATE, dock=DOCK)
+    bench.ingest()
+    folder = config_dir() / "datasets"
+    folder.mkdir()
+    for name in ("gate", "dock"):
+        expected = [{"text": f"the {name}", "file": f"{name}.md"}]
+        case = {"case_id": "1", "query": f"What is the {name}?", "expected_citations": expected}
+        (folder / f"about-{name}.jsonl").write_text(json.dumps(case), encoding="utf-8")
+    bench.collect(bench.delete("gate.md"))
+    (told,) = bench.prove("gate.md").open
+    assert told.startswith("dataset about-gate.jsonl of the config folder names it")
 
 
 def test_a_hard_deletion_leaves_the_bytes_of_a_retired_document(bench: Bench) -> None:
