@@ -427,12 +427,10 @@ def _find_only(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[
         for at, block in enumerate(page.blocks)
         if (page.page, at) not in running
     )
-    found: dict[str, Place] = {}
+    first: dict[str, Place] = {}
     for place, words in running.items():
-        line = _without_page_number(words)
-        if line and line not in found and line not in said:
-            found[line] = place
-    return set(found.values())
+        first.setdefault(_without_page_number(words), place)
+    return {place for line, place in first.items() if line and line not in said}
 
 
 def _without_page_number(words: str) -> str:
