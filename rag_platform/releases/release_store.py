@@ -163,13 +163,14 @@ def mend_pointer(store: Store, namespace: str, recorded: Collection[str]) -> Non
     try:
         current(store, namespace)
     except ReleaseError:
-        for release_id in recorded:
-            _point_at(store, namespace, release_id)
-        if not recorded:
+        if recorded:
+            point_at(store, namespace, max(recorded))
+        else:
             store.current_path(namespace).unlink()
 
 
-def _point_at(store: Store, namespace: str, release_id: str) -> None:
+def point_at(store: Store, namespace: str, release_id: str) -> None:
+    """Make the pointer of this machine name a release, and see it to the disk."""
     write_text(store.current_path(namespace), release_id + "\n")
     flush_directory(store.releases_dir(namespace))
 
@@ -177,7 +178,7 @@ def _point_at(store: Store, namespace: str, release_id: str) -> None:
 def publish(store: Store, namespace: str, release_id: str, *, override: bool = False) -> Manifest:
     """Publish a release. Raises what `require_publishable` raises."""
     manifest = require_publishable(store, namespace, release_id, override=override)
-    _point_at(store, namespace, release_id)
+    point_at(store, namespace, release_id)
     return manifest
 
 

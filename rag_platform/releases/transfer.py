@@ -56,7 +56,6 @@ from rag_platform.storage.store import (
     flush_directory,
     link_or_copy,
     sha256_file,
-    write_text,
 )
 
 if typing.TYPE_CHECKING:  # its module loads numpy
@@ -296,8 +295,7 @@ def pull(namespace: str, *, store: Store, ledger: Ledger, known: str = "") -> tu
             if read_pointer(blobs, namespace, pointer.tag) is not None:
                 continue  # replaced while its files came
             if releases.current_or_empty(store, namespace) != pointer.release_id:
-                write_text(store.current_path(namespace), pointer.release_id + "\n")
-                flush_directory(store.releases_dir(namespace))
+                releases.point_at(store, namespace, pointer.release_id)
                 _drop_dropped(namespace, store, ledger)
         return pulled, pointer.tag
 

@@ -292,12 +292,17 @@ def test_a_live_version_that_fails_when_it_is_run_again_is_released_as_it_was(
 # --- releases without a difference --------------------------------------------------------------
 
 
-def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> None:
-    """Whatever is tried in vain leaves the release that one goes back to where it was."""
+def publish_two(desk: Any) -> tuple[str, str]:
+    """The release with the gate, then the one with the dock beside it."""
     desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
     first = desk.publish()
     desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
-    second = desk.publish()
+    return first, desk.publish()
+
+
+def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> None:
+    """Whatever is tried in vain leaves the release that one goes back to where it was."""
+    first, second = publish_two(desk)
     (desk.docs / "broken.pdf").write_bytes(
         b"%PDF-1.7\n1 0 obj\n<< /Type /Catalog >>\nendobj\n%%EOF\n"
     )
@@ -314,10 +319,7 @@ def test_a_broken_file_in_a_synced_folder_publishes_nothing_new(desk: Any) -> No
 
 
 def test_equal_bytes_run_again_are_a_revision_and_no_release(desk: Any) -> None:
-    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    first = desk.publish()
-    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
-    second = desk.publish()
+    first, second = publish_two(desk)
     for revision in (2, 3):
         again = desk.call("ingest", desk.docs, "--policy", "new_version")
         assert (again.data["new_versions"], again.data["release_id"]) == (2, second)
