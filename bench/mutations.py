@@ -197,10 +197,11 @@ class Forger:
         for path, data in self.kept.items():
             path.write_bytes(data)
         self.kept.clear()
+        self.record()
 
     def sign(self, *, fingerprints: bool = True) -> None:
-        """The hashes of the release's files made to fit; without fingerprints what else the
-        manifest knows of rows is dropped.
+        """The hashes of the release's files and of its manifest made to fit; without fingerprints
+        what else the manifest knows of rows is dropped.
         """
         path = self.keep(self.directory / "manifest.json")
         manifest = json.loads(path.read_bytes())
@@ -208,6 +209,15 @@ class Forger:
         if not fingerprints:
             manifest |= {"outputs": {}, "given": {}}
         path.write_text(json.dumps(manifest), encoding="utf-8")
+        self.record()
+
+    def record(self) -> None:
+        """Make the ledger's hash of the manifest fit as well."""
+        with closing(sqlite3.connect(self.place.store.ledger_path)) as db, db:
+            db.execute(
+                "UPDATE releases SET manifest_sha256 = ? WHERE release_id = ?",
+                (sha256_file(self.directory / "manifest.json"), self.directory.name),
+            )
 
     @contextmanager
     def catalog(self) -> Iterator[sqlite3.Connection]:

@@ -804,9 +804,15 @@ class Ledger(DocumentList, Servers):
 
     @contextmanager
     def publication(
-        self, namespace: str, release_id: str, *, instead_of: frozenset[str]
+        self,
+        namespace: str,
+        release_id: str,
+        *,
+        instead_of: frozenset[str],
+        manifest_sha256: str,
     ) -> Iterator[None]:
-        """Record a release as the published one, in a transaction with what the block does for it.
+        """Record a release as the published one, in a transaction with what the block does for it;
+        the hash of its manifest only the first time, for nothing may change it later.
 
         Raises ReleaseError `outdated_candidate` when another one than `instead_of` is recorded by
         now, whatever lock the caller believes to hold, and NotFoundError `unknown_release`.
@@ -825,6 +831,11 @@ class Ledger(DocumentList, Servers):
             )
             changes = {"state": "published", "published_at": now()}
             _set_release(db, namespace, release_id, changes)
+            db.execute(
+                "UPDATE releases SET manifest_sha256 = ? WHERE namespace = ? AND release_id = ?"
+                " AND manifest_sha256 = ''",
+                (manifest_sha256, namespace, release_id),
+            )
             yield
 
     def update_release(self, namespace: str, release_id: str, **changes: Any) -> None:

@@ -174,6 +174,8 @@ class Release:
     pinned: bool = False  # kept whatever retention says
     # the newest change of a document that it may hold; None where that was not recorded
     sequence: int | None = None
+    # of the manifest as it was first published; empty before, and where that was not recorded
+    manifest_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 META = "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)"
 _SCHEMA = """
@@ -101,6 +101,7 @@ CREATE TABLE acknowledgements (
 ALTER TABLE releases ADD COLUMN sequence INTEGER
 """
     ),
+    5: "ALTER TABLE releases ADD COLUMN manifest_sha256 TEXT NOT NULL DEFAULT ''",
 }
 
 

@@ -30,11 +30,11 @@ from rag_platform.indexes.delta import load_version
 from rag_platform.intake.receiving import version_id as version_name
 from rag_platform.ir import VerifyFailure, Version
 from rag_platform.ledger.ledger import Ledger
-from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.manifest import FILENAME, Manifest
 from rag_platform.releases.release_store import current
 from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.records import ANEW
-from rag_platform.storage.store import Store
+from rag_platform.storage.store import Store, sha256_file
 
 
 def _by_column(**kinds: str) -> dict[str, str]:
@@ -430,6 +430,7 @@ class CatalogProof:
         """
         manifest = self.manifest
         yield from self._record_problems()
+        yield from self._deletion_problems()
         if self.path.parent.name != manifest.release_id:
             yield (
                 f"manifest: it is of release {manifest.release_id}, the folder is"
@@ -475,9 +476,7 @@ class CatalogProof:
         yield from self._asset_problems()
 
     def _record_problems(self) -> Iterator[str]:
-        """How the manifest differs from what the ledger recorded of the release, and which deleted
-        documents it would show.
-        """
+        """How the manifest differs from what the ledger recorded of the release."""
         manifest = self.manifest
         namespace, release_id = manifest.namespace, manifest.release_id
         row = next((r for r in self.ledger.releases(namespace) if r.release_id == release_id), None)
@@ -493,6 +492,13 @@ class CatalogProof:
                     f"ledger: {name} of the release is {_short(said)}, the ledger says"
                     f" {_short(known)}"
                 )
+        held = sha256_file(self.path.parent / FILENAME)
+        if row.manifest_sha256 and row.manifest_sha256 != held:
+            yield (
+                f"ledger: the sha256 of {FILENAME} is {held[:12]}, it was"
+                f" {row.manifest_sha256[:12]} when the release was published; `rag rebuild --full`"
+                " builds another"
+            )
         if config_id_of(manifest.strategy_config) != manifest.strategy_config_id:
             yield (
                 "manifest: strategy_config is another strategy than"
@@ -507,6 +513,11 @@ class CatalogProof:
                 f" {', '.join(sorted(recorded)) or 'none'} as the published one: a job was killed,"
                 " or somebody changed CURRENT; `rag releases rollback` publishes the right one"
             )
+
+    def _deletion_problems(self) -> Iterator[str]:
+        """Deletions that the manifest claims to know of, and deleted documents that it shows."""
+        manifest = self.manifest
+        namespace = manifest.namespace
         if manifest.deletions > (newest := self.ledger.deletion_sequence(namespace)):
             yield (
                 f"deletions: the manifest claims to know of deletion {manifest.deletions}, the"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -31,6 +31,7 @@ from rag_platform.releases import release_store as releases
 from rag_platform.releases import transfer
 from rag_platform.releases.building import Descent, Live, build
 from rag_platform.releases.manifest import (
+    FILENAME,
     QUALITY_GATE,
     VERSIONS,
     CheckResult,
@@ -42,7 +43,7 @@ from rag_platform.releases.manifest import (
 from rag_platform.releases.version_bundles import output_fingerprint
 from rag_platform.storage.blobs import open_for_writing
 from rag_platform.storage.records import to_json
-from rag_platform.storage.store import Store
+from rag_platform.storage.store import Store, sha256_file
 
 _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the lock longer is a job
 
@@ -426,17 +427,27 @@ def _publish(
     """
     namespace, release_id = manifest.namespace, manifest.release_id
     if store.remote is None:
-        with ledger.publication(namespace, release_id, instead_of=recorded):
+        with _publication(namespace, release_id, recorded, store, ledger):
             releases.publish(store, namespace, release_id, override=override)
         return
     releases.require_publishable(store, namespace, release_id, override=override)
     before = transfer.push(store, manifest)  # it may take minutes, a transaction may not
     with (
         store.pointing(namespace),
-        ledger.publication(namespace, release_id, instead_of=recorded),
+        _publication(namespace, release_id, recorded, store, ledger),
     ):
         transfer.swap(store, manifest, before)
         releases.publish(store, namespace, release_id, override=override)
+
+
+def _publication(
+    namespace: str, release_id: str, recorded: frozenset[str], store: Store, ledger: Ledger
+) -> AbstractContextManager[None]:
+    """The transaction that records a release as the published one, and its manifest as it is."""
+    path = store.release_dir(namespace, release_id) / FILENAME
+    # a pointer may name a release that this machine has lost
+    sha256 = sha256_file(path) if path.is_file() else ""
+    return ledger.publication(namespace, release_id, instead_of=recorded, manifest_sha256=sha256)
 
 
 def push_current(namespace: str, *, store: Store, ledger: Ledger) -> str:
@@ -601,7 +612,7 @@ def settle(namespace: str, store: Store, ledger: Ledger) -> None:
     published, recorded = releases.current(store, namespace), ledger.read_published(namespace)
     known = {row.release_id for row in ledger.releases(namespace)}
     if published in known and recorded != {published}:
-        with ledger.publication(namespace, published, instead_of=recorded):
+        with _publication(namespace, published, recorded, store, ledger):
             pass
 
 

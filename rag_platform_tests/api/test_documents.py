@@ -344,7 +344,7 @@ def test_status_tells_what_is_published(library: Library, read_only_shelf: Any) 
         0,
         "",
     )
-    assert data["schema_versions"] == {"store": 1, "ledger": 4, "catalog": 4, "logs": 1}
+    assert data["schema_versions"] == {"store": 1, "ledger": 5, "catalog": 4, "logs": 1}
     assert str(read_only_shelf.store.home) not in json.dumps(data)
     assert "3 documents, 5 chunks" in data["markdown"]
 

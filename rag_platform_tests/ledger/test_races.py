@@ -23,7 +23,8 @@ print("ready", flush=True)
 for line in sys.stdin:
     known, own = line.split()
     try:
-        with ledger.publication("lib", own, instead_of=frozenset({known}) - {"-"}):
+        instead_of = frozenset({known}) - {"-"}
+        with ledger.publication("lib", own, instead_of=instead_of, manifest_sha256=""):
             pass
         print("won", flush=True)
     except ReleaseError as error:
@@ -117,14 +118,25 @@ def test_what_fails_to_move_the_pointer_is_not_recorded(ledger_url: str) -> None
         ledger.put_release(Release("lib", name, None, "candidate", "tiny", "scfg_1", "t"))
     with (
         pytest.raises(ZeroDivisionError),
-        ledger.publication("lib", "r1", instead_of=frozenset()),
+        ledger.publication("lib", "r1", instead_of=frozenset(), manifest_sha256="ab"),
     ):
         raise ZeroDivisionError  # the pointer could not be moved
     assert ledger.read_published("lib") == frozenset()
-    with ledger.publication("lib", "r1", instead_of=frozenset()):
+    with ledger.publication("lib", "r1", instead_of=frozenset(), manifest_sha256="ab"):
         pass
     assert [(row.release_id, row.state) for row in ledger.releases("lib")] == [
         ("r2", "candidate"),
         ("r1", "published"),
     ]
+    ledger.close()
+
+
+def test_the_manifest_of_a_release_is_recorded_once(ledger_url: str) -> None:
+    """A rollback must not record what somebody made of it meanwhile."""
+    ledger = open_url(ledger_url)
+    ledger.put_release(Release("lib", "r1", None, "candidate", "tiny", "scfg_1", "t"))
+    for recorded, found in (([], "ab"), (["r1"], "cd")):
+        with ledger.publication("lib", "r1", instead_of=frozenset(recorded), manifest_sha256=found):
+            pass
+        assert [row.manifest_sha256 for row in ledger.releases("lib")] == ["ab"]
     ledger.close()

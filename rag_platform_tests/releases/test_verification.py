@@ -28,7 +28,7 @@ from rag_platform.media.store import keep
 from rag_platform.releases.catalog_proof import PROVED
 from rag_platform.releases.verification import verify_release
 from rag_platform.storage.records import ANEW
-from rag_platform.storage.store import read_records, sha256_file, write_records
+from rag_platform.storage.store import LEDGER, read_records, sha256_file, write_records
 from rag_platform.workspace import Workspace
 
 Shelf = Any  # the fixture's class lives in conftest
@@ -69,11 +69,20 @@ def forge(directory: Path, *statements: str, name: str = "catalog.sqlite") -> No
     )
 
 
-def change_manifest(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+def change_manifest(
+    directory: Path, change: Callable[[dict[str, Any]], Any], *, recorded: bool = True
+) -> None:
+    """Change the manifest, and the hash that the ledger has of it."""
     path = directory / "manifest.json"
     manifest = json.loads(path.read_text(encoding="utf-8"))
     change(manifest)
     path.write_text(json.dumps(manifest), encoding="utf-8")
+    if recorded:
+        with closing(sqlite3.connect(directory.parents[2] / LEDGER)) as db, db:
+            db.execute(
+                "UPDATE releases SET manifest_sha256 = ? WHERE release_id = ?",
+                (sha256_file(path), directory.name),
+            )
 
 
 def codes(shelf: Shelf) -> list[str]:
@@ -397,6 +406,24 @@ def test_a_forged_manifest_is_found(
 ) -> None:
     change_manifest(published, change)
     assert code in codes(shelf)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.update(checks=[]),
+        lambda m: m.update(delta={}),
+        lambda m: m.update(embedder=None),
+        lambda m: m.update(evaluation_run="run_1"),
+        lambda m: m["profiles"].update(embeddings="e_1"),
+    ],
+    ids="checks delta embedder evaluation profile".split(),
+)
+def test_a_manifest_changed_since_it_was_published_is_found(
+    published: Path, shelf: Shelf, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    change_manifest(published, change, recorded=False)
+    assert codes(shelf) == ["ledger"]
 
 
 def test_a_file_put_into_a_release_is_found(published: Path, shelf: Shelf) -> None:
