@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from rag_platform.ir import HiddenText
+from rag_platform.loaders.box_labels import is_box_label
 from rag_platform.loaders.markup.html_inline import (
     HEADINGS,
     SKIPPED,
@@ -26,7 +27,6 @@ from rag_platform.loaders.markup.html_inline import (
 )
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.text import pipe_tables
-from rag_platform.text.labels import is_box_label
 
 if TYPE_CHECKING:
     from lxml.etree import _Element
