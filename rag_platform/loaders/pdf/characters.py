@@ -28,6 +28,7 @@ from rag_platform.ir import Block, Box
 from rag_platform.loaders.archives import say_fault
 from rag_platform.loaders.pdf import bidi
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
+from rag_platform.loaders.pdf.layers import prepare_layers
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
 from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import HAN, REORDERED, letters, unify_radicals
@@ -248,6 +249,7 @@ def open_pdf(path: Path) -> Iterator[Any]:
         with document:
             if document.needs_pass and not document.authenticate(""):
                 raise encrypted_pdf()
+            prepare_layers(document)  # first: MuPDF may have to repair the file for it
             try:
                 pages = int(document.page_count)
             except (RuntimeError, ValueError) as error:

@@ -16,6 +16,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
 from rag_platform.loaders.archives import Reading, damage
 from rag_platform.loaders.pdf import characters
+from rag_platform.loaders.pdf.layers import open_page
 from rag_platform.loaders.pdf.textpages import open_textpage
 
 PLACED = -1
@@ -99,7 +100,7 @@ def read_image(document: Any, target: str) -> bytes:
             raise DocumentError(f"object {value} of the PDF holds no image", code="broken_image")
         return bytes(found["image"])
     number, position = (int(part) for part in value.split("."))
-    page = document[number - 1]
+    page = open_page(document, number - 1)
     characters.unrotate(page)
     wanted = find_images(page)[position]
     for block in page.get_text(
@@ -136,7 +137,7 @@ def draw_page(document: Any, target: str) -> bytes:
     import pymupdf
 
     number, dpi, pixels = parse_page_target(target)
-    page = document[number - 1]
+    page = open_page(document, number - 1)
     zoom = zoom_of(page.rect.width, page.rect.height, dpi, pixels)
     drawn = page.get_pixmap(matrix=pymupdf.Matrix(zoom, zoom), alpha=False)
     colours = np.frombuffer(drawn.samples_mv, dtype=np.uint8).reshape(

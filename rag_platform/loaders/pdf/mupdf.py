@@ -30,6 +30,7 @@ from rag_platform.loaders.pdf.assembly import (
 )
 from rag_platform.loaders.pdf.hidden_text import find_comments, find_off_layers
 from rag_platform.loaders.pdf.images import find_images
+from rag_platform.loaders.pdf.layers import open_page
 from rag_platform.loaders.pdf.layout import layout_regions
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
@@ -77,7 +78,7 @@ class PdfLoader(PagedLoader):
     ) -> PageQuote:
         """Where the spans of the facts are printed on a page; give all its blocks."""
         with characters.open_pdf(path) as document:
-            shown = document[page - 1]
+            shown = open_page(document, page - 1)
             characters.unrotate(shown)
             boxes = quote_boxes(characters.read_runs(shown), text, blocks, spans)
             return PageQuote(shown.rect.width, shown.rect.height, boxes)
@@ -87,7 +88,7 @@ class PdfLoader(PagedLoader):
         with characters.open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
-                page = document[number - 1]
+                page = open_page(document, number - 1)
                 characters.unrotate(page)
                 return characters.read_runs(page)
 
@@ -151,7 +152,7 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
         for number in range(first, min(last, document.page_count)):
             text = ""
             with Reading("stage.loader"):  # loading names a broken page
-                text = characters.read_typed_text(document[number])
+                text = characters.read_typed_text(open_page(document, number))
             yield number + 1, text
 
 
@@ -185,7 +186,7 @@ def _without_collection() -> Iterator[None]:
 def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     pymupdf = characters.load_pymupdf(layout=engine == "layout")
     pymupdf.TOOLS.reset_mupdf_warnings()
-    page = document[number]
+    page = open_page(document, number)
     characters.unrotate(page)
     runs, unseen = characters.read_page_text(page)
     # a page without text has nothing to lay out

@@ -12,6 +12,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.pdf import assembly, bidi, characters
+from rag_platform.loaders.pdf.layers import open_page
 from rag_platform.loaders.pdf.pdfium import Word, read_words, split_words
 from rag_platform.loaders.word_comparison import (
     Likeness,
@@ -93,7 +94,7 @@ def _by_mupdf(
     with characters.open_pdf(path) as document:
         for number in pages:
             with Reading("stage.second_reading") as reading:
-                page = document[number - 1]
+                page = open_page(document, number - 1)
                 characters.unrotate(page)
                 words = [
                     Word(word, (x0, y0, x1, y1))
