@@ -258,7 +258,9 @@ def _distance(one: Box, other: Box) -> tuple[float, float]:
 def _find_clipped(
     page: Any, spans: Sequence[_Span], known: dict[int, str], flags: int
 ) -> dict[int, str]:
-    """Characters that lie wholly outside of the clip they are painted in."""
+    """Characters that lie wholly outside of the clip they are painted in; of a word that the clip
+    cuts along its line, with the tall letters to be seen and the others not, all or none.
+    """
     import pymupdf
 
     read = TextPage(page, flags & ~pymupdf.TEXT_COLLECT_VECTORS | pymupdf.TEXT_CLIP)
@@ -269,12 +271,18 @@ def _find_clipped(
     left = Counter(_key(char) for line in _lines(read) for char in line)
     found: dict[int, str] = {}
     for span in spans:
-        for char in span.data["chars"]:
-            key = _key(char)
-            if left[key] > 0:
-                left[key] -= 1
-            elif id(span.data) not in known and id(char) not in known and not char["c"].isspace():
-                found[id(char)] = "clipped"
+        for word in _words(span.data["chars"]):
+            seen = []
+            for char in word:
+                left[_key(char)] -= 1
+                seen.append(left[_key(char)] >= 0)
+            if len(list(groupby(seen))) > 2:
+                seen = [2 * sum(seen) >= len(seen)] * len(seen)
+            found |= {
+                id(char): "clipped"
+                for char, is_seen in zip(word, seen, strict=True)
+                if not is_seen and id(span.data) not in known and id(char) not in known
+            }
     return found
 
 

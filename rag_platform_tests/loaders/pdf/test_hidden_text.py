@@ -130,13 +130,24 @@ def test_a_stamp_says_its_comment_on_the_page(tmp_path: Path) -> None:
     assert found == ("Visible line # APPROVED", [])
 
 
-def clipped(page: pymupdf.Page) -> None:
+def clipped(
+    page: pymupdf.Page, words: bytes = b"secret words", clip: bytes = b"10 10 20 20"
+) -> None:
+    """Write the words at (72, 640) from the bottom, of which only what is in the clip is shown."""
     page.insert_font(fontname="helv")
     stream = (
-        b"BT /helv 11 Tf 72 770 Td (Visible line) Tj ET q 10 10 20 20 re W n BT /helv 11 Tf 72 640"
-        b" Td (secret words) Tj ET Q"
+        b"BT /helv 11 Tf 72 770 Td (Visible line) Tj ET q %b re W n BT /helv 11 Tf 72 640 Td (%b)"
+        b" Tj ET Q" % (clip, words)
     )
     page.parent.update_stream(page.get_contents()[0], stream)
+
+
+def test_a_word_that_a_clip_cuts_along_its_line_is_not_torn(tmp_path: Path) -> None:
+    """Above the clip's lower edge stand only the tall letters: `Blk` of `Black`."""
+    found = read(tmp_path, lambda page: clipped(page, b"Black sedan", b"60 647 300 20"))
+    assert found == ("Visible line Black", [("clipped", "sedan")])
+    found = read(tmp_path, lambda page: clipped(page, b"Description", b"60 630 40 20"))
+    assert found == ("Visible line Descr", [("clipped", "iption")])
 
 
 # where the words begin in the frame of what is shown, 450 by 500 points before it is turned
