@@ -75,7 +75,7 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
 
 def _choose_main(page: Page, marked: Sequence[int]) -> _Element | None:
     """The element around the marked pieces, widened to the `main` around it; where they are few,
-    the only `main` or `article`.
+    the only `main` or `article`. Never a single block: what stands around it has no other place.
     """
     pieces, sizes = page.pieces, list(map(len, page.letters))
     weight = sum(sizes[number] for number in marked)
@@ -87,10 +87,11 @@ def _choose_main(page: Page, marked: Sequence[int]) -> _Element | None:
     for number in marked:
         for element in (pieces[number].element, *pieces[number].element.iterancestors()):
             held[element] += sizes[number]
+    blocks = {piece.element for piece in pieces if piece.nodes is None}
     main = page.root
     while (
         child := next((item for item in main if held.get(item, 0) >= CONTAINED * weight), None)
-    ) is not None:
+    ) is not None and child not in blocks:
         main = child
     return next((above for above in main.iterancestors() if _is_main(above)), main)
 

@@ -462,6 +462,22 @@ def test_what_stands_below_the_headline_is_read_with_the_main_content(
     assert "Menu entry" not in text
 
 
+def test_what_stands_around_the_only_paragraph_is_read(tmp_path: Path) -> None:
+    page = (
+        f"<title>Whitby harbour</title><div id=menu>{MENU}</div><div><h1>Visit us</h1>"
+        f"{STORM.removesuffix('</p>')} {REST.removeprefix('<p>')}"
+        "<ul><li>Monday 9 to 5<li>Friday 9 to 3</ul>"
+        "<table><tr><th>Ticket<th>Price<tr><td>Adult<td>12</table><p>Call 555 1234.</p></div>"
+    )
+    text = load(tmp_path, page, HtmlLoader()).text
+    assert text.startswith("# Visit us\n\nThe storm broke fourteen masts")
+    assert text.endswith(
+        "in good time.\n\n- Monday 9 to 5\n- Friday 9 to 3\n\n"
+        "| Ticket | Price |\n| --- | --- |\n| Adult | 12 |\n\nCall 555 1234.\n"
+    )
+    assert "Menu" not in text
+
+
 def test_a_page_without_a_main_part_is_taken_whole(tmp_path: Path) -> None:
     assert load(tmp_path, f"<p>short</p>{MENU}", HtmlLoader()).text.startswith(
         "short\n\n- [Menu entry 0](/0)"
