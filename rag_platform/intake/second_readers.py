@@ -65,7 +65,10 @@ def _reader(loader: str) -> Callable[[Path, str, Sequence[Block]], tuple[Reasons
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\)")
 _TARGET = re.compile(r"\]\(\s*<?[^()\s]*(?:\([^()\s]*\)[^()\s]*)*>?(?:\s+\"[^\"]*\")?\s*\)")
 _TAG = re.compile(r"</?[A-Za-z][^<>]*>")
-_ITEM = re.compile(r"^\s*(?:>\s*)*(?:[-*+]|\d{1,9}[.)])\s+(?:\[[ xX]\]\s+)?")
+_ITEM = re.compile(
+    r"^\s*(?:>\s*)*(?:[-*+]\s+(?:(?:[A-Za-z]|[ivxlcdm]+|[IVXLCDM]+|-\d+)\.\s+)?|\d{1,9}[.)]\s+)"
+    r"(?:\[[ xX]\]\s+)?"
+)
 _NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _LETTERED = re.compile(r"\A(?:\| [A-Z]{1,3} )+\|\n")  # the head of columns without names

@@ -239,6 +239,15 @@ def test_marks_of_notes_are_no_letters_of_their_words(tmp_path: Path) -> None:
     assert reread(tmp_path / "a.docx", "docx", said, [block]) == ({}, {})
 
 
+def test_letters_that_number_a_list_are_no_words_of_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    items = "<li>rent<li>heat<li>water<li>light<li>post"
+    path.write_text(f"<ol type=a>{items}</ol><ol type=I start=7>{items}</ol>", encoding="utf-8")
+    facts = HtmlLoader().load(path, path.name)
+    assert facts.text.startswith("- a. rent\n- b. heat") and "- VIII. heat" in facts.text
+    assert reread(path, "html", facts.text, facts.blocks) == ({}, {})
+
+
 def test_words_whose_hiding_is_switched_off_are_read_twice(tmp_path: Path) -> None:
     made = docx.Document()
     paragraph = made.add_paragraph("Otters ")

@@ -17,6 +17,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import SHOWN, Block, Facts, Json
 from rag_platform.loaders.decoding import Decoded, decode, looks_like_text
 from rag_platform.loaders.markup.html_blocks import Page, letters, source_text
+from rag_platform.loaders.markup.html_inline import show_what_opens
 from rag_platform.loaders.markup.html_main import begins_title, left_out, main_pieces
 from rag_platform.loaders.markup.html_styles import write_sheets_inline
 from rag_platform.loaders.parts import Engine, join_parts, joined_facts
@@ -178,6 +179,7 @@ def parse_page(text: str) -> _Element:
                 code="too_deep",
             )
     write_sheets_inline(root)
+    show_what_opens(root)
     return root
 
 

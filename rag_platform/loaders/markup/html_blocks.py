@@ -25,6 +25,7 @@ from rag_platform.loaders.markup.html_inline import (
     unread_reason,
     visible,
 )
+from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.parts import Image, Part, fence
 from rag_platform.text import pipe_tables
 
@@ -51,6 +52,7 @@ _PARTS = {
 MAX_DEPTH = 120  # deeper elements are read as running text of the element at this depth
 MAX_INNER_LETTERS = 2_000  # of a cell with a table in it, above which the outer one arranges a page
 MAX_REPEATS = 20_000  # of merged cells in one table
+_NUMBER_FORMS = {"a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 _LANGUAGE = re.compile(
     r"(?:^|\s)(?:language|lang|highlight|highlight-source|brush:)[- ]([A-Za-z0-9+#]{1,20})(?=\s|$)"
 )
@@ -248,28 +250,14 @@ class Page:
     def _list(self, element: _Element, depth: int) -> Iterator[Piece]:
         """One piece for a list with all that is nested in it."""
         text, images = "", []
-        number = (
-            int(value)
-            if (value := str(element.get("start", "1")).strip()).isdecimal() and len(value) < 9
-            else 1
-        )
-        for node in nodes_of(element):
+        for node, marker in _mark_items(element):
             if isinstance(node, str):
-                held = (
-                    [Piece("paragraph", words, element)]
-                    if (words := " ".join(node.split()))
-                    else []
-                )
-            elif is_skipped(node):
-                continue
+                words = " ".join(node.split())
+                held = [Piece("paragraph", words, element)] if words else []
+            elif node.tag in LISTS:
+                held = list(self._block(node, depth + 1))
             else:
-                held = list(
-                    self._block(node, depth + 1)
-                    if node.tag in LISTS
-                    else self._flow(node, depth + 1)
-                )
-            marker = f"{number}. " if element.tag == "ol" else "- "
-            number += element.tag == "ol" and not isinstance(node, str)
+                held = list(self._flow(node, depth + 1))
             for item in self._compose("list", element, held, marker, " " * len(marker)):
                 text += "\n" if text else ""
                 images += [image.move(len(text)) for image in item.images]
@@ -336,6 +324,38 @@ class Page:
         """Keep a warning, once."""
         if note not in self.notes:
             self.notes.append(note)
+
+
+def _mark_items(element: _Element) -> Iterator[tuple[_Element | str, str]]:
+    """Each child node of a list with its bullet or number, as the page counts (HTML standard,
+    4.4.5); a list directly in a list has none.
+    """
+    ordered, down = element.tag == "ol", element.get("reversed") is not None
+    items = sum(child.tag not in LISTS and not is_skipped(child) for child in element)
+    number = _whole_number(element.get("start"), items if down else 1)
+    form = _NUMBER_FORMS.get(element.get("type") or "", "decimal")
+    for node in nodes_of(element):
+        if not isinstance(node, str) and is_skipped(node):
+            continue
+        if not isinstance(node, str) and node.tag in LISTS:
+            yield node, "   " if ordered else "  "
+            continue
+        if not isinstance(node, str):
+            number = _whole_number(node.get("value"), number)
+        if not ordered:
+            yield node, "- "
+        else:
+            # Markdown numbers with digits only, and never below 0
+            plain = form == "decimal" and number >= 0
+            yield node, f"{number}. " if plain else f"- {number_text(number, form)}. "
+        if not isinstance(node, str):
+            number += -1 if down else 1
+
+
+def _whole_number(value: str | None, default: int) -> int:
+    """The number of an attribute, within what a page may count to."""
+    found = re.fullmatch(r"\s*([-+]?\d{1,8})\s*", value or "", re.ASCII)
+    return int(found[1]) if found else default
 
 
 def source_text(piece: Piece) -> str:

@@ -27,6 +27,7 @@ _TEXTLESS = _TICKED | set("hidden password submit button reset image file range 
 _UNREAD = {"button": "control", "svg": "drawing"}  # of SKIPPED what a reader sees
 SKIPPED_ROLES = set("navigation search menu menubar toolbar dialog alertdialog tablist".split())
 LINE_NUMBERS = set("linenos lineno linenodiv line-numbers-rows gutter rouge-gutter ln-num".split())
+_OPENERS = {"accordion", "collapsible"}  # classes of buttons with a title, as tutorials write them
 MARKS = {"b": "**", "strong": "**", "i": "*", "em": "*", "del": "~~", "s": "~~", "strike": "~~"}
 CODE = {"code", "kbd", "samp", "tt"}
 APART = set("p div li tr td th ul ol dd dt blockquote pre table".split())
@@ -116,11 +117,31 @@ def unread_reason(element: _Element) -> str:
 
 
 def _is_title(element: _Element) -> bool:
-    """True for a button that is all of a heading: a click opens what stands below it."""
+    """True for a button with the title of what a click opens below it: one that is all of a heading
+    or term, or says that it opens text and no menu.
+    """
     if element.tag != "button":
         return False
-    heading = next(element.iterancestors(*HEADINGS), None)
-    return heading is not None and _own_words(heading) == _own_words(element)
+    heading = next(element.iterancestors(*HEADINGS, "dt"), None)
+    if heading is not None and _own_words(heading) == _own_words(element):
+        return True
+    opens = not _OPENERS.isdisjoint(element.get("class", "").lower().split())
+    return opens or bool(opened_by(element))
+
+
+def opened_by(button: _Element) -> list[str]:
+    """The ids of what a button says that it opens and closes; none of a menu."""
+    if button.get("aria-expanded") is None or button.get("aria-haspopup"):
+        return []
+    return str(button.get("aria-controls", "")).split()
+
+
+def show_what_opens(root: _Element) -> None:
+    """Show what is hidden only until the button with its title is pressed, as `details` are."""
+    names = {name for button in root.iter("button") for name in opened_by(button)}
+    for element in root.iter() if names else ():
+        if element.get("id") in names:
+            element.attrib.pop("hidden", None)
 
 
 def _own_words(element: _Element) -> str:
@@ -268,6 +289,8 @@ class Inline:
             self._enclose(element, MARKS[tag], MARKS[tag], depth)
         elif tag == "a":
             self._link(element, depth)
+        elif tag == "rt" and not _has_marks(element):
+            self._enclose(element, "(", ")", depth)
         elif tag == "table" and self.cell:
             self._inner_table(element, depth)
         elif not self._leaf(element, tag):
@@ -424,6 +447,12 @@ class Inline:
         elif self.size and "".join(self._parts[-2:])[-most:] != "\n" * most:
             self._write("\n")
             self._space = False
+
+
+def _has_marks(reading: _Element) -> bool:
+    """True for the reading of a character where the page itself has parentheses around it."""
+    above = reading.getparent()
+    return above is not None and above.find("rp") is not None
 
 
 def _source(element: _Element) -> str:

@@ -49,7 +49,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

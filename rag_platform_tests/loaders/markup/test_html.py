@@ -82,6 +82,15 @@ def body(tmp_path: Path, content: str) -> str:
         ),
         ("<ul><li>a<ul><li>b</ul><li><p>c</p><p>d</p></ul>", "- a\n  - b\n- c\n\n  d"),
         ("<ol start=9><li>nine<li>ten</ol>", "9. nine\n10. ten"),
+        ("<ol><li value=7>a<li>b<li value=2>c</ol>", "7. a\n8. b\n2. c"),
+        ("<ol type=a start=3><li>duty<li>fee</ol>", "- c. duty\n- d. fee"),
+        ("<ol type=I><li>x<ol type=A><li>y</ol><li>z</ol>", "- I. x\n     - A. y\n- II. z"),
+        ("<ol reversed><li>b<li>a</ol><ol start=-1><li>m<li>n</ol>", "2. b\n1. a\n\n- -1. m\n0. n"),
+        ("<ol><li>a</li><ol><li>b</li></ol><li>c</li></ol>", "1. a\n   1. b\n2. c"),
+        (
+            "<p><ruby>漢<rp>(</rp><rt>かん</rt><rp>)</rp></ruby><ruby>字<rt>じ</rt></ruby>。</p>",
+            "漢(かん)字(じ)。",
+        ),
         (
             "<ul>stray<li><input type=checkbox checked>done<li><input type=checkbox>open</ul>",
             "- stray\n- [x] done\n- [ ] open",
@@ -132,6 +141,15 @@ def body(tmp_path: Path, content: str) -> str:
             "<h3> <button aria-expanded=false>Can I <b>return</b> it?</button> </h3><p>Yes.</p>"
             "<h3>Limits <button>Copy link</button></h3>",
             "### Can I **return** it?\n\nYes.\n\n### Limits",
+        ),
+        (
+            "<button class=accordion>Returns</button><div>30 days.</div>"
+            "<dl><dt><button>Post</button><dd>Paid.</dl>"
+            "<p><button aria-expanded=false aria-controls=w>Warranty</button></p>"
+            "<div id=w hidden>2 years.</div><div hidden>secret</div>"
+            "<button aria-expanded=false>More</button>"
+            "<button aria-expanded=false aria-controls=m aria-haspopup=menu>File</button>",
+            "Returns\n\n30 days.\n\n**Post**\n\nPaid.\n\nWarranty\n\n2 years.",
         ),
         ("<span><div>in</div>out</span>", "in\n\nout"),
         (

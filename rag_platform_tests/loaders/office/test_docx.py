@@ -20,7 +20,6 @@ from rag_platform.errors import DocumentError
 from rag_platform.intake.second_readers import reread
 from rag_platform.ir import Facts
 from rag_platform.loaders.office.docx import DocxLoader
-from rag_platform.loaders.office.docx_styles import number_text
 from rag_platform.loaders.office.docx_text import without_marks
 
 NAMES = (
@@ -187,23 +186,6 @@ def test_a_legal_level_prints_all_its_numbers_in_digits(tmp_path):
     facts = loaded(written(tmp_path, body + p("Dues", "1", number="5", level=2)))
     headings = [line.lstrip("# ") for line in facts.text.splitlines() if line.startswith("#")]
     assert headings == ["Article I. Parts", "1.1 Fees", "I.1.1 Dues"]
-
-
-@pytest.mark.parametrize(
-    ("value", "form", "text"),
-    [
-        (28, "lowerLetter", "bb"),
-        (14, "upperRoman", "XIV"),
-        (110, "chineseCounting", "一百一十"),
-        (12, "chineseCounting", "十二"),
-        (1005, "chineseCountingThousand", "一千零五"),
-        (3, "decimalEnclosedCircle", "③"),
-        (3, "ideographTraditional", "丙"),
-        (7, "unknown", "7"),
-    ],
-)
-def test_numbers_are_printed_as_their_format_says(value, form, text):
-    assert number_text(value, form) == text
 
 
 def test_tables_spell_out_merged_cells_and_prove_each_row(tmp_path):
