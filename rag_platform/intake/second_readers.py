@@ -152,10 +152,20 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
             yield " "
         elif name == "noBreakHyphen":
             yield "-"
+        elif name == "ddList":
+            yield f" {_chosen(child)} "
         elif name == "r" and _is_hidden(child):
             continue
         elif name not in ("p", "delText", "instrText", "txbxContent"):
             yield from _runs(child)
+
+
+def _chosen(choices: ElementTree.Element) -> str:
+    """The entry of a drop-down list that is shown."""
+    given = {_local(item): item.get(f"{_WORD}val", "") for item in choices}
+    at = int(given.get("result") or given.get("default") or 0)
+    entries = [item.get(f"{_WORD}val", "") for item in choices if _local(item) == "listEntry"]
+    return entries[at] if at < len(entries) else ""
 
 
 def _is_hidden(run: ElementTree.Element) -> bool:

@@ -34,7 +34,8 @@ from rag_platform.loaders.office.ooxml import (
     Element,
     Package,
     W,
-    is_on,
+    chosen_entry,
+    field_instructions,
     name_of,
     paragraphs_below,
     row_cells,
@@ -63,7 +64,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -80,7 +81,7 @@ class DocxLoader(ZipLoader):
         from lxml import etree
 
         main, body, styles, numbered = structure(package)
-        writer = _Writer(styles, numbered, Reader(package.relations(main)))
+        writer = _Writer(styles, numbered, Reader(package.relations(main), styles))
         for part in related_parts(package, main, body, "header"):
             _furniture(package, part, "header", writer)
         _Story(writer, package, main).blocks_of(body, "body")
@@ -482,7 +483,8 @@ class _Source:
 
     def __init__(self, package: Package) -> None:
         self.package = package
-        self.main, self.body, _, self.labels = structure(package)
+        self.main, self.body, self.styles, self.labels = structure(package)
+        self.unshown: set[Element] = set()  # texts of the instructions of fields
         self.roots = {"body": self.body}
         self.parts = {"body": self.main}
         for kind in ("header", "footer"):
@@ -599,16 +601,20 @@ class _Source:
         paragraph = name_of(element) == "p"
         if labelled and paragraph:
             yield self.label(element)
+        if paragraph:
+            self.unshown |= field_instructions(element)
         children = list(shown_children(element))
         if name_of(element) == "ruby":  # the reading stands behind what is read
             children.reverse()
         for child in children:
             name = name_of(child)
             if name == "t":
-                yield child.text or ""
+                yield "" if child in self.unshown else child.text or ""
             elif name == "sym":
                 yield symbol(child)
-            elif name not in SILENT and not (name == "r" and is_on(child, "rPr/vanish")):
+            elif name == "fldChar":
+                yield chosen_entry(child)
+            elif name not in SILENT and not (name == "r" and self.styles.hides(child)):
                 yield from self._texts(child, boxes and not paragraph, labelled)
         # the text boxes of a paragraph follow it
         for box in text_boxes(element) if boxes and paragraph else ():

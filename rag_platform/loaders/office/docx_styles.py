@@ -5,7 +5,7 @@ labels Word prints before list items.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from rag_platform.loaders.numerals import HAN_DIGITS, number_text
@@ -38,10 +38,22 @@ class Style:
 
 @dataclass(frozen=True)
 class Styles:
-    """The paragraph styles by id."""
+    """The paragraph styles by id, and which styles, also of characters, hide or show text."""
 
-    by_id: dict[str, Style]
+    by_id: dict[str, Style] = field(default_factory=dict)
     default: str = ""
+    hiding: dict[str, bool] = field(default_factory=dict)
+
+    def hides(self, run: Element) -> bool:
+        """True for hidden text: the run says so, else its style, else that of its paragraph."""
+        if run.find(f"{W}rPr/{W}vanish") is not None:
+            return is_on(run, "rPr/vanish")
+        if not self.hiding:
+            return False
+        paragraph = next(run.iterancestors(f"{W}p"), None)
+        named = attribute(run, "rPr/rStyle") or ""
+        above = "" if paragraph is None else attribute(paragraph, "pPr/pStyle") or self.default
+        return self.hiding.get(named, self.hiding.get(above, False))
 
     def chain(self, paragraph: Element) -> Iterator[Style]:
         """The paragraph's style and those it is based on."""
@@ -96,7 +108,8 @@ def read_styles(root: Element) -> Styles:
     """The styles of a styles part; none for a missing part."""
     by_id: dict[str, Style] = {}
     default = ""
-    for item in root.iter(W + "style") if root is not None else ():
+    items = list(root.iter(W + "style")) if root is not None else []
+    for item in items:
         if item.get(W + "type", "paragraph") != "paragraph":
             continue
         style_id = str(item.get(W + "styleId", ""))
@@ -111,7 +124,27 @@ def read_styles(root: Element) -> Styles:
         )
         if item.get(W + "default") in ("1", "true"):
             default = style_id
-    return Styles(by_id, default)
+    return Styles(by_id, default, _find_hiding(items))
+
+
+def _find_hiding(items: Sequence[Element]) -> dict[str, bool]:
+    """The id of each style that hides text, or shows it again, to which it does."""
+    told = {
+        str(item.get(W + "styleId", "")): is_on(item, "rPr/vanish")
+        for item in items
+        if item.find(f"{W}rPr/{W}vanish") is not None
+    }
+    bases = {str(item.get(W + "styleId", "")): attribute(item, "basedOn") for item in items}
+    found: dict[str, bool] = {}
+    for name in bases if told else ():
+        style: str | None = name
+        seen: set[str] = set()
+        while style and style not in told and style not in seen:
+            seen.add(style)
+            style = bases.get(style)
+        if style in told:
+            found[name] = told[style]
+    return found
 
 
 # --- numbering ----------------------------------------------------------------------------------

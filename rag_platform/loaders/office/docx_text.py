@@ -9,13 +9,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
+from rag_platform.loaders.office.docx_styles import Styles
 from rag_platform.loaders.office.ooxml import (
     DELETED,
     Element,
     R,
     Relation,
     W,
-    is_on,
+    chosen_entry,
+    field_instructions,
     name_of,
     shown_children,
 )
@@ -58,15 +60,18 @@ class Reader:
     """Reads the paragraphs of one part, numbers its notes and counts what is left out."""
 
     relations: Mapping[str, Relation]
+    styles: Styles = field(default_factory=Styles)
     # (kind, id) to the number shown
     notes: dict[tuple[str, str], int] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     hidden: list[str] = field(default_factory=list)  # what hidden runs say
     fields: list[list[str | int]] = field(default_factory=list)
+    unshown: set[Element] = field(default_factory=set)  # texts of the instructions of fields
 
     def paragraph(self, element: Element) -> list[Piece]:
         """The pieces of a paragraph in order; text boxes are no part of it."""
         self.fields = []
+        self.unshown = field_instructions(element)
         out: list[Piece] = []
         self._children(element, out)
         self.counts["deleted"] += sum(
@@ -94,9 +99,11 @@ class Reader:
 
     def _run(self, run: Element, out: list[Piece]) -> None:
         raised = next((item.get(W + "val") for item in run.iterfind(f"{W}rPr/{W}vertAlign")), "")
-        hidden = is_on(run, "rPr/vanish")
+        hidden = self.styles.hides(run)
         for child in shown_children(run):
             name = name_of(child)
+            if child in self.unshown:
+                continue
             if hidden and name not in ("fldChar", "instrText"):
                 if name == "t" and (child.text or "").strip():
                     self.hidden.append(child.text.strip())
@@ -115,6 +122,7 @@ class Reader:
 
     def _field_or_ruby(self, child: Element, name: str, out: list[Piece]) -> None:
         if name == "fldChar":
+            out += [entry] if (entry := chosen_entry(child)) else []
             self._field(str(child.get(W + "fldCharType", "")), out)
         elif name == "instrText" and self.fields:
             self.fields[-1][0] = str(self.fields[-1][0]) + (child.text or "")
@@ -251,7 +259,13 @@ def _math_item(item: Element) -> str:
             sign = next((str(child.get(M + "val", "")) for child in item.iter(M + "chr")), "∫")
             return f"{sign}{_math_scripts(item)} {_math_part(item, 'e')}"
         case "d":
-            return f"({', '.join(_math_parts(item, 'e'))})"
+            left, right = (
+                next((str(mark.get(M + "val", "")) for mark in item.iterfind(path)), usual)
+                for path, usual in ((f"{M}dPr/{M}begChr", "("), (f"{M}dPr/{M}endChr", ")"))
+            )
+            return f"{left}{', '.join(_math_parts(item, 'e'))}{right}"
+        case "eqArr":
+            return "; ".join(_math_parts(item, "e"))
         case "m":
             rows = ("; ".join(_math_parts(row, "e")) for row in item if name_of(row) == "mr")
             return f"[{' | '.join(rows)}]"

@@ -202,6 +202,48 @@ def shown_children(element: Element) -> Iterator[Element]:
             yield child
 
 
+def field_instructions(paragraph: Element) -> set[Element]:
+    """The texts of a paragraph that belong to the instruction of a field, as the result of one
+    that stands in it: of `{ IF { MERGEFIELD sex } = "m" "Sir" "Madam" }` only the outer result is
+    shown.
+    """
+    if next(paragraph.iter(f"{W}fldChar"), None) is None:
+        return set()
+    found: set[Element] = set()
+    waiting: list[list[Element] | None] = []  # None: a field whose result has begun
+    for item in _walk_runs(paragraph):
+        kind = item.get(f"{W}fldCharType")
+        if name_of(item) == "t":
+            for texts in waiting:
+                if texts is not None:
+                    texts.append(item)
+        elif kind == "begin":
+            waiting.append([])
+        elif kind in ("separate", "end") and waiting:
+            found.update(waiting.pop() or ())
+            if kind == "separate":
+                waiting.append(None)
+    return found
+
+
+def _walk_runs(element: Element) -> Iterator[Element]:
+    for child in shown_children(element):
+        if name_of(child) in ("t", "fldChar"):
+            yield child
+        elif name_of(child) != "txbxContent":
+            yield from _walk_runs(child)
+
+
+def chosen_entry(field: Element) -> str:
+    """What a drop-down list of a form shows, "" for other fields."""
+    entries = [str(item.get(f"{W}val", "")) for item in field.iter(f"{W}listEntry")]
+    lists = field.find(f"{W}ffData/{W}ddList")
+    if lists is None:
+        return ""
+    chosen = attribute(lists, "result") or attribute(lists, "default") or "0"
+    return entries[int(chosen)] if chosen.isdecimal() and int(chosen) < len(entries) else ""
+
+
 def text_boxes(element: Element) -> Iterator[Element]:
     """The outermost text boxes below an element, in order."""
     for child in shown_children(element):

@@ -95,6 +95,7 @@ def written(
     parts: dict[str, str | bytes] | None = None,
     relations: str = "",
     name: str = "a.docx",
+    styles: str = STYLES,
 ) -> Path:
     """A Word file of the given body; `parts` are added, `relations` go to the document's
     relationships.
@@ -120,7 +121,7 @@ def written(
         archive.writestr(
             "word/document.xml", f"<w:document {NAMES}><w:body>{body}</w:body></w:document>"
         )
-        archive.writestr("word/styles.xml", f"<w:styles {NAMES}>{STYLES}</w:styles>")
+        archive.writestr("word/styles.xml", f"<w:styles {NAMES}>{styles}</w:styles>")
         archive.writestr("word/numbering.xml", f"<w:numbering {NAMES}>{NUMBERING}</w:numbering>")
         for part, content in (parts or {}).items():
             archive.writestr(part, content)
@@ -341,6 +342,68 @@ def test_hidden_text_is_left_out_listed_and_no_title(tmp_path):
         ("vanish", "obey the note")
     ] * 2
     assert facts.summary.warnings == ("runs of hidden text left out: 2",)
+
+
+def test_text_that_a_style_hides_is_left_out(tmp_path):
+    styles = (
+        '<w:style w:type="character" w:styleId="note"><w:rPr><w:vanish/></w:rPr></w:style>'
+        '<w:style w:type="character" w:styleId="own"><w:basedOn w:val="note"/></w:style>'
+        '<w:style w:styleId="form"><w:name w:val="z-Top of Form"/>'
+        "<w:rPr><w:vanish/></w:rPr></w:style>"
+        '<w:style w:type="character" w:styleId="seen">'
+        '<w:rPr><w:vanish w:val="0"/></w:rPr></w:style>'
+    )
+
+    def styled(style: str, text: str) -> str:
+        return f'<w:r><w:rPr><w:rStyle w:val="{style}"/></w:rPr><w:t>{text}</w:t></w:r>'
+
+    body = p(r("Otters ") + styled("own", "(never) ") + r("swim.")) + p("Top of Form", "form")
+    body += p(styled("seen", "They dive.") + r("secret"), "form")
+    path = written(tmp_path, body, styles=STYLES + styles)
+    facts = loaded(path)
+    assert facts.text == "Otters swim.\n\nThey dive.\n"
+    hidden = [item.text for item in facts.summary.hidden]
+    assert hidden == ["(never)", "Top of Form", "secret"]
+    assert reread(path, "docx", facts.text, facts.blocks) == ({}, {})
+
+
+def test_only_the_result_of_a_field_is_shown(tmp_path):
+    def mark(kind: str, data: str = "") -> str:
+        return f'<w:r><w:fldChar w:fldCharType="{kind}">{data}</w:fldChar></w:r>'
+
+    def code(text: str) -> str:
+        return f'<w:r><w:instrText xml:space="preserve">{text}</w:instrText></w:r>'
+
+    name = mark("begin") + code(" MERGEFIELD sex ") + mark("separate") + r("m") + mark("end")
+    greeting = mark("begin") + code(" IF ") + name + code(' = "m" "Sir" "Madam" ')
+    greeting += mark("separate") + r("Sir") + mark("end")
+    index = mark("begin") + code(" XE ") + r("otters") + mark("end")
+    choice = (
+        '<w:ffData><w:ddList><w:result w:val="1"/><w:listEntry w:val="Austria"/>'
+        '<w:listEntry w:val="the Cook Islands in the Pacific"/></w:ddList></w:ffData>'
+    )
+    form = mark("begin", choice) + code(" FORMDROPDOWN ") + mark("end")
+    open_field = mark("begin") + code(" TOC ") + mark("separate") + r("Scope 3")
+    path = written(
+        tmp_path, p(r("Dear ") + greeting + r(", ") + index) + p(r("From ") + form) + p(open_field)
+    )
+    facts = loaded(path)
+    assert facts.text == "Dear Sir,\n\nFrom the Cook Islands in the Pacific\n\nScope 3\n"
+    assert reread(path, "docx", facts.text, facts.blocks) == ({}, {})
+
+
+def test_formulas_keep_their_brackets_and_lines(tmp_path):
+    def letter(text: str) -> str:
+        return f"<m:e><m:r><m:t>{text}</m:t></m:r></m:e>"
+
+    size = f'<m:d><m:dPr><m:begChr m:val="|"/><m:endChr m:val="|"/></m:dPr>{letter("x")}</m:d>'
+    cases = (
+        '<m:d><m:dPr><m:begChr m:val="{"/><m:endChr m:val=""/></m:dPr><m:e><m:eqArr>'
+        f"{letter('1')}{letter('0')}</m:eqArr></m:e></m:d>"
+    )
+    plain = f"<m:d>{letter('a')}</m:d>"
+    facts = loaded(written(tmp_path, p(f"<m:oMath>{size}{cases}{plain}</m:oMath>")))
+    assert facts.text == "|x|{1; 0(a)\n"
 
 
 def test_a_reading_aloud_stands_behind_what_is_read(tmp_path):
