@@ -4,7 +4,7 @@ proof, the words of their XML read a second way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rag_platform.errors import DocumentError
@@ -16,8 +16,8 @@ MAX_LEVEL = 16  # of a diagram's points in one another
 
 
 def read_chart(chart: Any) -> list[list[str]]:
-    """A row of series below the chart's title, and one for each category; [] for a chart of other
-    kinds, or whose figures are not in the file. `chart` is python-pptx's.
+    """A row of series below the titles of the chart and its axes, and one for each category; [] for
+    a chart of other kinds, or whose figures are not in the file. `chart` is python-pptx's.
     """
     plots = list(chart.plots)
     categories = plots[0].categories if plots else ()
@@ -29,13 +29,23 @@ def read_chart(chart: Any) -> list[list[str]]:
     ):
         return []
     titled = chart.has_title and chart.chart_title.has_text_frame
-    title = " ".join(chart.chart_title.text_frame.text.split()) if titled else ""
+    titles = [chart.chart_title.text_frame.text] if titled else []
+    titles += ["".join(item.itertext(f"{A}t")) for item in _find_axis_titles(chart._chartSpace)]
+    title = "; ".join(words for text in titles if (words := " ".join(text.split())))
     values = [[*item.values, *[None] * len(categories)] for item in series]
     rows = [
         [str(label), *("" if row[at] is None else format_general(row[at]) for row in values)]
         for at, label in enumerate(categories)
     ]
     return [[title, *(item.name for item in series)], *rows]
+
+
+def _find_axis_titles(root: Element) -> Iterator[Element]:
+    """The titles of the axes that are shown, which name what is counted and in which unit."""
+    for axis in root.iterfind(f"{C}chart/{C}plotArea/*"):
+        hidden = axis.find(f"{C}delete")
+        if hidden is None or hidden.get("val", "1") in ("0", "false"):
+            yield from axis.iterfind(f"{C}title")
 
 
 def read_diagram(root: Element) -> list[tuple[int, str]]:
@@ -114,6 +124,7 @@ def words_of(root: Element) -> str:
     ]
     heading = root.find(f"{C}chart/{C}title")
     said = [text.text or "" for text in heading.iter(f"{A}t")] if heading is not None else []
+    said += [text for item in _find_axis_titles(root) for text in item.itertext(f"{A}t")]
     said += [name for item in points for name in item["tx"].values()]
     for place, label in points[0]["cat"].items() if points else ():
         values = [item["val"].get(place) for item in points]

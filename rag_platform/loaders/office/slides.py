@@ -20,10 +20,12 @@ from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
 from rag_platform.loaders.office import drawings
+from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
+from rag_platform.text.numerals import number_text
 from rag_platform.traits import Traits
 
 SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
@@ -33,6 +35,21 @@ _FURNITURE = {"SLIDE_NUMBER", "DATE", "FOOTER", "HEADER"}
 _LISTS = {"BODY", "OBJECT", "VERTICAL_BODY", "VERTICAL_OBJECT"}
 _LINE_SPECIAL = re.compile(r"#{1,6}(?=\s|$)|`{3}|~{3}|>")
 P = "{http://schemas.openxmlformats.org/presentationml/2006/main}"
+_MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_HOLDERS = {f"{P}spTree", f"{P}grpSp", f"{A}p"}  # of shapes and of text
+_FORMULA = "{http://schemas.microsoft.com/office/drawing/2010/main}m"
+_CHART_OF_2016 = "http://schemas.microsoft.com/office/drawing/2014/chartex"
+# how an automatic number is written: its form by the first part of its name, marks by the last
+_NUMBERS = {
+    "arabic": "decimal",
+    "alphaLc": "lowerLetter",
+    "alphaUc": "upperLetter",
+    "romanLc": "lowerRoman",
+    "romanUc": "upperRoman",
+    "circleNum": "decimalEnclosedCircle",
+    "ea1": "chineseCounting",
+}
+_MARKS = {"ParenBoth": ("(", ")"), "ParenR": ("", ")"), "Period": ("", "."), "Minus": ("-", "-")}
 _TRUE = ("1", "true")
 _LINK = re.compile(r"\]\([^()\s]*\)")
 _IMAGE = re.compile(r"!\[((?:[^\[\]\\]|\\.)*)\]\([^)]*\)")
@@ -43,7 +60,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -85,7 +102,7 @@ class SlidesLoader(ZipLoader):
         with Package(path) as package:
             source = _Source(package)
             for block in blocks:
-                said = source.text_at(block.locator)
+                said = source.text_at(block.locator, numbered=block.kind != "heading")
                 facts = _plain(_IMAGE.sub(r"\1", text[block.start : block.end]))
                 if said is None:
                     bad[block.ordinal] = f"nothing stands at {block.locator}"
@@ -149,6 +166,7 @@ class _Reading:
             yield from self._slide(slide, number)
 
     def _slide(self, slide: Any, number: int) -> Iterator[Part]:
+        _open_alternatives(slide._element)
         title = slide.shapes.title
         if title is not None and not title.has_text_frame:  # a picture in its place
             title = None
@@ -156,7 +174,8 @@ class _Reading:
         self.hidden_shapes += len(unseen)
         self.added = 0
         self.names = dict(_name_shapes(slide._element))
-        heading = " ".join(title.text_frame.text.split()) if title is not None else ""
+        lines = title.text_frame.paragraphs if title is not None else ()
+        heading = " ".join(filter(None, (_words(line, linked=False) for line in lines)))
         parts = [part for shape in slide.shapes for part in self._shape(shape, number, title, 0)]
         if heading and title is not None:
             yield Part(
@@ -173,16 +192,15 @@ class _Reading:
         yield from parts
         read = sum(len(letters(_plain(part.text))) for part in parts) + len(letters(heading))
         whole = self.added
-        whole += sum(len(letters(item.text or "")) for item in slide._element.iter(f"{A}t"))
-        whole -= sum(
-            len(letters(item.text or "")) for shape in unseen for item in shape.iter(f"{A}t")
-        )
+        whole += len(letters(_said(slide._element)))
+        whole -= sum(len(letters(_said(shape))) for shape in unseen)
         if whole > read:
             self.left_out[number] = whole - read
         notes = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
         if lines := [
             line
-            for line in (notes.text if notes is not None else "").replace("\v", "\n").splitlines()
+            for paragraph in (notes.paragraphs if notes is not None else ())
+            for line in "".join(_pieces(paragraph, linked=False)).splitlines()
             if line.strip()
         ]:
             yield Part(
@@ -216,7 +234,84 @@ class _Reading:
         elif shape._element.tag == f"{P}pic":
             yield from _image(shape, place)
         elif shape.has_text_frame:
-            yield from _text(shape, place)
+            yield from self._text(shape, place)
+        elif next(shape._element.iter(f"{A}graphicData"), shape._element).get("uri", "") == (
+            _CHART_OF_2016
+        ):
+            self.charts += 1
+
+    def _text(self, shape: Any, place: str) -> Iterator[Part]:
+        """The paragraphs of a shape as one part: a list where its kind, a level or a number says
+        so.
+        """
+        kind = _placeholder(shape)
+        paragraphs = shape.text_frame.paragraphs
+        numbers = _number_paragraphs(shape._element)
+        lines = [
+            (paragraph.level, numbers.get(paragraph._p, ""), words)
+            for paragraph in paragraphs
+            if (words := _words(paragraph))
+        ]
+        self.added += sum(len(letters(number)) for _, number, _ in lines)
+        listed = any(level or number for level, number, _ in lines)
+        if not lines:
+            return
+        if (len(lines) > 1 and kind in _LISTS) or (listed and (len(lines) > 1 or lines[0][1])):
+            text = "\n".join(
+                f"{'    ' * level}{_list_mark(number)} {words}" for level, number, words in lines
+            )
+            yield Part("list", text, place)
+            return
+        texts = [f"\\{words}" if _LINE_SPECIAL.match(words) else words for _, _, words in lines]
+        yield Part("footer" if kind in _FURNITURE else "paragraph", "\n\n".join(texts), place)
+
+
+def _open_alternatives(slide: Any) -> None:
+    """Put in place of alternatives what PowerPoint shows: of a shape with a formula the shape, not
+    its picture for older programs. Those within a picture say how it is drawn.
+    """
+    for item in list(slide.iter(f"{_MC}AlternateContent")):
+        branch = item.find(f"{_MC}Choice")
+        branch = item.find(f"{_MC}Fallback") if branch is None else branch
+        if branch is not None and item.getparent().tag in _HOLDERS:
+            for child in list(branch):
+                item.addprevious(child)
+            item.getparent().remove(item)
+
+
+def _number_paragraphs(shape: Any) -> dict[Any, str]:
+    """The automatic number of each paragraph that has one; a paragraph without words has none.
+
+    Numbers go on over deeper levels, and begin anew behind another paragraph of the level.
+    """
+    found: dict[Any, str] = {}
+    counts: dict[int, tuple[str, int]] = {}  # level to the kind and the last number
+    for paragraph in shape.iter(f"{A}p"):
+        if not _said(paragraph).strip():
+            continue
+        properties = paragraph.find(f"{A}pPr")
+        numbering = None if properties is None else properties.find(f"{A}buAutoNum")
+        level = 0 if properties is None else int(properties.get("lvl", "0"))
+        counts = {at: count for at, count in counts.items() if at <= level}
+        if numbering is None:
+            counts.pop(level, None)
+            continue
+        kind = str(numbering.get("type", "arabicPeriod"))
+        first = int(numbering.get("startAt", "1"))
+        before, last = counts.get(level, ("", 0))
+        number = last + 1 if before == kind else first
+        counts[level] = kind, number
+        form = next((form for name, form in _NUMBERS.items() if kind.startswith(name)), "decimal")
+        left, right = next((m for name, m in _MARKS.items() if kind.endswith(name)), ("", ""))
+        found[paragraph] = f"{left}{number_text(number, form)}{right}"
+    return found
+
+
+def _list_mark(number: str) -> str:
+    """The mark of a list item in Markdown, which knows `1.` and `1)` alone."""
+    if re.fullmatch(r"\d{1,9}[.)]", number, re.ASCII):
+        return number
+    return f"- {number}" if number else "-"
 
 
 def _is_unseen(element: Any) -> bool:
@@ -232,37 +327,25 @@ def _placeholder(shape: Any) -> str:
     )
 
 
-def _text(shape: Any, place: str) -> Iterator[Part]:
-    """The paragraphs of a shape as one part: a list where its kind or a level says so."""
-    kind = _placeholder(shape)
-    lines = [
-        (paragraph.level, words)
-        for paragraph in shape.text_frame.paragraphs
-        if (words := _words(paragraph))
-    ]
-    if not lines:
-        return
-    if len(lines) > 1 and (kind in _LISTS or any(level for level, _ in lines)):
-        yield Part("list", "\n".join(f"{'    ' * level}- {words}" for level, words in lines), place)
-        return
-    texts = [f"\\{words}" if _LINE_SPECIAL.match(words) else words for _, words in lines]
-    yield Part("footer" if kind in _FURNITURE else "paragraph", "\n\n".join(texts), place)
+def _words(paragraph: Any, *, linked: bool = True) -> str:
+    """The text of a paragraph on one line, with its links unless not `linked`."""
+    return " ".join("".join(_pieces(paragraph, linked=linked)).split())
 
 
-def _words(paragraph: Any) -> str:
-    """The text of a paragraph on one line, with its links."""
-    parts = []
+def _pieces(paragraph: Any, *, linked: bool) -> Iterator[str]:
+    """The runs, breaks and formulas of a paragraph."""
     for item in paragraph._p:
         if item.tag == f"{A}br":
-            parts.append(" ")
+            yield "\n"
+        elif item.tag == _FORMULA:
+            yield math_text(item)
         elif item.tag in (f"{A}r", f"{A}fld"):
             text = item.findtext(f"{A}t") or ""
-            link = item.find(f"{A}rPr/{A}hlinkClick")
+            link = item.find(f"{A}rPr/{A}hlinkClick") if linked else None
             relation = paragraph.part.rels.get(link.get(f"{R}id")) if link is not None else None
             address = relation.target_ref if relation is not None and relation.is_external else ""
-            linked = text.strip() and address and not re.search(r"[\s()]", address)
-            parts.append(f"[{text}]({address})" if linked else text)
-    return " ".join("".join(parts).split())
+            usable = text.strip() and address and not re.search(r"[\s()]", address)
+            yield f"[{text}]({address})" if usable else text
 
 
 def _read_table(table: Any) -> tuple[list[list[str]], int]:
@@ -316,8 +399,10 @@ class _Source:
         ids = [item.get(f"{R}id") for item in package.root(main).iter(f"{P}sldId")]
         self._slides = [related[name].target for name in ids if name in related]
 
-    def text_at(self, locator: str) -> str | None:
-        """The text that the XML holds at a locator, None where nothing is."""
+    def text_at(self, locator: str, *, numbered: bool) -> str | None:
+        """The text that the XML holds at a locator, with the numbers of lists where `numbered`;
+        None where nothing is.
+        """
         match = re.fullmatch(r"slide=(\d+)(?:;shape=(\d+(?:\.\d+)?)|;(notes))?", locator)
         if match is None or not 1 <= int(match[1]) <= len(self._slides):
             return None
@@ -330,13 +415,15 @@ class _Source:
             return None
         if not match[2]:
             return f"Slide {match[1]}"
-        for item, name in _name_shapes(self._package.root(slide)):
+        root = self._package.root(slide)
+        _open_alternatives(root)
+        for item, name in _name_shapes(root):
             if name == match[2]:
                 drawing = next(item.iter(f"{C}chart", f"{D}relIds"), None)
                 if drawing is None:
-                    return _text_of(item)
-                root = drawings.find_root(self._package, slide, drawing)
-                return "" if root is None else drawings.words_of(root)
+                    return _text_of(item, numbered=numbered)
+                drawn = drawings.find_root(self._package, slide, drawing)
+                return "" if drawn is None else drawings.words_of(drawn)
         return None
 
 
@@ -350,12 +437,13 @@ def _name_shapes(slide: Any) -> Iterator[tuple[Any, str]]:
             yield item, f"{name}.{seen[name]}" if seen[name] > 1 else name
 
 
-def _text_of(item: Any) -> str:
+def _text_of(item: Any, *, numbered: bool = False) -> str:
     """The text of a shape; an image's description; a merged cell's text in each of its places."""
     if item.tag == f"{P}pic":
         return next(item.iter(f"{P}cNvPr")).get("descr") or ""
     if (table := next(item.iter(f"{A}tbl"), None)) is None:
-        return _said(item)
+        numbers = _number_paragraphs(item) if numbered else {}
+        return " ".join(f"{numbers.get(line, '')} {_said(line)}" for line in item.iter(f"{A}p"))
     above: list[str] = []
     said: list[str] = []
     for row in table.iter(f"{A}tr"):
@@ -373,4 +461,4 @@ def _text_of(item: Any) -> str:
 
 
 def _said(item: Any) -> str:
-    return " ".join(text.text or "" for text in item.iter(f"{A}t"))
+    return " ".join(text.text or "" for text in item.iter(f"{A}t", f"{M}t"))

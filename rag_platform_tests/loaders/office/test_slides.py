@@ -322,6 +322,8 @@ def test_a_chart_is_a_table_of_its_figures(tmp_path: Path) -> None:
     drawn = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *place, figures).chart
     drawn.has_title = True
     drawn.chart_title.text_frame.text = "Sales by region"
+    drawn.value_axis.axis_title.text_frame.text = "Million euro"
+    drawn.category_axis.axis_title.text_frame.text = "Where"
     points = XyChartData()
     points.add_series("m").add_data_point(1, 2)
     slide.shapes.add_chart(XL_CHART_TYPE.XY_SCATTER, *place, points)
@@ -329,9 +331,73 @@ def test_a_chart_is_a_table_of_its_figures(tmp_path: Path) -> None:
     show.save(str(path))
     facts = SlidesLoader().load(path, "a.pptx")
     assert facts.text.split("\n\n")[1] == (
-        "| Sales by region | 2023 | 2024 |\n| --- | --- | --- |\n"
+        "| Sales by region; Where; Million euro | 2023 | 2024 |\n| --- | --- | --- |\n"
         "| North | 4.5 | 1200000 |\n| 西部 |  | 0.125 |\n"
     )
     assert facts.summary.warnings == ("charts that were not read: 1",)
     assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert SlidesLoader().verify_blocks(path, facts.text.replace("4.5", "4.6"), facts.blocks)
+
+
+def test_a_shape_with_a_formula_is_read_in_its_place(show: Path, tmp_path: Path) -> None:
+    names = (
+        b'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+        b' xmlns:a14="http://schemas.microsoft.com/office/drawing/2010/main"'
+        b' xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
+    )
+    formula = b"<a14:m><m:oMath><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup><m:r><m:t>2</m:t>"
+    formula += b"</m:r></m:sup></m:sSup></m:oMath></a14:m>"
+
+    def box(text: bytes) -> bytes:
+        return (
+            b'<p:sp><p:nvSpPr><p:cNvPr id="77" name="t"/><p:cNvSpPr/><p:nvPr/></p:nvSpPr><p:spPr/>'
+            b"<p:txBody><a:bodyPr/><a:p>" + text + b"</a:p></p:txBody></p:sp>"
+        )
+
+    said = b"<a:r><a:t>Energy is </a:t></a:r>" + formula
+    both = b"<mc:AlternateContent " + names + b'><mc:Choice Requires="a14">' + box(said)
+    both += b"</mc:Choice><mc:Fallback>" + box(b"<a:r><a:t> </a:t></a:r>")
+    both += b"</mc:Fallback></mc:AlternateContent>"
+    path = change(show, tmp_path / "b.pptx", slide2=(b"<p:grpSp>", both + b"<p:grpSp>"))
+    facts = SlidesLoader().load(path, "b.pptx")
+    assert facts.text.endswith("# Slide 2\n\nEnergy is c^2\n\nOnly a box of text\n")
+    assert not [said for said in facts.summary.warnings if "not read" in said]
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    forged = facts.text.replace("c^2", "c^3")
+    assert SlidesLoader().verify_blocks(path, forged, facts.blocks)
+
+
+def test_lists_have_the_numbers_that_are_shown(tmp_path: Path) -> None:
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[1])
+    slide.shapes.title.text = "Start"
+    lines = (
+        ("Open the valve", 0, "arabicPeriod", ""),
+        ("left one", 1, "alphaLcParenBoth", ""),
+        ("right one", 1, "alphaLcParenBoth", ""),
+        ("", 0, "arabicPeriod", ""),
+        ("Start the pump", 0, "arabicPeriod", ""),
+        ("Wait", 0, "", ""),
+        ("Stop", 0, "arabicPeriod", ""),
+        ("Drain", 0, "romanUcPeriod", "4"),
+    )
+    frame = slide.placeholders[1].text_frame
+    for number, (text, level, kind, start) in enumerate(lines):
+        paragraph = frame.add_paragraph() if number else frame.paragraphs[0]
+        paragraph.text, paragraph.level = text, level
+        if kind:
+            properties = paragraph._p.get_or_add_pPr()
+            numbering = properties.makeelement(properties.tag.replace("pPr", "buAutoNum"))
+            numbering.set("type", kind)
+            if start:
+                numbering.set("startAt", start)
+            properties.append(numbering)
+    path = tmp_path / "a.pptx"
+    show.save(str(path))
+    facts = SlidesLoader().load(path, "a.pptx")
+    assert facts.text == (
+        "# Start\n\n1. Open the valve\n    - (a) left one\n    - (b) right one\n"
+        "2. Start the pump\n- Wait\n1. Stop\n- IV. Drain\n"
+    )
+    assert facts.summary.warnings == ()
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
