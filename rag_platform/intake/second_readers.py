@@ -121,7 +121,9 @@ class _Page(HTMLParser):
 
 
 def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
-    """The paragraphs of every part of a Word file, in the order of its XML."""
+    """The paragraphs of every part of a Word file, in the order of its XML, each chart and diagram
+    where it is drawn.
+    """
     with zipfile.ZipFile(path) as package:
         names = [
             name
@@ -131,13 +133,48 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
             )
         ]
         names.sort(key=lambda name: (not name.endswith("/document.xml"), name))
-        paragraphs = [
-            "".join(_runs(element))
-            for name in names
-            for element in ElementTree.fromstring(package.read(name)).iter()
-            if _local(element) == "p"
-        ]
-    return _compare(text, blocks, Line.of(" ".join(paragraphs).split()))
+        words: list[str] = []
+        for name in names:
+            targets = _targets(package, name)
+            for element in ElementTree.fromstring(package.read(name)).iter():
+                if _local(element) == "p":
+                    words.append("".join(_runs(element)))
+                elif _local(element) in ("chart", "relIds"):
+                    words += _drawn(package, [targets.get(id_) for id_ in element.attrib.values()])
+    return _compare(text, blocks, Line.of(" ".join(words).split()))
+
+
+def _targets(package: zipfile.ZipFile, part: str) -> dict[str, str]:
+    """Relationship id to the name of the part of the file to which a part points by it."""
+    folder, name = posixpath.split(part)
+    relations = f"{folder}/_rels/{name}.rels"
+    if relations not in package.namelist():
+        return {}
+    return {
+        item.get("Id", ""): posixpath.normpath(
+            posixpath.join("/", folder, item.get("Target", ""))
+        ).lstrip("/")
+        for item in ElementTree.fromstring(package.read(relations))
+    }
+
+
+def _drawn(package: zipfile.ZipFile, parts: Sequence[str | None]) -> Iterator[str]:
+    """The words and figures of charts and diagrams."""
+    for part in sorted(set(package.namelist()).intersection(filter(None, parts))):
+        try:
+            root = ElementTree.fromstring(package.read(part))
+        except ElementTree.ParseError:
+            continue
+        for item in root.iter():
+            if _local(item) in ("t", "v") and (said := (item.text or "").strip()):
+                yield _plain_number(said)
+
+
+def _plain_number(said: str) -> str:
+    try:
+        return f"{float(said):.15g}"
+    except ValueError:
+        return said
 
 
 def _runs(element: ElementTree.Element) -> Iterator[str]:

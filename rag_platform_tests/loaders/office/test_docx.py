@@ -575,6 +575,7 @@ def test_a_chart_and_a_diagram_are_read_where_they_are_drawn(tmp_path: Path) -> 
         "Three.\n",
     ]
     assert facts.blocks[1].locator == "body/p[1]/drawing[1]"
+    assert reread(path, "docx", facts.text, facts.blocks) == ({}, {})
     assert facts.summary.warnings == ("charts and diagrams that were not read: 1",)
     for word in ("4.5", "西部", "Plan"):
         wrong = facts.text.replace(word, "x" * len(word))
