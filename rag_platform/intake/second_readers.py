@@ -234,8 +234,13 @@ def _strings(package: zipfile.ZipFile) -> list[str]:
 def _rich(item: ElementTree.Element) -> str:
     """The text of a string without its readings aloud."""
     if _local(item) == "t":
-        return item.text or ""
+        return _unescaped(item.text or "")
     return "".join(_rich(child) for child in item if _local(child) != "rPh")
+
+
+def _unescaped(text: str) -> str:
+    """The text with a space for each control character, which a workbook writes as `_x000D_`."""
+    return re.sub("_x00[01][0-9A-Fa-f]_", " ", text)
 
 
 def _sheets(package: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
@@ -270,7 +275,7 @@ def _cell_texts(part: bytes, shared: Sequence[str]) -> Iterator[str]:
             elif kind == "inlineStr":
                 yield "".join(_rich(child) for child in cell)
             elif kind in ("str", "e"):
-                yield value
+                yield _unescaped(value)
 
 
 def csv(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:

@@ -263,6 +263,17 @@ def test_words_whose_hiding_is_switched_off_are_read_twice(tmp_path: Path) -> No
     assert reread(tmp_path / "a.docx", "docx", facts.text, facts.blocks) == ({}, {})
 
 
+def test_breaks_that_a_workbook_escapes_are_no_letters(tmp_path: Path) -> None:
+    book = openpyxl.Workbook()
+    book.active.append(["part", "remark"])
+    for part in ("seal", "bolt", "pump", "tank", "hose"):
+        book.active.append([part, "_x000D_\n".join(["wet", "cold", "old"])])
+    book.save(tmp_path / "a.xlsx")
+    facts = XlsxLoader().load(tmp_path / "a.xlsx", "a.xlsx")
+    assert "| seal | wet cold old |" in facts.text
+    assert reread(tmp_path / "a.xlsx", "xlsx", facts.text, facts.blocks) == ({}, {})
+
+
 def test_columns_without_names_are_known_by_both_readers(tmp_path: Path) -> None:
     book = openpyxl.Workbook()
     for row in ([1.5, 2.5, 3.5, "Oslo"], [4.5, 5.5, 6.5, "Bern"]):

@@ -223,7 +223,7 @@ class XlsxLoader(ZipLoader):
     hidden_sheets: bool = False
 
     NAME: ClassVar[str] = "xlsx"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -286,6 +286,7 @@ class XlsxLoader(ZipLoader):
 
 
 _TEXT = re.compile(rb"<(?:\w+:)?t(?:\s[^>]*)?>\s*[^<\s]")  # of a drawing
+_ESCAPED = re.compile(r"_x(00[01][0-9A-Fa-f])_")
 MAX_ROWS, MAX_COLUMNS = 1_048_576, 16_384  # the format's own
 Place = tuple[int, int]  # row and column, from 1
 
@@ -616,4 +617,10 @@ def format_value(value: Any, number_format: str) -> str:
             written = None if number_format == "General" else format_number(value, number_format)
             return written or (str(value) if isinstance(value, int) else format_general(value))
         case _:
-            return str(value)
+            return _ESCAPED.sub(_control_character, str(value))
+
+
+def _control_character(found: re.Match[str]) -> str:
+    """What the format writes as `_x000D_`, for XML cannot hold it: a break, a tab or nothing."""
+    char = chr(int(found[1], 16))
+    return char if char in "\t\n\v\f\r" else ""

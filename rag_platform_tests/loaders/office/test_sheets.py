@@ -341,6 +341,8 @@ def test_a_lying_dimension_loses_no_row(tmp_path):
         (5.0, "General", "5"),
         (True, "General", "TRUE"),
         ("#N/A", "General", "#N/A"),
+        ("one_x000D_\ntwo_x0009_three_x001F_", "General", "one\r\ntwo\tthree"),
+        ("part_x00A0_9", "General", "part_x00A0_9"),
         (datetime.datetime(2023, 1, 2), "yyyy-mm-dd", "2023-01-02"),
         (datetime.datetime(2023, 1, 2), "d/m/yy h:mm", "2023-01-02 00:00"),
         (datetime.time(9, 5), "h:mm", "09:05"),
