@@ -72,6 +72,11 @@ _ITEM = re.compile(
 _NOTE = re.compile(r"\[\^[ec]?\d+\]:?")
 _WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 _LETTERED = re.compile(r"\A(?:\| [A-Z]{1,3} )+\|\n")  # the head of columns without names
+# a number as Word prints it
+_NUMBER = (
+    r"(?:\d{1,4}|[ivxlcdm]{1,8}|[IVXLCDM]{1,8}|[a-z]{1,2}|[A-Z]{1,2}|[\u2460-\u2473]"
+    "|[零一二三四五六七八九十百千甲乙丙丁戊己庚辛壬癸子丑寅卯辰巳午未申酉戌亥]{1,7})"
+)
 _FENCE = re.compile(r"^\s*(?:`{3,}|~{3,}).*$")
 _INLINE = frozenset(
     "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark q rb ruby s"
@@ -141,7 +146,29 @@ def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reaso
                     words.append("".join(_runs(element)))
                 elif _local(element) in ("chart", "relIds"):
                     words += _drawn(package, [targets.get(id_) for id_ in element.attrib.values()])
-    return _compare(text, blocks, Line.of(" ".join(words).split()))
+        labels = _labels(package)
+    return _compare(text, blocks, Line.of(" ".join(words).split()), labels=labels)
+
+
+def _labels(package: zipfile.ZipFile) -> re.Pattern[str] | None:
+    """The labels that Word prints before numbered paragraphs, `第%1章` or `Article %1`: they stand
+    in no paragraph. Those without letters are told from words only where a piece begins.
+    """
+    if "word/numbering.xml" not in package.namelist():
+        return None
+    written = {
+        " ".join(item.get(f"{_WORD}val", "").split())
+        for item in ElementTree.fromstring(package.read("word/numbering.xml")).iter()
+        if _local(item) == "lvlText"
+    }
+    forms = sorted((text for text in written if re.search(r"%\d", text)), key=len, reverse=True)
+    named = [text for text in forms if any(map(str.isalpha, text))]
+
+    def alternatives(texts: Sequence[str]) -> str:
+        return "|".join(re.sub(r"%\d", lambda _: _NUMBER, re.escape(text)) for text in texts)
+
+    anywhere = rf"|(?<=\s)(?:{alternatives(named)})(?=\s|$)" if named else ""
+    return re.compile(rf"^[\W_]*(?:{alternatives(forms)})(?=\s|$){anywhere}") if forms else None
 
 
 def _targets(package: zipfile.ZipFile, part: str) -> dict[str, str]:
@@ -310,17 +337,27 @@ def _local(element: ElementTree.Element) -> str:
 
 
 def _compare(
-    text: str, blocks: Sequence[Block], source: Line, *, numbers: bool = True
+    text: str,
+    blocks: Sequence[Block],
+    source: Line,
+    *,
+    numbers: bool = True,
+    labels: re.Pattern[str] | None = None,
 ) -> tuple[Reasons, Reasons]:
     """The blocks whose words do not occur in the file in order. Each block is looked for behind the
-    one before it first, then anywhere.
+    one before it first, then anywhere; a piece that is not there, without its `labels`.
     """
     otherwise: Reasons = {}
     at = 0
     for block in blocks:
         alike = Likeness()
         said = text[block.start : block.end]
-        for piece in _pieces(block.kind, said if numbers else _LETTERED.sub("", said)):
+        for part in _parts(block.kind, said if numbers else _LETTERED.sub("", said)):
+            piece = Line.of(part.split())
+            if labels and piece.letters not in source.letters:
+                piece = Line.of(labels.sub(" ", part).split())
+            if not piece.letters:
+                continue
             found = source.letters.find(piece.letters, at)
             found = found if found >= 0 else source.letters.find(piece.letters)
             if found >= 0:
@@ -342,7 +379,7 @@ def _near(source: Line, at: int, count: int) -> Line:
     return source.part(bounds[first], bounds[last])
 
 
-def _pieces(kind: str, text: str) -> list[Line]:
+def _parts(kind: str, text: str) -> list[str]:
     """The runs of words of a block without the Markdown around them: cells, lines of code, lines
     and what stands between pictures.
     """
@@ -353,10 +390,14 @@ def _pieces(kind: str, text: str) -> list[Line]:
     else:
         parts = [_ITEM.sub("", line) for line in text.split("\n")]
     if kind != "code":
-        parts = [
+        return [
             _NOTE.sub(" ", _TAG.sub(" ", _TARGET.sub("]", piece)))
             for part in parts
             for piece in _PICTURE.split(part)
         ]
-    found = (Line.of(part.split()) for part in parts)
+    return parts
+
+
+def _pieces(kind: str, text: str) -> list[Line]:
+    found = (Line.of(part.split()) for part in _parts(kind, text))
     return [line for line in found if line.letters]

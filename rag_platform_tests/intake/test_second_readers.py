@@ -12,6 +12,8 @@ import docx
 import openpyxl
 import pymupdf
 import pytest
+from docx.oxml import parse_xml
+from docx.oxml.ns import nsdecls
 
 from rag_platform.config.settings import Limits
 from rag_platform.intake.isolation import reread_in_child
@@ -261,6 +263,44 @@ def test_words_whose_hiding_is_switched_off_are_read_twice(tmp_path: Path) -> No
     facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")
     assert facts.text == "Otters swim in the river below the mill fast\n"
     assert reread(tmp_path / "a.docx", "docx", facts.text, facts.blocks) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("form", "label", "text"),
+    [
+        ("chineseCounting", "第%1章", "第十三章 总则"),
+        ("chineseCounting", "%1、", "二十三、总则"),
+        ("upperRoman", "Article %1 of this Act:", "Article XIII of this Act: Fees"),
+    ],
+)
+def test_labels_that_word_prints_are_no_words_of_a_paragraph(
+    form: str, label: str, text: str, tmp_path: Path
+) -> None:
+    made = docx.Document()
+    numbering = made.part.numbering_part.element
+    start = 23 if text.startswith("二十三") else 13
+    numbering.insert(
+        0,
+        parse_xml(
+            f'<w:abstractNum {nsdecls("w")} w:abstractNumId="77"><w:lvl w:ilvl="0">'
+            f'<w:start w:val="{start}"/><w:numFmt w:val="{form}"/><w:lvlText w:val="{label}"/>'
+            "</w:lvl></w:abstractNum>"
+        ),
+    )
+    number = numbering.add_num(77).numId
+    words = text.split("、")[-1].split()[-1]
+    for paragraph in (made.add_heading(words, 1), made.add_table(1, 2).cell(0, 0).paragraphs[0]):
+        properties = paragraph._p.get_or_add_pPr().get_or_add_numPr()
+        properties.get_or_add_numId().val, properties.get_or_add_ilvl().val = number, 0
+        if not paragraph.text:
+            paragraph.text = words
+    made.save(str(tmp_path / "a.docx"))
+    facts = DocxLoader().load(tmp_path / "a.docx", "a.docx")
+    assert "".join(facts.text.split()).startswith("#" + "".join(text.split()))
+    assert reread(tmp_path / "a.docx", "docx", facts.text, facts.blocks) == ({}, {})
+    forged = facts.text.replace(words, "乙丙丁戊" if words == "总则" else "Lies and more lies")
+    blocks = [replace(facts.blocks[0], end=forged.index("\n"))]
+    assert reread(tmp_path / "a.docx", "docx", forged, blocks)[0]
 
 
 def test_breaks_that_a_workbook_escapes_are_no_letters(tmp_path: Path) -> None:
