@@ -19,13 +19,13 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, Json
 from rag_platform.loaders.archives import ZipLoader, damage
 from rag_platform.loaders.markup.html_blocks import letters
+from rag_platform.loaders.numerals import number_text
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_text import M, math_text
 from rag_platform.loaders.office.ooxml import A, C, D, Package, R, open_plain, parse_part
 from rag_platform.loaders.parts import Engine, Image, Part, join_parts, joined_facts
 from rag_platform.loaders.text import suffix_of
 from rag_platform.observability import faults
-from rag_platform.text.numerals import number_text
 from rag_platform.traits import Traits
 
 SUFFIXES = (".pptx", ".pptm", ".potx", ".ppsx")
