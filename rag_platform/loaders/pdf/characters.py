@@ -161,7 +161,8 @@ MONOSPACED = re.compile(
 )
 # what Chinese may stand behind in code, which is set in a font of its own: a comment or a string
 _COMMENT = re.compile(r"#|//|/\*|<!--|--\s|;|%|[\"'“‘]")
-_CUT_NAME = re.compile(r"(?:\w_|\bwww\.)$")
+# not behind many: that is the rule above the name of who signs
+_CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
 _LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
 MAX_HEADER_ROWS = 6  # of a table
 # letters of scripts with blanks behind which MuPDF sets no space, as behind all above U+0700

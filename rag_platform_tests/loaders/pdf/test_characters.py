@@ -112,6 +112,11 @@ def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
     )
 
 
+def test_who_signs_is_no_part_of_the_rule_above_the_name() -> None:
+    assert flow_lines(["________", "Director"]) == "________ Director"
+    assert flow_lines(["Tenant_____", "Landlord"]) == "Tenant_____ Landlord"
+
+
 @pytest.mark.parametrize(
     ("font", "mono"),
     [
