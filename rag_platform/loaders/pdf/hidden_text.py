@@ -27,6 +27,7 @@ _NEAR = 0x20  # parts of two colours that look alike
 _CONTRAST = 10  # of 255: less than that is one colour to a reader
 _AROUND = 2  # pixels looked at around a letter: an I fills its own rectangle
 _IMAGES = ("fill-image", "fill-imgmask", "clip-imgmask")
+_COVERS = ("fill-image", "fill-shade")
 _MOST_PIXELS = 6_000_000
 _MOST_COMPARED = 300_000  # pairs of spans and shapes; beyond that all text of the page is looked at
 
@@ -95,8 +96,7 @@ def split_hidden(
                     if look.shows_nothing(word)
                     for char in word
                 }
-        if page.get_images():
-            reasons |= _find_covered(spans, reasons, look)
+        reasons |= _find_covered(spans, reasons, look)
     if not reasons:
         return list(blocks), []
     return _remove_hidden(blocks, reasons)
@@ -309,7 +309,7 @@ def _find_suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) ->
     shapes = [
         _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
         for order, block in enumerate(blocks)
-        if block["type"] == 3 and not block["stroked"] and _large(block["bbox"])
+        if block["type"] == 3 and _large(block["bbox"])
     ]
     if len(shapes) * len(spans) > _MOST_COMPARED:
         yield from spans
@@ -325,15 +325,17 @@ def _find_suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) ->
 
 
 def _find_covered(spans: Sequence[_Span], known: dict[int, str], look: _Look) -> dict[int, str]:
-    """Spans under an image of which nothing is to be seen; under a scan the letters are its own."""
-    if len(look.painted) * len(spans) > _MOST_COMPARED:
+    """Spans under an image or a gradient of which nothing is to be seen; under a scan the letters
+    are its own.
+    """
+    if not look.covers or len(look.painted) * len(spans) > _MOST_COMPARED:
         return {}
     return {
         id(span.data): "no_contrast"
         for span in spans
         if id(span.data) not in known
         and span.data["char_flags"] & _FILLED
-        and look.is_under_image(span.box)
+        and look.is_covered(span.box)
         and all(look.shows_nothing(word) for word in _words(span.data["chars"]))
     }
 
@@ -371,8 +373,8 @@ class _Look:
 
     @functools.cached_property
     def painted(self) -> list[tuple[str, Box]]:
-        """The kind and place of each image and text, the lowest first."""
-        kinds = (*_IMAGES, "fill-text", "stroke-text")
+        """The kind and place of each image, gradient and text, the lowest first."""
+        kinds = (*_IMAGES, *_COVERS, "fill-text", "stroke-text")
         return [(item[0], tuple(item[1])) for item in self._page.get_bboxlog() if item[0] in kinds]
 
     def _painted_at(self, box: Box) -> list[str]:
@@ -384,9 +386,14 @@ class _Look:
         """True when an image lies below or above the middle of a rectangle."""
         return any(kind in _IMAGES for kind in self._painted_at(box))
 
-    def is_under_image(self, box: Box) -> bool:
-        """True when an image is painted over all text in the middle of a rectangle."""
-        return self._painted_at(box)[-1:] == ["fill-image"]
+    @functools.cached_property
+    def covers(self) -> bool:
+        """True when the page has an image or a gradient, which may lie on text."""
+        return any(kind in _COVERS for kind, _ in self.painted)
+
+    def is_covered(self, box: Box) -> bool:
+        """True when one of these is painted over all text in the middle of a rectangle."""
+        return any(kind in _COVERS for kind in self._painted_at(box)[-1:])
 
     @functools.cached_property
     def _drawn(self) -> tuple[float, Any]:

@@ -81,6 +81,14 @@ def box(page: pymupdf.Page, rect: tuple[float, ...], colour, **options: float) -
                 page.insert_image((60, 180, 300, 220), pixmap=plain(), keep_proportion=False),
             ),
         ),
+        (
+            "no_contrast",
+            lambda page: (
+                page.insert_text((72, 200), "secret words"),
+                page.draw_line((60, 196), (300, 196), color=(0, 0, 0), width=20),
+            ),
+        ),
+        ("no_contrast", lambda page: draw_gradient(page, 60)),
         ("transparent", lambda page: draw_through(page, b"")),
     ],
     ids=[
@@ -96,6 +104,8 @@ def box(page: pymupdf.Page, rect: tuple[float, ...], colour, **options: float) -
         "above",
         "clip",
         "under a picture",
+        "under a thick line",
+        "under a gradient",
         "nothing through letters",
     ],
 )
@@ -108,6 +118,27 @@ def plain() -> pymupdf.Pixmap:
     made = pymupdf.Pixmap(pymupdf.csRGB, (0, 0, 20, 10))
     made.clear_with(200)
     return made
+
+
+def draw_gradient(page: pymupdf.Page, left: int) -> None:
+    """A gradient from `left` on, painted over two words as over a slide's box."""
+    page.insert_font(fontname="helv")
+    gradient = (
+        "<</ShadingType 2 /ColorSpace /DeviceRGB /Coords [0 0 500 0] /Extend [true true]"
+        " /Function <</FunctionType 2 /Domain [0 1] /C0 [.2 .3 .9] /C1 [.9 .3 .2] /N 1>>>>"
+    )
+    resources = int(page.parent.xref_get_key(page.xref, "Resources")[1].split()[0])
+    page.parent.xref_set_key(resources, "Shading", f"<</blend {gradient}>>")
+    stream = (
+        "BT /helv 11 Tf 72 770 Td (Visible line) Tj ET BT /helv 11 Tf 72 640 Td (secret words) Tj"
+        f" ET q {left} 630 300 30 re W n /blend sh Q"
+    )
+    page.parent.update_stream(page.get_contents()[0], stream.encode())
+
+
+def test_words_beside_a_gradient_are_seen(tmp_path: Path) -> None:
+    found = read(tmp_path, lambda page: draw_gradient(page, 200))
+    assert found == ("Visible line secret words", [])
 
 
 def draw_through(page: pymupdf.Page, drawn: bytes) -> None:
