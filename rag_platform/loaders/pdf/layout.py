@@ -32,6 +32,7 @@ from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
 _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses
+_MOST_PAIRS = 8  # lines of labels and what stands beside them; an index has more
 _RULE = 3.0  # points; what is drawn thinner is a line
 _WHOLE = 0.9  # of a table's width
 _GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster_stripes
@@ -186,8 +187,8 @@ def _rules(table: Box, drawn: Sequence[Box]) -> tuple[tuple[float, float, float]
 
 
 def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions; a text whose full lines stand in columns with nothing between them, or several
-    that overlap, become one region a column.
+    """The regions; a text whose lines stand in columns with nothing between them, or several that
+    overlap, become one region a column: full lines, or such as the file holds column by column.
     """
     found: list[Region] = []
     texts: list[list[Region]] = []  # that overlap
@@ -209,15 +210,53 @@ def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region
 
 
 def _columns(lines: Sequence[Run]) -> list[list[Run]]:
-    """The lines of each column, none where there are no two of prose."""
+    """The lines of each column, none where there are no two of prose and none written as such."""
+    columns = _stand_apart(lines, 0.0)
+    if len(columns) > 1 and all(map(_is_prose, columns)):
+        return columns
+    columns = _stand_apart(lines, usual_size((run.size, len(run.chars)) for run in lines))
+    return columns if len(columns) > 1 and _are_written_apart(columns, lines) else []
+
+
+def _stand_apart(lines: Sequence[Run], gap: float) -> list[list[Run]]:
     columns: list[list[Run]] = []
     reached = 0.0
     for run in sorted(lines, key=lambda run: run.box[0]):
-        if not columns or run.box[0] > reached:
+        if not columns or run.box[0] > reached + gap:
             columns.append([])
         columns[-1].append(run)
         reached = max(reached, run.box[2])
-    return columns if len(columns) > 1 and all(map(_is_prose, columns)) else []
+    return columns
+
+
+def _are_written_apart(columns: Sequence[Sequence[Run]], lines: Sequence[Run]) -> bool:
+    """True where the file holds one column after the other, as the entries of an index or two
+    addresses, and none of them says what stands beside it.
+    """
+    column_of = {id(run): number for number, column in enumerate(columns) for run in column}
+    changes = sum(column_of[id(one)] != column_of[id(other)] for one, other in pairwise(lines))
+    return (
+        changes < len(columns)
+        and all(len({round(run.box[3]) for run in column}) > 1 for column in columns)
+        and not any(
+            sum(run.text.rstrip().endswith((":", "：")) for run in column) > len(column) / 2
+            for column in columns
+        )
+        and not _are_pairs(columns)
+    )
+
+
+def _are_pairs(columns: Sequence[Sequence[Run]]) -> bool:
+    """True for a few lines with one beside each, as labels and what was filled in, which a form
+    holds behind all labels.
+    """
+    if len(columns) != 2 or not len(columns[0]) == len(columns[1]) <= _MOST_PAIRS:
+        return False
+    first, second = (sorted(column, key=lambda run: run.box[3]) for column in columns)
+    return all(
+        abs(one.box[3] - other.box[3]) < one.size / 2
+        for one, other in zip(first, second, strict=True)
+    )
 
 
 def _is_prose(lines: Sequence[Run]) -> bool:

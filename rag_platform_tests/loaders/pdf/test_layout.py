@@ -123,13 +123,36 @@ def test_a_text_over_two_columns_of_prose_is_two():
     # a line across both, two lines only, short lines, another kind of region
     title = run("z" * 60, 60, 92, 10.0)
     names = [run("name", 60, 100 + 12 * i, 10.0) for i in range(5)]
+    named = [line for pair in zip(names, right, strict=True) for line in pair]
     for lines, region in (
         ([title, *mixed], whole),
         (mixed[:4], whole),
-        ([*names, *right], whole),
+        (named, whole),
         (mixed, Region(whole.bbox, "table")),
     ):
         assert split_columns([region], lines) == [region]
+
+
+def test_short_lines_that_are_written_column_by_column_are_read_so() -> None:
+    # a sender's address beside the dates of an invoice; 5 points a letter, 12 points a line
+    dates = [run(text, 60, 100 + 12 * i, 10.0) for i, text in enumerate(("Date", "Jun 3", "No."))]
+    sender = [run(text, 222, 100 + 12 * i, 10.0) for i, text in enumerate(("Demo", "23 Main"))]
+    whole = Region((50, 90, 400, 150), "text")
+    assert [region.bbox for region in split_columns([whole], [*dates, *sender])] == [
+        (60, 100, 85, 134),
+        (222, 100, 257, 122),
+    ]
+    # so is an index, whose lines stand beside each other
+    index = [run(f"word, {i}", x, 100 + 12 * i, 10.0) for x in (60, 222) for i in range(9)]
+    assert len(split_columns([Region((50, 90, 400, 250), "text")], index)) == 2
+    # rows that are written as such, a column of one line, labels, words less than a letter apart,
+    # labels without a colon and what was filled in beside them
+    rows = [dates[0], sender[0], dates[1], sender[1], dates[2]]
+    labels = [run(f"{text}:", 60, 100 + 12 * i, 10.0) for i, text in enumerate(("By", "To", "At"))]
+    near = [run(text, 90, 100 + 12 * i, 10.0) for i, text in enumerate(("Demo", "23 Main"))]
+    filled = [*dates[:2], *(run("x", 222, 101 + 12 * i, 10.0) for i in range(2))]
+    for lines in (rows, [*dates, sender[0]], [*labels, *sender], [*dates, *near], filled):
+        assert split_columns([whole], lines) == [whole]
 
 
 def parts(*printed: tuple[str, float, float, int, float], leftwards: bool = False) -> str:
