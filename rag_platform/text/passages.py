@@ -21,6 +21,7 @@ from rag_platform.text.markdown_blocks import (
     opens_fence,
     structure,
 )
+from rag_platform.text.plain_quotes import FOOTNOTES
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")
@@ -69,6 +70,7 @@ _LABEL = re.compile(r"\s*(\*\*|__)(?=\S)((?:(?!\1)[^\n])+?)[:：]?\1[:：]?\s*$"
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
 _NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
+_NOTES = re.compile(FOOTNOTES)
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
@@ -180,11 +182,16 @@ def _ascends(values: Sequence[Any]) -> bool:
 
 def sentence_spans(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """Spans of the sentences of `text[start:end]` without surrounding white space; code, links and
-    tags within a line end none.
+    tags within a line end none. The mark of bold text that begins the next sentence is part of
+    that one, the marks of footnotes are part of the sentence before them.
     """
     block = start, end
     atoms = [match.span() for match in _ATOM.finditer(text, start, end)]
     for _, stop in sentences(text, start, end):
+        if _opens_bold(text, block[0], stop):
+            stop -= 2
+        elif notes := _NOTES.match(text, stop, end):
+            stop = notes.end()
         if any(low < stop < high for low, high in atoms):
             continue
         yield from (_trim_bold(text, *span, block) for span in _trim(text, start, stop))
@@ -404,6 +411,17 @@ def _lines(text: str, start: int = 0, end: int | None = None) -> Iterator[tuple[
         stop = end if stop < 0 else stop
         yield start, stop
         start = stop + 1
+
+
+def _opens_bold(text: str, start: int, stop: int) -> bool:
+    """True where `text[start:stop]` ends with the mark that opens bold text, as in Chinese, which
+    has no space before it.
+    """
+    return (
+        text.endswith("**", start, stop)
+        and text[stop : stop + 1].strip() != ""
+        and _ATOM.sub("", text[start : stop - 2]).count("**") % 2 == 0
+    )
 
 
 def _trim_bold(text: str, start: int, end: int, block: tuple[int, int]) -> tuple[int, int]:

@@ -8,7 +8,11 @@ import re
 from functools import lru_cache
 
 from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE
+from rag_platform.text.scripts import CJK
+from rag_platform.text.sentences import STOPS
 
+# of a page or a PDF; behind a Latin letter it may be an index: `argv[1]`
+FOOTNOTES = rf"(?<=[{CJK}{STOPS}.,;:，；：、”』」）》*])(?:\[\d{{1,3}}\])+(?!\()"
 _WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
 _AWAY = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_AWAY}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
@@ -24,6 +28,7 @@ _MARKUP = re.compile(
     r"(?<![`:])`(?P<name>[^`\n<]*[^`\s<])(?:\s+<[^<>\n]*>)?`__?(?![\w`])"
     r"|(?P<colon>(?<=[\w`)]):):(?=[ \t]*(?:\n|$))"
     rf"|(?P<code>{CODE_SPAN})"
+    rf"|{FOOTNOTES}"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote

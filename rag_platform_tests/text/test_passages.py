@@ -85,6 +85,13 @@ def test_bold_text_of_several_sentences_leaves_no_mark_alone() -> None:
         ("sentence", "Two is there."),
         ("sentence", "Three **is** said."),
     ]
+    assert quotes("检查文件。**lint** 会报错。**先看。再改。**然后**上传**。") == [
+        ("sentence", "检查文件。"),
+        ("sentence", "**lint** 会报错。"),
+        ("sentence", "先看。"),
+        ("sentence", "再改。"),
+        ("sentence", "然后**上传**。"),
+    ]
     assert quotes("**kwargs are passed on.") == [("sentence", "**kwargs are passed on.")]
 
 
@@ -144,6 +151,14 @@ def test_badges_are_not_quoted(badge: str) -> None:
 )
 def test_sentences(text: str, expected: list[str]) -> None:
     assert [text[s:e] for s, e in sentence_spans(text, 0, len(text))] == expected
+
+
+def test_the_mark_of_a_footnote_belongs_to_the_sentence_before_it() -> None:
+    assert quotes("它会检查错误。[75]\n\n当然要替换文件名。[76][77]然后重试。") == [
+        ("sentence", "它会检查错误。[75]"),
+        ("sentence", "当然要替换文件名。[76][77]"),
+        ("sentence", "然后重试。"),
+    ]
 
 
 def test_the_mark_of_a_note_is_no_sentence() -> None:

@@ -15,6 +15,11 @@ from rag_platform.text.plain_quotes import plain, plain_code
         ("[A](https://a.org){target=_blank}.", "[A](https://a.org)."),
         ("Drains.[^1] It hums.[^note]", "Drains. It hums."),
         ('An <abbr title="Object mapper">OM</abbr> is <b>new</b>.', "An OM is <b>new</b>."),
+        ("成员[82]可以上传[83]。先设置它。[84][85]", "成员可以上传。先设置它。"),
+        (
+            "It began in 1993.[3] It is free,[4] and (so) on. [5]",
+            "It began in 1993. It is free, and (so) on. [5]",
+        ),
         ("Mind the gap,\n> for it is\n>   wide.", "Mind the gap,\nfor it is\n  wide."),
         ("See `the manual <https://a.org>`_ and `open()`_::", "See the manual and open():"),
         ('A <Mark color="red">card</Mark> is <Big>red</Big>.<Icon />', "A card is red."),
@@ -22,6 +27,10 @@ from rag_platform.text.plain_quotes import plain, plain_code
         # code is no markup, and neither is what only looks like it
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
         ("Take rows[i][j], a < b > c, {x} and [1] of ![it](it.png).", "="),
+        (
+            "Print argv[1] and f(x)[0], 图[1](a.png) in 中文[n].",
+            "Print argv[1] and f(x)[0], 图1 in 中文[n].",
+        ),
         ("Press <Enter>, a Vec<T> and `<Mark a=1>`.", "="),
     ],
 )
