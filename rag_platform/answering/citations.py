@@ -263,13 +263,14 @@ def _add_marks(claims: Sequence[_Claim], numbers: list[int]) -> None:
 
 def _share_marks(claims: Sequence[_Claim], evidence: Sequence[Hit]) -> None:
     """Give the marks behind a run of sentences to each sentence that the cited text holds word by
-    word.
+    word. Code between them, which a quote may indent otherwise, ends no run.
     """
     marks: list[int] = []
     for claim in reversed(claims):
         if not claim.marks:
             claim.marks += [n for n in marks if is_quoted(claim.text, evidence[n - 1].chunk_text)]
-        marks = claim.marks
+        if claim.marks or claim.kind != "code":
+            marks = claim.marks
 
 
 def _cite_sources(

@@ -245,3 +245,12 @@ def test_a_mark_covers_no_other_sentence_before_it() -> None:
     text = "The maximum upload size is 70 MB. Larger files are refused with code 413. [1]"
     found = check_answer(text, EVIDENCE)
     assert [item.sentence for item in found.unsupported] == ["The maximum upload size is 70 MB."]
+
+
+def test_a_mark_covers_the_items_before_code_that_stands_further_left() -> None:
+    steps = (
+        "1. Install the module of the pump.\n2. Start it:\n  ```sh\n  run pump\n    --all\n  ```\n"
+        "3. Open the valve of the pump."
+    )
+    quote = steps.replace("\n  ", "\n")
+    assert check_answer(f"{quote} [1]", [hit(1, steps)]).text == f"{quote} [1]"
