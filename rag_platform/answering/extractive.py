@@ -35,6 +35,7 @@ from rag_platform.contract.markdown_views import format_section
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
+from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import find_script, is_wide
 from rag_platform.text.term_overlap import (
@@ -63,7 +64,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "12"
+    VERSION: ClassVar[str] = "13"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -317,8 +318,9 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
         text, mark = evidence[hit].chunk_text, f"[{hit + 1}]"
         if part.kind == "row":
             listed = any(item.by_header for item in chosen if (item.hit, item.part) == (hit, part))
-            shown.append(render_rows(text, known, mark, listed=listed))
-            above = ""
+            name = rivals.get(number, "")
+            shown.append(render_rows(text, known, mark, name, listed=listed))
+            above = name
             continue
         section = format_section(evidence[hit].section_path).rpartition(" / ")[2]
         name = name_run(text, known, section)
@@ -328,10 +330,19 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     return "\n\n".join(shown)
 
 
+def _have_same_columns(one: tuple[Hit, Part], other: tuple[Hit, Part]) -> bool:
+    """True for rows under headers with the same words."""
+    names = [
+        cells(hit.chunk_text[slice(*part.header)]) if part.header else None
+        for hit, part in (one, other)
+    ]
+    return names[0] is not None and names[0] == names[1]
+
+
 def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     """The lines above the quotes that say in the same words, but for numbers, what one of another
-    document or section says: its title, or where it is if the other one has the same title; the
-    heading of its section.
+    document or section says, or are rows of a table with the same columns: its title, or where it
+    is if the other one has the same title; the heading of its section.
     """
     words: list[set[str]] = []
     paths: list[list[str]] = []
@@ -344,7 +355,8 @@ def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     found: dict[int, str] = {}
     for one, other in permutations(range(len(quotes)), 2):
         shared, both = words[one] & words[other], words[one] | words[other]
-        if len(shared) <= constants.RIVAL_SHARE * len(both):
+        alike = len(shared) > constants.RIVAL_SHARE * len(both)
+        if not alike and not _have_same_columns(quotes[one], quotes[other]):
             continue
         hit, rival = quotes[one][0], quotes[other][0]
         if hit.doc_id != rival.doc_id:

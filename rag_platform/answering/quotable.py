@@ -48,6 +48,8 @@ _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
 # of `5.2.1. Tools`: within a line it would end a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
 _HANGUL = re.compile(f"[{HANGUL}]")  # Korean has the punctuation of English
+# a heading of code alone, or of one name with a mark or a capital inside
+_IDENTIFIER = re.compile(r"`[^`\s]+`|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?")
 _BETWEEN_ITEMS = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)、])?\s*")
 
 
@@ -348,12 +350,18 @@ def joins(text: str, one: Part, known: Collection[int], other: Part, new: Sequen
 
 def name_run(text: str, chosen: Collection[int], section: str) -> str:
     """The line above units of a chunk: the name of their section where they are items or code that
-    nothing introduces, and where it is a version or a date, else "".
+    nothing introduces, where it is a version or a date, and where it is the name of a setting, a
+    function or the like that they speak of without naming it, else "".
     """
-    first = read_layout(text).units[min(chosen)]
+    read = read_layout(text).units
+    first = read[min(chosen)]
     name = _name_place(section, first)
     dated = _DATED.search(_SECTION_NUMBER.sub("", name))
-    return name if first.kind in ("item", "code") or dated else ""
+    if first.kind in ("item", "code") or dated:
+        return name
+    own = _ANCHOR.sub("", first.headings[-1][1] if first.headings else section).strip()
+    said = text[first.start : read[max(chosen)].end]
+    return name if _IDENTIFIER.fullmatch(own) and own.strip("`") not in said else ""
 
 
 def render_run(text: str, chosen: Collection[int], mark: str, name: str = "") -> str:
@@ -481,9 +489,12 @@ def _fence(opening: str, code: str) -> str:
     return f"{opening[opened.start(1) if opened else 0 :].rstrip()}\n{code}\n{mark}"
 
 
-def render_rows(text: str, chosen: Collection[int], mark: str, *, listed: bool = False) -> str:
-    """Rows of one table under its header, an empty one where that is in another chunk, and the
-    mark. Where they are to list what the table has, a sign stands for those that it has besides.
+def render_rows(
+    text: str, chosen: Collection[int], mark: str, name: str = "", *, listed: bool = False
+) -> str:
+    """Rows of one table under its header, an empty one where that is in another chunk, below a
+    name, and the mark. Where they are to list what the table has, a sign stands for those that it
+    has besides.
     """
     read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
@@ -493,4 +504,5 @@ def render_rows(text: str, chosen: Collection[int], mark: str, *, listed: bool =
     head = plain(text[slice(*header)].strip()) if header else "|" + "  |" * len(names)
     every = sum(unit.kind == "row" and unit.header == header for unit in read)
     sign = f"\n\n{LEFT_OUT.strip()}" if listed and every > len(rows) else ""
-    return "\n".join([head, "|" + " --- |" * len(names), *lines]) + f"{sign}\n\n{mark}"
+    table = "\n".join([head, "|" + " --- |" * len(names), *lines])
+    return (f"{name}\n\n" if name else "") + f"{table}{sign}\n\n{mark}"

@@ -450,3 +450,44 @@ def test_what_two_sections_say_otherwise_is_named_by_their_headings() -> None:
         "Second quarter:\n\nSales in the north were 1,350. [1]\n\n"
         "First quarter:\n\nSales in the north were 1,200. [1]"
     )
+
+
+def test_rows_of_tables_with_the_same_columns_are_named_by_their_documents() -> None:
+    head = "| Name | Meaning | Default |\n|---|---|---|\n"
+    tables = [
+        dataclasses.replace(hit(1, f"{head}| max | most days | 9 |", "API"), doc_title="Calendar"),
+        dataclasses.replace(
+            hit(2, f"{head}| max | most boxes | 0 |", "API"), doc_id="other", doc_title="Checkbox"
+        ),
+    ]
+    head = "| Name | Meaning | Default |\n| --- | --- | --- |\n"
+    assert Extractive().answer(asked("What is max?"), tables).text == (
+        f"Calendar:\n\n{head}| max | most days | 9 |\n\n[1]\n\n"
+        f"Checkbox:\n\n{head}| max | most boxes | 0 |\n\n[2]"
+    )
+    other = tables[1].chunk_text.replace("Meaning", "Event")
+    tables[1] = dataclasses.replace(tables[1], chunk_text=other)
+    assert "Checkbox" not in Extractive().answer(asked("What is max?"), tables).text
+
+
+@pytest.mark.parametrize(
+    ("heading", "name"),
+    [
+        ("`max_requests`", "Workers, `max_requests`:\n\n"),
+        ("max_requests", "Workers, max_requests:\n\n"),
+        ("trustProxy", "Workers, trustProxy:\n\n"),
+        ("server.close(done)", "Workers, server.close(done):\n\n"),
+        # words, a version, and what the sentence itself names
+        ("Limits", ""),
+        ("Node.js and npm", ""),
+        ("`pumps`", ""),
+    ],
+)
+def test_a_sentence_about_a_setting_comes_under_its_name(heading: str, name: str) -> None:
+    said = (
+        "It says how many parts a worker of the pumps may take from the tray before it is started"
+        " anew."
+    )
+    text = f"## Workers\n\nThey work.\n\n### {heading}\n\n{said}"
+    answer = Extractive().answer(asked("How many parts may a worker take?"), [hit(1, text)])
+    assert answer.text == f"{name}{said} [1]"
