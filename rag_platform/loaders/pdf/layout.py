@@ -231,19 +231,22 @@ def _stand_apart(lines: Sequence[Run], gap: float) -> list[list[Run]]:
 
 def _are_written_apart(columns: Sequence[Sequence[Run]], lines: Sequence[Run]) -> bool:
     """True where the file holds one column after the other, as the entries of an index or two
-    addresses, and none of them says what stands beside it.
+    addresses, and none of them says what stands beside it or has figures for it.
     """
     column_of = {id(run): number for number, column in enumerate(columns) for run in column}
     changes = sum(column_of[id(one)] != column_of[id(other)] for one, other in pairwise(lines))
     return (
         changes < len(columns)
         and all(len({round(run.box[3]) for run in column}) > 1 for column in columns)
-        and not any(
-            sum(run.text.rstrip().endswith((":", "：")) for run in column) > len(column) / 2
-            for column in columns
-        )
+        and not any(sum(map(_tells_of_row, column)) > len(column) / 2 for column in columns)
         and not _are_pairs(columns)
     )
+
+
+def _tells_of_row(run: Run) -> bool:
+    """True for a label with a colon, a price, a date or another figure."""
+    figures, words = sum(map(str.isdigit, run.text)), sum(map(str.isalpha, run.text))
+    return run.text.rstrip().endswith((":", "：")) or figures >= max(words, 1)
 
 
 def _are_pairs(columns: Sequence[Sequence[Run]]) -> bool:

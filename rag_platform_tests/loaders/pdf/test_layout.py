@@ -151,7 +151,12 @@ def test_short_lines_that_are_written_column_by_column_are_read_so() -> None:
     labels = [run(f"{text}:", 60, 100 + 12 * i, 10.0) for i, text in enumerate(("By", "To", "At"))]
     near = [run(text, 90, 100 + 12 * i, 10.0) for i, text in enumerate(("Demo", "23 Main"))]
     filled = [*dates[:2], *(run("x", 222, 101 + 12 * i, 10.0) for i in range(2))]
-    for lines in (rows, [*dates, sender[0]], [*labels, *sender], [*dates, *near], filled):
+    prices = [
+        run(text, x, 100 + 5 * i, 10.0)
+        for x, text in ((60, "Tea"), (222, "4.50 EUR"), (300, "each"))
+        for i in range(9)
+    ]
+    for lines in (rows, [*dates, sender[0]], [*labels, *sender], [*dates, *near], filled, prices):
         assert split_columns([whole], lines) == [whole]
 
 
