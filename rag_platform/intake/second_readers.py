@@ -272,12 +272,7 @@ def _unescaped(text: str) -> str:
 
 def _sheets(package: zipfile.ZipFile) -> Iterator[tuple[str, str]]:
     """(name, part) of each sheet in the order of the workbook."""
-    targets = {
-        item.get("Id"): (
-            posixpath.normpath(posixpath.join("xl", item.get("Target", ""))).removeprefix("/")
-        )
-        for item in ElementTree.fromstring(package.read("xl/_rels/workbook.xml.rels"))
-    }
+    targets = _targets(package, "xl/workbook.xml")
     for sheet in ElementTree.fromstring(package.read("xl/workbook.xml")).iter():
         if _local(sheet) == "sheet":
             target = next(
@@ -354,12 +349,12 @@ def _compare(
         said = text[block.start : block.end]
         for part in _parts(block.kind, said if numbers else _LETTERED.sub("", said)):
             piece = Line.of(part.split())
-            if labels and piece.letters not in source.letters:
+            found = _find(piece, source, at)
+            if labels and found < 0:
                 piece = Line.of(labels.sub(" ", part).split())
+                found = _find(piece, source, at)
             if not piece.letters:
                 continue
-            found = source.letters.find(piece.letters, at)
-            found = found if found >= 0 else source.letters.find(piece.letters)
             if found >= 0:
                 alike += compare_words(piece, [source.part(found, found + len(piece.letters))])
                 at = found
@@ -370,6 +365,12 @@ def _compare(
         if reason := problem(block.kind, alike):
             otherwise[block.ordinal] = reason
     return otherwise, {}
+
+
+def _find(piece: Line, source: Line, at: int) -> int:
+    """Where a piece stands in the file from `at` on, else anywhere; -1 where it does not."""
+    found = source.letters.find(piece.letters, at)
+    return found if found >= 0 else source.letters.find(piece.letters)
 
 
 def _near(source: Line, at: int, count: int) -> Line:
