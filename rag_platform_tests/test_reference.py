@@ -17,7 +17,7 @@ def test_the_reference_is_current() -> None:
     reference = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reference)
     pages = reference.pages()
-    assert len(pages) == 4 and all(text.count("\n") > 40 for text in pages.values())
+    assert len(pages) == 5 and all(text.count("\n") > 40 for text in pages.values())
     for name, text in pages.items():
         written = (REPOSITORY / "docs" / "reference" / name).read_text(encoding="utf-8")
         assert written == text, f"run `make reference`: {name} is not current"

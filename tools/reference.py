@@ -1,9 +1,12 @@
-"""Writes docs/reference from the code: commands, JSON, config, error codes (`make reference`)."""
+"""Writes docs/reference from the code: commands, JSON, config, constants, error codes (`make
+reference`).
+"""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import re
 import types
@@ -28,6 +31,8 @@ ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
 _HEAD = "<!-- Written by `make reference` from the code; not to be edited. -->\n\n"
 _WIDTH = 100
+# a comment "what it is; its source" above a constant
+_CONSTANT = re.compile(r"((?:^# .*\n)+)^([A-Z_]+): Final = ", re.MULTILINE)
 
 
 def pages() -> dict[str, str]:
@@ -36,6 +41,7 @@ def pages() -> dict[str, str]:
         "cli.md": _commands(),
         "json.md": _json(),
         "config.md": _config(),
+        "constants.md": _constants(),
         "errors.md": _errors(),
     }
     return {name: _HEAD + "".join(parts).rstrip() + "\n" for name, parts in found.items()}
@@ -119,6 +125,33 @@ def _options(kind: str, name: str) -> str:
         for option, value in options.items()
     ]
     return ", ".join(shown).replace("|", "\\|") or "none"
+
+
+def _constants() -> Iterator[str]:
+    yield (
+        "# Constants\n\nNumbers that a question goes by and no setting changes. A source is a"
+        " publication, a decision, or `chosen by hand`.\n"
+    )
+    for stage in ("query", "retrieval", "answering"):
+        module = importlib.import_module(f"rag_platform.{stage}.constants")
+        yield f"\n## {stage}/constants.py\n\n| constant | value | what it is | source |\n"
+        yield "|---|---|---|---|\n"
+        for comment, name in _CONSTANT.findall(inspect.getsource(module)):
+            lines = [line.removeprefix("# ") for line in comment.splitlines()]
+            what, _, source = " ".join(line for line in lines if "---" not in line).rpartition("; ")
+            yield f"| `{name}` | {getattr(module, name)} | {what} | {_link_source(source)} |\n"
+
+
+def _link_source(source: str) -> str:
+    """The source of a constant, a decision as a link to it. Raises ValueError without one."""
+    if source == "chosen by hand" or re.search(r"\b(?:19|20)\d\d$", source):
+        return source
+    for decision in ROOT.glob(f"{source}-*.md") if source.startswith("docs/decisions/") else ():
+        return f"[decision {int(source[-4:])}](../decisions/{decision.name})"
+    raise ValueError(
+        f"a constant's source is {source!r}: name a publication with its year, a"
+        " decision under docs/decisions, or `chosen by hand`"
+    )
 
 
 def _errors() -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 A source is a publication, a decision under docs/decisions, or `chosen by hand`: then no measurement
 compared it alone with other values, and docs/decisions/0012 has what all of them together come to.
-docs/retrieval.md has the same table. Users' settings are in config/, with their defaults.
+docs/reference/constants.md lists them. Users' settings are in config/, with their defaults.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Every number that searching and ranking go by, with its source, grouped by stage.
 
-A source is a publication, a decision under docs/decisions, or `chosen by hand`. docs/retrieval.md
-has the same table. Users' settings are in config/, with their defaults.
+A source is a publication, a decision under docs/decisions, or `chosen by hand`;
+docs/reference/constants.md lists them. Users' settings are in config/, with their defaults.
 """
 
 from __future__ import annotations
