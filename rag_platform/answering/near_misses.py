@@ -42,17 +42,22 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     """
     asked = _read(question)
     rivals = list(_list_rivals(asked, answer))
-    if not rivals:  # as of most answers: the passages need not be read
+    if not rivals:  # as of most answers: nothing more need be read
         return None
     headings = meaning("\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages))
+    named = asked.words | headings
+    rivals = [
+        (phrase, other, clause)
+        for phrase, other, clause in rivals
+        if phrase.told not in headings and not any(other.told in word for word in named)
+    ]
+    if not rivals:
+        return None
     known = [_read(text) for hit in passages for text in split_clauses(plain(hit.chunk_text))]
     for phrase, other, clause in rivals:
         rest = (clause.words & asked.words) - {phrase.kind}
-        if (
-            phrase.told not in headings
-            and not any(other.told in word for word in asked.words | headings)
-            and any(phrase in it.phrases for it in known)
-            and not any(phrase.told in it.words and it.words & rest for it in known)
+        if any(phrase in it.phrases for it in known) and not any(
+            phrase.told in it.words and it.words & rest for it in known
         ):
             return asked.phrases[phrase], clause.phrases[other]
     return None
