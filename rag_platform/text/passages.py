@@ -30,9 +30,9 @@ _ALERT = re.compile(r"\s*>\s*\[!\w+\][-+]?(?:[ \t][^\n.。]{0,60})?$")
 _NO_QUOTE = re.compile(r"[\s>]*>\s*$")  # a line between the paragraphs of a quoted block
 _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _IMAGE = r"!\[[^\]]*\]\([^)]*\)(?:\{[^{}]*\})?"
-# tags, images, badges (images that are links) and the targets of links
+# tags, blanks, images, badges (images that are links) and the targets of links
 _MARKUP = re.compile(
-    rf"\s*(?:<[^>]+>\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$"
+    rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$"
 )
 # what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
 # `/// note | Title`, `.. note::`), or what a documentation tool replaces (`{* file.py *}`,
@@ -69,7 +69,13 @@ _LABEL = re.compile(r"\s*(\*\*|__)(?=\S)((?:(?!\1)[^\n])+?)[:：]?\1[:：]?\s*$"
 # of a box that is drawn as a table: the cell of its picture, or the empty one below it
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
-_NO_TEXT = (_NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
+# what to do with a folded box
+_FOLDED = re.compile(
+    r"\s*+(?:<details\b[^>]*+>\s*+)?<summary>\s*+(?:(?:click|tap)\b[^<]*+"
+    r"|(?:(?:expand|show|view|see)\b\s*+)?(?:(?:more|details|code)\b\s*+)?)</summary>\s*$",
+    re.IGNORECASE,
+)
+_NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100

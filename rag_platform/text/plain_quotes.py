@@ -33,6 +33,7 @@ _MARKUP = re.compile(
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
     r"|(?<=\S)\[\^[^\s\[\]]+\]"  # the mark of a footnote
     rf"|</?(?:{_DRESS})(?:\s[^<>]*)?>"
+    r"|[ \t]?(?P<break><br\s*/?>)(?!\s*\Z)|\s?<br\s*/?>"
     rf"|{_COMPONENT}"
     r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
     re.IGNORECASE,
@@ -45,7 +46,8 @@ _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 @lru_cache(maxsize=1024)
 def plain(quote: str) -> str:
     """The quote, or a whole text, with links within the documents and references as their words,
-    and without footnote marks, dressing tags and the `>` of its further lines.
+    and without footnote marks, tags that dress words or break lines, and the `>` of its further
+    lines.
     """
     if not any(begin in quote for begin in _BEGINS):
         return quote
@@ -53,6 +55,8 @@ def plain(quote: str) -> str:
 
 
 def _keep(match: re.Match[str]) -> str:
+    if match["break"]:  # two blanks end a line of Markdown
+        return "  " if match.string.startswith("\n", match.end()) else " "
     return match["code"] or match["words"] or match["name"] or match["colon"] or ""
 
 

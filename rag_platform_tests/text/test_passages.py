@@ -128,6 +128,8 @@ def test_contents_and_an_index_are_told_from_an_account(text: str, expected: boo
         "[![License](https://img.shields.io/badge/license-MIT-green)](../LICENSE)",
         "[![Project](https://example.org/v0.json){ loading=lazy .off-glb }](https://example.org)",
         "![logo](logo.png) [![CI](ci.svg)](https://example.org/ci)",
+        "&nbsp;",
+        "<details>\n<summary>Click to expand</summary>",
     ],
 )
 def test_badges_are_not_quoted(badge: str) -> None:

@@ -31,7 +31,8 @@ from rag_platform.text.plain_quotes import plain, plain_code
             "Print argv[1] and f(x)[0], 图[1](a.png) in 中文[n].",
             "Print argv[1] and f(x)[0], 图1 in 中文[n].",
         ),
-        ("Press <Enter>, a Vec<T> and `<Mark a=1>`.", "="),
+        ("Press <Enter>, a Vec<T>, `<br>` and `<Mark a=1>`.", "="),
+        ("Type: `int`<br>\nOne <br />lid, a<br/>b.<br/>", "Type: `int`  \nOne lid, a b."),
     ],
 )
 def test_a_quote_has_no_marks_of_its_page(quote: str, expected: str) -> None:
