@@ -174,7 +174,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     said = cache(question_terms(question).find_in)
     read = [read_layout(hit.chunk_text).parts for hit in evidence]
     held = [
-        [said(hit.chunk_text[slice(*part.asked)]) for part in parts]
+        # what begins below a question answers it
+        [said(f"{part.question}\n{hit.chunk_text[slice(*part.asked)]}") for part in parts]
         for hit, parts in zip(evidence, read, strict=True)
     ]
     weights = rarity(words, [inside for parts in held for inside in parts])

@@ -65,6 +65,7 @@ class Part:
     context: str
     header: tuple[int, int] | None = None
     asked: tuple[int, int] = (0, 0)  # the span whose words tell what it is about
+    question: str = ""  # the heading above, if it is one that the part answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,14 @@ def _end_of_nested(text: str, read: Sequence[Unit], at: int) -> int:
 def _join(read: Sequence[Unit], first: int, last: int, kind: str) -> Part:
     head, tail = read[first], read[last]
     asked = (head.start, head.end if kind == "list" else tail.end)
-    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, asked)
+    question = "" if first and _adjoin(read[first - 1], head) else _find_question(head)
+    return Part(first, last, kind, head.start, tail.end, head.context, tail.header, asked, question)
+
+
+def _find_question(unit: Unit) -> str:
+    """The heading above a unit where it is a question of more than one word, else ""."""
+    name = _ANCHOR.sub("", unit.headings[-1][1]) if unit.headings else ""
+    return name if name.endswith(("?", "？")) and (is_wide(name) or " " in name) else ""
 
 
 def _adjoin(one: Unit, other: Unit) -> bool:
@@ -357,7 +365,7 @@ def name_run(text: str, chosen: Collection[int], section: str) -> str:
     first = read[min(chosen)]
     name = _name_place(section, first)
     dated = _DATED.search(_SECTION_NUMBER.sub("", name))
-    if first.kind in ("item", "code") or dated:
+    if first.kind in ("item", "code") or dated or _find_question(first):
         return name
     own = _ANCHOR.sub("", first.headings[-1][1] if first.headings else section).strip()
     said = text[first.start : read[max(chosen)].end]

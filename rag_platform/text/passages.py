@@ -64,8 +64,11 @@ _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 # what stands before indented code in reStructuredText
 _LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s(?:code-block|code|sourcecode)::")
 _SAID = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")  # a line that is no code
-# a line of bold words alone names what follows it
-_LABEL = re.compile(r"\s*(\*\*|__)(?=\S)((?:(?!\1)[^\n])+?)[:：]?\1[:：]?\s*$")
+# a line of bold words alone names what follows it, and so does a question that opens a folded box
+_LABEL = re.compile(
+    r"\s*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
+    r"|(?:<details\b[^>]*>\s*)?<summary>(?P<asks>[^\n]+[?？])</summary>(?:<br\s*/?>)?)\s*$"
+)
 # of a box that is drawn as a table: the cell of its picture, or the empty one below it
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
 _BELOW_ICON = re.compile(r"[ \t]*\|[ \t]*\|[ \t]*")
@@ -131,8 +134,8 @@ def units(text: str) -> list[Unit]:
             marker = ITEM.match(block)
             begin = start + (marker.end() if marker else 0)
             found += [Unit("item", begin, end, context)]
-        elif kind == "paragraph" and (label := _LABEL.match(block)) and not _ends(label[2]):
-            heading, intro = label[2], ""
+        elif kind == "paragraph" and (label := _read_label(block)):
+            heading, intro = label, ""
             above = (*(item for item in above if item[0] < LABEL_LEVEL), (LABEL_LEVEL, heading))
         elif kind == "term":
             found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
@@ -152,9 +155,11 @@ def _level(block: str) -> int:
     return len(marked[1]) if marked else 1 + '=-~^"'.index(block.rstrip()[-1])
 
 
-def _ends(words: str) -> bool:
-    """True where a sentence ends."""
-    return words.endswith((".", "!", "?", "。", "！", "？"))
+def _read_label(block: str) -> str:
+    """The words of a line that names what follows it, empty for any other block."""
+    label = _LABEL.match(block)
+    words = (label["asks"] or label["bold"]) if label else ""
+    return "" if words.endswith((".", "!", "。", "！")) else words
 
 
 def is_contents(text: str) -> bool:

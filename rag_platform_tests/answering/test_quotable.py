@@ -184,6 +184,10 @@ def test_a_nested_list_is_quoted_whole() -> None:
         # nor is the number of a section one
         ("## 1.2.3 Valves\n\nThe lid is new.", "The lid is new. [1]"),
         ("## 1.2 水泵\n\n### 1.2.3 阀\n\nThe lid is new.", "The lid is new. [1]"),
+        # an answer comes under its question, unless that is one word
+        ("### Is it new?\n\nThe lid is.", "Pumps, Is it new:\n\nThe lid is. [1]"),
+        ("### 盖子是新的吗？\n\n是。", "Pumps，盖子是新的吗：\n\n是。 [1]"),
+        ("### Why?\n\nThe lid is new.", "The lid is new. [1]"),
     ],
 )
 def test_items_and_code_come_under_the_name_of_their_section(text: str, quote: str) -> None:

@@ -339,6 +339,21 @@ def test_a_line_of_bold_words_names_what_follows() -> None:
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "**Does it leak?**",
+        "<details><summary>Does it leak?</summary><br/>",
+        "<details>\n<summary>Does it leak?</summary>",
+    ],
+)
+def test_a_question_alone_names_what_follows(line: str) -> None:
+    text = f"{line}\n\nNo.\n\n</details>"
+    assert [(text[unit.start : unit.end], unit.context) for unit in units(text)] == [
+        ("No.", "Does it leak?")
+    ]
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "| ![Tip](images/tip.png) | Tip |\n| --- | --- |\n|  | Drain it first. Then stop. |",
