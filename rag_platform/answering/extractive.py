@@ -49,11 +49,12 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import meaning
+from rag_platform.text.terms import meaning, stemmed_word
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _TARGET = re.compile(r"\]\([^()\s]*\)")  # of a link, which nobody reads
+_PLACES = re.compile(r"[/\\]|\.\w+$")  # between the folders of an address, and what ends it
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
@@ -64,7 +65,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "13"
+    VERSION: ClassVar[str] = "14"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -183,6 +184,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     weight = _weighing(words, weights)
     # with the most that the form of the part can make of its score
     likely: list[tuple[float, Scored]] = []
+    beside = _find_beside(evidence, [frozenset().union(*inside) for inside in held], said)
     for n, (hit, parts) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
         # a version or a year of the title is that of all that stands below it
@@ -206,6 +208,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             all_round = weight(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)
+            score *= constants.BESIDE_FACTOR if n in beside else 1.0
             most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
             by_header = part.kind == "row" and not inside
             likely.append((most, Scored(score, all_round / total, n, part, by_header)))
@@ -223,6 +226,22 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
         score /= 1 + constants.PLACE_PENALTY * item.hit
         scored.append(dataclasses.replace(item, score=score))
     return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
+
+
+def _find_beside(
+    evidence: Sequence[Hit], held: Sequence[frozenset[str]], said: Callable[[str], frozenset[str]]
+) -> set[int]:
+    """The passages about something else than the question names: of its words that are the folder,
+    the file or the title of a passage, they have none.
+    """
+    places = [f"{hit.doc_title}/{hit.source_uri}" for hit in evidence]
+    names = {name for place in places for name in _PLACES.split(place.lower())}
+    named = {term for name in names for term in said(name) if term == stemmed_word(name)[0]}
+    known = [
+        terms | said(f"{place}/{hit.section_path}")
+        for hit, place, terms in zip(evidence, places, held, strict=True)
+    ]
+    return {n for n, terms in enumerate(known) if named and named.isdisjoint(terms)}
 
 
 def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:

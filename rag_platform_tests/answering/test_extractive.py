@@ -491,3 +491,20 @@ def test_a_sentence_about_a_setting_comes_under_its_name(heading: str, name: str
     text = f"## Workers\n\nThey work.\n\n### {heading}\n\n{said}"
     answer = Extractive().answer(asked("How many parts may a worker take?"), [hit(1, text)])
     assert answer.text == f"{name}{said} [1]"
+
+
+def test_what_begins_below_a_question_answers_it() -> None:
+    text = (
+        "The pumps of a dry basement hum.\n\n## Should a pump run dry?\n\nNo. It breaks.\n\n"
+        "## Is it loud?\n\nIt hums."
+    )
+    answer = Extractive(max_quotes=1).answer(asked("Should I let a pump run dry?"), [hit(1, text)])
+    assert answer.text == "Should a pump run dry:\n\nNo. It breaks. [1]"
+
+
+def test_a_passage_about_something_else_than_the_question_names_counts_less() -> None:
+    own = [hit(n, f"Brook writes {what}.") for n, what in ((1, "JSON"), (2, "logs"), (3, "files"))]
+    own = [dataclasses.replace(it, source_uri="packages/brook/README.md") for it in own]
+    other = hit(4, "Lines of JSON end in a line feed.")
+    found = Extractive().answer(asked("Does brook write lines of JSON?"), [*own, other])
+    assert found.text == "Brook writes JSON. [1]"
