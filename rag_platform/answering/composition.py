@@ -17,7 +17,7 @@ from rag_platform.answering import citations, states
 from rag_platform.answering.closest_passages import list_passages, mark_closest
 from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
-from rag_platform.answering.near_misses import find_near_miss
+from rag_platform.answering.near_misses import find_near_miss, lacks_figure
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quote_places import narrow
 from rag_platform.errors import CancelledError
@@ -197,6 +197,9 @@ class _Composer:
             asked, told = beside
             sure = states.hedge(sure, phrased=bool(query.rewrites))
             warnings += (f"the answer speaks of “{told}”, the question of “{asked}”",)
+        if not reads and lacks_figure(query.original, written.text):
+            sure = states.hedge(sure, phrased=bool(query.rewrites))
+            warnings += ("the question asks for a number or a date, and the answer has none",)
         state = decide(sure)
         made = Answer(
             confidence=sure,

@@ -18,6 +18,20 @@ from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import is_weak_term, meaning, stem
 
+_ASKS_FIGURE = re.compile(
+    r"\bhow (?:many|much(?! \w+er\b)|old|tall|heavy|far)\b|\bwhen (?:was|were|did)\b"
+    r"|\bwhat (?:does|do|did|will|would) [^.?!]* cost\b|\bwhat is the (?:price|cost)\b",
+    re.IGNORECASE,
+)
+# a number that is no part of a name, or what stands for one
+_FIGURE = re.compile(
+    r"(?<![\w/.#-])[^\w\s]?\d|[零一二两三四五六七八九十百千万]|\b(?:zero|one|two|three|four|five|six"
+    r"|seven|eight|nine|ten|eleven|twelve|twenty|thirty|dozen|hundred|thousand|million"
+    r"|billion|half|single|once|twice|both|infinite|unlimited|as many|free|no limit"
+    r"|(?:jan|febr)uary|march|april|june|july|august|(?:sept|nov|dec)ember|october)\b",
+    re.IGNORECASE,
+)
+_MARK = re.compile(r"\]\([^()\s]*\)|\[\d+\]|https?://\S+")  # targets of links, marks of quotes
 _RUN = re.compile(rf"[A-Za-z][\w'’-]*|\d(?:[\d.,]*\d)?|[{HAN}]+")
 
 
@@ -61,6 +75,11 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
         ):
             return asked.phrases[phrase], clause.phrases[other]
     return None
+
+
+def lacks_figure(question: str, answer: str) -> bool:
+    """True where the question asks how many, how much or when, and the answer has no number."""
+    return bool(_ASKS_FIGURE.search(question)) and not _FIGURE.search(_MARK.sub("", answer))
 
 
 def _list_rivals(asked: _Clause, answer: str) -> Iterator[tuple[_Phrase, _Phrase, _Clause]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.answering.near_misses import find_near_miss
+from rag_platform.answering.near_misses import find_near_miss, lacks_figure
 from rag_platform.ir import Hit
 
 TOKENS = "Sandbox tokens expire after 12 hours. Production tokens are issued by the security team."
@@ -42,3 +42,23 @@ def test_the_neighbour_of_what_was_asked_is_told(question: str, text: str, told:
 def test_what_a_heading_names_is_all_that_stands_below_it() -> None:
     question = "When do production tokens expire?"
     assert find_near_miss(question, TOKENS, [hit(TOKENS, "Production")]) is None
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "lacks"),
+    [
+        ("How many times does it retry?", "It retries, as HTTP/2 has it (RFC-9110). [1]", True),
+        ("When was the pump made?", "Pumps are [made](https://a.org/2024) by hand. [1]", True),
+        ("What does a licence cost?", "Thousands of pumps have a licence. [1]", True),
+        ("How many times does it retry?", "It retries twice. [1]", False),
+        ("When was the pump made?", "It was made in 1999. [1]", False),
+        ("What does a licence cost?", "A licence is free. [1]", False),
+        ("How many seats are there?", "有三个座位。 [1]", False),
+        ("How much faster is it?", "It is faster by far. [1]", False),
+        ("When does it stop?", "It stops as soon as the lid opens. [1]", False),
+    ],
+)
+def test_an_answer_without_the_number_that_was_asked_for_is_told(
+    question: str, answer: str, lacks: bool
+) -> None:
+    assert lacks_figure(question, answer) == lacks
