@@ -31,7 +31,7 @@ INTRODUCES = (":", "：")
 # a sentence that cannot be understood without the one before it
 _REFERS = re.compile(
     r"[*_]{0,3}(?:(?:this|that|these|those|it|they|he|she|the same|otherwise|instead|then|so|but|"
-    r"however|therefore|thus|hence|also|and|or|similarly|likewise|as (?:such|a result)|"
+    r"however|therefore|thus|hence|now|also|and|or|similarly|likewise|as (?:such|a result)|"
     r"(?:because of|for|in|to (?:do|prevent|avoid|fix|achieve|solve)) (?:this|that|these|those|it)|"
     r"for (?:example|instance)|in such|to do so|if (?:it|so|not|this|that|they))\b|"
     r"这|该|那|它|他们|因此|所以|但|不过|然而|否则|例如|比如|此|为此|于是|然后|同样|并且|而|如果这|"

@@ -69,6 +69,7 @@ def test_a_long_list_is_quoted_by_item() -> None:
     [
         ("Pipes freeze. To prevent this, keep the heater on.", 1, "Pipes freeze. To prevent this"),
         ("阀门在中午打开。因此水位会下降。", 1, "阀门在中午打开。因此"),
+        ("Turn it on:\n\n```sh\npump\n```\n\nNow it hums.", 1, "Turn it on:"),
         ("Pipes freeze.\n\nKeep the heater on.", 1, "Keep"),
         ("Pipes freeze.\n\n# Other\n\nThis is another thing.", 1, "This"),
     ],
