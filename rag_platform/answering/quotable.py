@@ -183,7 +183,8 @@ def _only_links(text: str, unit: Unit) -> bool:
     if "](" not in said:
         return False
     rest = LINK.sub("", said)
-    return not any(map(str.isalnum, rest)) or ("|" in rest and len(rest.split()) <= 3)
+    named = unit.kind != "row" and "|" in rest and len(rest.split()) <= 3
+    return named or not any(map(str.isalnum, rest))
 
 
 def _is_cut(text: str, unit: Unit) -> bool:

@@ -213,6 +213,11 @@ def test_a_sentence_comes_with_the_code_that_it_explains() -> None:
     assert shown(f"Call it.\n\n{code}\n\n{said}", 2) == f"{said} [1]"
 
 
+def test_a_row_with_a_link_and_few_blanks_is_a_part() -> None:
+    row = "|[语义解析](a.md) |parse_time|给定文本，解析其时间语义 |"
+    assert parts(f"|功能|函数|描述|\n|--|--|--|\n{row}") == [("row", row)]
+
+
 def test_rows_without_their_header_stand_under_an_empty_one() -> None:
     text = "| [lid](a.md) | 3 |\n| seat | 4 |"
     assert render_rows(text, {0, 1}, "[1]") == (
