@@ -37,7 +37,7 @@ from rag_platform.protocols import Written
 from rag_platform.retrieval.confidence import question_text, words_held
 from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import plain
-from rag_platform.text.scripts import find_script, is_wide
+from rag_platform.text.scripts import find_script, is_wide, simplify
 from rag_platform.text.term_overlap import (
     ASKS_MEANING,
     ASKS_NUMBER,
@@ -280,7 +280,7 @@ class _Asks:
 
     @classmethod
     def of(cls, question: str) -> _Asks:
-        lower = question.lower()
+        lower = simplify(question).lower()
         return cls(
             digit=ASKS_NUMBER.search(lower) is not None,
             meaning=ASKS_MEANING.search(lower) is not None,
@@ -297,6 +297,7 @@ class _Asks:
         """How well the form of a unit fits the question: a number, a definition, the same language,
         and more than a pointer to another place.
         """
+        text = simplify(text)
         fits = constants.NUMBER_FACTOR if self.digit and DIGIT.search(text) else 1.0
         if self.meaning and MEANS.search(text):
             fits *= constants.MEANING_FACTOR

@@ -13,7 +13,7 @@ from rag_platform.answering.contradictions import split_clauses
 from rag_platform.ir import Hit
 from rag_platform.text.passages import units
 from rag_platform.text.plain_quotes import plain
-from rag_platform.text.scripts import HAN, has_han
+from rag_platform.text.scripts import HAN, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
 from rag_platform.text.terms import is_weak_term, meaning, stem
@@ -126,7 +126,7 @@ def _words(text: str) -> Iterator[tuple[str, int, int]]:
     for run in _RUN.finditer(text):
         if has_han(run[0]):
             end = run.start()
-            for word in chinese_dictionary().cut(run[0]):
+            for word in chinese_dictionary().cut(simplify(run[0])):
                 start, end = end, end + len(word)
                 if len(word) > 1 and word not in CHINESE_FUNCTION_WORDS:
                     yield word, start, end

@@ -43,7 +43,7 @@ class Fts5(WordOptions):
     """BM25 (k1 = 1.2, b = 0.75, as FTS5 counts it) over text and headings."""
 
     NAME: ClassVar[str] = "fts5"
-    VERSION: ClassVar[str] = "3"  # changes with the terms of `segmentation` and the tables
+    VERSION: ClassVar[str] = "4"  # changes with the terms of `segmentation` and the tables
     traits: ClassVar[Traits] = Traits()
 
     def update(

@@ -96,7 +96,7 @@ class Tantivy(WordOptions):
 
     NAME: ClassVar[str] = "tantivy"
     # changes with the terms of `segmentation`, the schema below and the files of the directory
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(replaces_files=True)
 
     def __post_init__(self) -> None:

@@ -37,7 +37,6 @@ from rag_platform.query.filter_inference import (
     Inferred,
     infer_filters,
     load_rules,
-    simplify,
     tidy,
 )
 from rag_platform.query.filters import SOFT_FIELDS
@@ -46,11 +45,11 @@ from rag_platform.query.synonyms import Vocabulary, load_vocabulary, read_mtime
 from rag_platform.text import stop_words
 from rag_platform.text.keyphrases import keyphrases as find_keyphrases
 from rag_platform.text.language import UNKNOWN, language
-from rag_platform.text.scripts import UNSPACED
+from rag_platform.text.scripts import UNSPACED, simplify
 from rag_platform.text.segmentation import dictionary_terms, is_identifier
 from rag_platform.text.terms import meaning
 
-RULES = 6  # of everything below; another number when the same text would give another QueryIR
+RULES = 7  # of everything below; another number when the same text would give another QueryIR
 PLAIN_PROFILE = f"query_plain-v{RULES}"
 REWRITE_PROFILE = "none"
 _QUERY, _KEYPHRASES = QueryConfig(), KeyphraseConfig()

@@ -24,7 +24,7 @@ from rag_platform.config.query import InferenceConfig
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Json
 from rag_platform.query.constants import MAX_INFERRED_DAYS, MAX_RULED_CHARS
-from rag_platform.text.scripts import HAN
+from rag_platform.text.scripts import HAN, simplify
 
 Condition = tuple[str, object]  # a field and what it must be
 _KINDS = (("content_type", "content_types"), ("media_type", "media_types"))
@@ -157,16 +157,6 @@ def load_rules(section: str) -> tuple[Rule, ...]:
 @functools.lru_cache(maxsize=64)
 def _compile(patterns: tuple[str, ...]) -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern, re.IGNORECASE) for pattern in patterns)
-
-
-@functools.cache
-def _load_simplified() -> dict[int, int]:
-    return str.maketrans(_table()["traditional"], _table()["simplified"])
-
-
-def simplify(text: str) -> str:
-    """The text with the characters of the rules in their simplified form, each in its place."""
-    return text if text.isascii() else text.translate(_load_simplified())
 
 
 def _names_and_rules(config: InferenceConfig) -> tuple[Mapping[str, Condition], tuple[Rule, ...]]:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
+from pathlib import Path
 from typing import Literal
+
+from rag_platform.config.validation import packaged_yaml
 
 # with 々 and 〇, which are written among them
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -65,6 +68,25 @@ def unify_radicals(text: str) -> str:
 def _unify_radical(found: re.Match[str]) -> str:
     place = ord(found[0]) - 0x2E80
     return _UNIFIED[place] if place < len(_UNIFIED) else unicodedata.normalize("NFKC", found[0])
+
+
+def simplify(text: str) -> str:
+    """The text in simplified Chinese, each character in its place.
+
+    >>> simplify("筆畫數")
+    '笔画数'
+    """
+    if text.isascii():
+        return text
+    pattern, simplified = _load_simplified()
+    return pattern.sub(lambda found: simplified[found[0]], text)
+
+
+@functools.cache
+def _load_simplified() -> tuple[re.Pattern[str], dict[str, str]]:
+    table = packaged_yaml(Path(__file__).with_name("simplified.yaml"))
+    simplified = dict(zip(table["traditional"], table["simplified"], strict=True))
+    return re.compile(f"[{table['traditional']}]"), simplified
 
 
 _NO_LETTER = re.compile(r"[\W_]+")

@@ -24,7 +24,14 @@ from typing import Any, Literal, get_args
 
 from rag_platform.config.folders import config_file
 from rag_platform.errors import ConfigError
-from rag_platform.text.scripts import HAN, HANGUL, KANA, SOUTHEAST_ASIAN, unify_radicals
+from rag_platform.text.scripts import (
+    HAN,
+    HANGUL,
+    KANA,
+    SOUTHEAST_ASIAN,
+    simplify,
+    unify_radicals,
+)
 
 Chinese = Literal["pairs", "words"]
 
@@ -113,13 +120,15 @@ def _tokens(text: str) -> Iterator[re.Match[str]]:
 
 
 def to_nfkc(text: str) -> str:
-    """The text in NFKC (Unicode Standard Annex 15), Arabic, Persian and Hebrew folded."""
+    """The text in NFKC (Unicode Standard Annex 15), Arabic, Persian and Hebrew folded, Chinese
+    simplified.
+    """
     if text.isascii():
         return text
     # as NFKC does; most Chinese text holds nothing else for it to change, which it tells fast
     for wide, narrow in _FULL_WIDTH:
         text = text.replace(wide, narrow)
-    return fold_semitic(unicodedata.normalize("NFKC", unify_radicals(text)))
+    return fold_semitic(simplify(unicodedata.normalize("NFKC", unify_radicals(text))))
 
 
 def fold_semitic(text: str) -> str:

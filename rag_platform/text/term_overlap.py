@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -84,7 +83,7 @@ def question_words(query: str) -> tuple[Word, ...]:
     Chinese is cut by a dictionary and each word compared by its pairs of characters, so that
     工作进程 is partly in a text about 进程.
     """
-    text = unicodedata.normalize("NFKC", query)
+    text = segmentation.to_nfkc(query)
     names = _names(text)
     text = stop_words.without(text)
     shares = _shares(text)

@@ -26,6 +26,7 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("When do production tokens expire?", TOKENS, ("production tokens", "Sandbox tokens")),
         ("when does the south wing of the hall open", ROOMS, ("south wing", "north wing")),
         ("境外出差的酒店标准是多少？", HOTELS, ("境外出差", "国内出差")),
+        ("境外出差的酒店標準是多少？", HOTELS, ("境外出差", "国内出差")),
         ("When do sandbox tokens expire?", TOKENS, None),
         ("国内出差的酒店标准是多少？", HOTELS, None),
         ("How long does the southern trail take?", TRAILS, None),

@@ -16,6 +16,7 @@ from rag_platform.text.scripts import (
     has_han,
     is_wide,
     letters,
+    simplify,
     unify_radicals,
 )
 
@@ -88,3 +89,19 @@ def test_radicals_become_the_characters_they_are_drawn_as() -> None:
         composed = unicodedata.normalize("NFKC", chr(code))
         assert composed in (chr(code), unify_radicals(chr(code)))
     assert letters("⻓") == letters("长")
+
+
+@pytest.mark.parametrize(
+    ("text", "simplified"),
+    [
+        ("時間語義解析是做什麼的？", "时间语义解析是做什么的？"),
+        ("裏面爲了佔用週期", "里面为了占用周期"),
+        (
+            "乾坤著名，皇后在干活。",
+            "乾坤著名，皇后在干活。",
+        ),  # nothing of simplified Chinese changes
+        ("naïve 9", "naïve 9"),
+    ],
+)
+def test_traditional_characters_become_simplified_ones(text: str, simplified: str) -> None:
+    assert simplify(text) == simplified

@@ -19,6 +19,8 @@ from rag_platform.text.terms import terms
         ("release 12", "in 2012 came 120", set()),
         ("company's T恤", "The company’s shirt is a T-恤.", {"compani", "t", "t恤"}),
         ("最大连接数 Redis", "用Redis缓存，连接数为 100", {"连接", "接数", "redi"}),
+        ("怎麼查筆畫數", "查询笔画数", {"笔画", "画数"}),
+        ("笔画数", "漢字的筆畫數", {"笔画", "画数"}),
         ("straße 12", "Die Straße Nummer 12.", {"straße", "12"}),
         ("anything", "", set()),
     ],

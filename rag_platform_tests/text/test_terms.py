@@ -90,7 +90,7 @@ def test_the_vowel_signs_of_indian_scripts_belong_to_their_words(
         ("What does the server do with them?", {"server"}),
         ("How many of these are used?", set()),
         ("什么是连接池", {"连接", "接池"}),
-        ("我們的連接池", {"連接", "接池"}),
+        ("我們的連接池", {"连接", "接池"}),
         ("", set()),
     ],
 )
