@@ -79,13 +79,17 @@ class Layout:
 
 @lru_cache(maxsize=512)
 def read_layout(text: str) -> Layout:
-    """The parts of a chunk in order. A list with its introduction is a part besides its items."""
+    """The parts of a chunk in order. A list with its introduction, or right below a heading, is a
+    part besides its items.
+    """
     read = tuple(units(text))
     parts: list[Part] = []
     owners: list[Part | None] = [None] * len(read)
     at = 0
     while at < len(read):
         last = at
+        if (listed := _read_section_list(text, read, at)) is not None:
+            parts.append(listed)
         if _introduces(text, read, at):
             last = _end_of_introduced(text, read, at)
             if read[last].kind == "item" and last > at:
@@ -115,6 +119,22 @@ def _introduces(text: str, read: Sequence[Unit], at: int) -> bool:
         and _adjoin(unit, read[at + 1])
         and not _ENDED.search(text, unit.start, unit.end)
     )
+
+
+def _read_section_list(text: str, read: Sequence[Unit], at: int) -> Part | None:
+    """The list that begins right below a heading, which tells what it is about; None for another
+    unit, and for a list that is too long, has one item or only links.
+    """
+    own = read[at].headings
+    if read[at].kind != "item" or not own or (at and read[at - 1].headings == own):
+        return None
+    items = list(takewhile(lambda it: it.kind == "item" and it.headings == own, read[at:]))
+    begin = text.rfind(own[-1][1], 0, items[0].start)
+    short = items[-1].end - items[0].start <= MAX_LIST_CHARS
+    if len(items) == 1 or not short or begin < 0 or all(_only_links(text, it) for it in items):
+        return None
+    asked = (begin, begin + len(own[-1][1]))
+    return replace(_join(read, at, at + len(items) - 1, "list"), asked=asked)
 
 
 def _ends_with_colon(text: str, unit: Unit) -> bool:

@@ -92,6 +92,16 @@ def test_a_sentence_that_two_chunks_share_is_quoted_once() -> None:
     )
 
 
+def test_what_a_heading_asks_for_is_the_whole_list_below_it() -> None:
+    text = (
+        "## 1.3.0 版本\n\n1. 下拉刷新更流畅\n2. 泵库 pump-uni 支持分页\n\n"
+        "## 1.2.0 版本\n\n1. 修复 pump-uni 的错误\n2. 修复样式"
+    )
+    said = "1.3.0 版本：\n\n1. 下拉刷新更流畅\n2. 泵库 pump-uni 支持分页\n\n[1]"
+    found = Extractive().answer(asked("pump-uni 1.3.0 版本改了什么"), [hit(1, text)]).text
+    assert found.startswith(said)
+
+
 FORMATS = (
     "Supported formats:\n"
     "\n"

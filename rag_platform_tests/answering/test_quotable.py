@@ -59,6 +59,18 @@ def test_an_introduction_comes_with_what_it_introduces() -> None:
     assert parts("Run this:\n\n{* a.py *}\n\nDone.") == [("sentence", "Done.")]
 
 
+def test_a_list_right_below_a_heading_is_a_part_about_that() -> None:
+    items = "- Pumps are faster.\n- Valves close."
+    text = f"## 1.3.0\n\n{items}\n\n## 1.2.0\n\n- Tanks are blue."
+    found = read_layout(text).parts
+    assert [part.kind for part in found] == ["list", "item", "item", "item"]
+    assert text[found[0].start : found[0].end] == items.removeprefix("- ")
+    assert text[slice(*found[0].asked)] == "1.3.0"
+    # neither behind a sentence nor where it only links
+    assert {kind for kind, _ in parts(f"## 1.3.0\n\nIt is out.\n\n{items}")} == {"sentence", "item"}
+    assert parts("## More\n\n- [Pipes](pipes.md)\n- [Valves](valves.md)\n") == []
+
+
 def test_a_long_list_is_quoted_by_item() -> None:
     text = "Settings are:\n\n" + "\n".join(f"- setting number {n} does a thing" for n in range(30))
     assert {kind for kind, _ in parts(text)} == {"item"}
