@@ -27,6 +27,7 @@ def hit(text: str, title: str = "Guide") -> Hit:
         ("when does the south wing of the hall open", ROOMS, ("south wing", "north wing")),
         ("境外出差的酒店标准是多少？", HOTELS, ("境外出差", "国内出差")),
         ("境外出差的酒店標準是多少？", HOTELS, ("境外出差", "国内出差")),
+        ("系统提供哪些数据？", "系统提供行情数据。常见问题说明有哪些数据。", None),
         ("When do sandbox tokens expire?", TOKENS, None),
         ("国内出差的酒店标准是多少？", HOTELS, None),
         ("How long does the southern trail take?", TRAILS, None),
