@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -687,6 +688,14 @@ def save_bert(folder: Path, kind: Any, letters: str, **config: int) -> Path:
     }
     kind(BertConfig(vocab_size=len(vocabulary), **shape, **config)).save_pretrained(folder)
     return folder
+
+
+def wait_until(holds: Callable[[], object], seconds: float = 180) -> None:
+    """Returns as soon as that is so, and fails where it is not in time."""
+    until = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < until, f"did not happen within {seconds} s"
+        time.sleep(0.02)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

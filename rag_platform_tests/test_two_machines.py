@@ -7,8 +7,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -42,7 +41,7 @@ from rag_platform.retrieval.library import Library
 from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store, files_below, sha256_file
 from rag_platform.workspace import Workspace
-from rag_platform_tests.conftest import PICTURE, Shelf
+from rag_platform_tests.conftest import PICTURE, Shelf, wait_until
 from rag_platform_tests.postgres_server import PostgresServer
 from rag_platform_tests.s3_server import S3Server, why_none
 
@@ -133,10 +132,9 @@ def test_a_server_reads_what_was_published_meanwhile(
         docs = write(tmp_path / "docs", gate=GATE)
         for text in (GATE, GATE.replace("05:30", "06:45")):
             release_id = here.ingest(write(docs, gate=text))
-            until = time.monotonic() + 180
-            while releases.current(there.store, "default") != release_id:
-                assert time.monotonic() < until
-                time.sleep(0.02)
+            wait_until(
+                lambda release_id=release_id: releases.current(there.store, "default") == release_id
+            )
             assert hashes(there, release_id) == hashes(here, release_id)
 
 
@@ -533,11 +531,3 @@ def test_a_server_that_begins_with_nothing_has_nothing_to_remove(
     servers.register(here.store, here.ledger)
     found = {server.server_id for _, server in here.ledger.find_unacknowledged()}
     assert found == {server_id(here.store)}
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    """Returns as soon as that is so."""
-    until = time.monotonic() + 180
-    while not holds():
-        assert time.monotonic() < until
-        time.sleep(0.02)

@@ -25,7 +25,7 @@ from rag_platform.protocols import Message
 from rag_platform.registry import build
 from rag_platform.storage.store import Store
 from rag_platform_tests.chat_server import ChatServer, Reply, chat_server, refused, said
-from rag_platform_tests.conftest import TINY, Desk
+from rag_platform_tests.conftest import TINY, Desk, wait_until
 from rag_platform_tests.embeddings_server import embeddings_server
 from rag_platform_tests.ledger.test_races import hear, tell
 
@@ -137,13 +137,6 @@ def place_of(settings: TrafficSettings, store: Store) -> PlaceTraffic:
     return place
 
 
-def wait_for(condition: Any) -> None:
-    until = time.monotonic() + 180
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.02)
-
-
 def test_a_minute_share_and_its_cost_are_shared(shared: Store, callers: Callers) -> None:
     endpoint = Endpoint()
     with chat_server(endpoint) as server:
@@ -169,7 +162,7 @@ def test_calls_at_once_are_those_of_all_processes(shared: Store, callers: Caller
         endpoint.open.clear()
         for number in range(4):
             callers.ask(number, 2, shared, server, settings)
-        wait_for(lambda: endpoint.running == 2 and len(place_of(settings, shared).waiting) == 2)
+        wait_until(lambda: endpoint.running == 2 and len(place_of(settings, shared).waiting) == 2)
         assert len(place_of(settings, shared).running) == 2
         endpoint.open.set()
         assert callers.hear(0, 1, 2, 3) == ["done"] * 4
@@ -181,7 +174,7 @@ def test_a_refusal_holds_back_the_other_processes(shared: Store, callers: Caller
     with chat_server(endpoint) as server:
         settings = limits(server)
         callers.ask(0, 1, shared, server, settings)
-        wait_for(lambda: endpoint.arrived and place_of(settings, shared).paused_seconds)
+        wait_until(lambda: endpoint.arrived and place_of(settings, shared).paused_seconds)
         callers.ask(1, 1, shared, server, settings)
         assert callers.hear(0, 1) == ["done"] * 2
     first, second, _ = endpoint.arrived
@@ -197,11 +190,11 @@ def test_a_killed_process_gives_its_place_back(shared: Store, callers: Callers) 
         assert callers.hear(0, 1) == ["done"] * 2
         endpoint.seconds = 3
         callers.ask(0, 1, shared, server, settings)
-        wait_for(lambda: endpoint.running)
+        wait_until(lambda: endpoint.running)
         callers.ask(1, 1, shared, server, settings)
         # a lease is renewed as long as its process lives: nobody came in between
         assert callers.hear(0) == ["done"]
-        wait_for(lambda: len(endpoint.arrived) == 4)
+        wait_until(lambda: len(endpoint.arrived) == 4)
         assert endpoint.most == 1
         callers.kill(1)
         endpoint.seconds = 0
@@ -216,7 +209,7 @@ def test_a_call_whose_turn_does_not_come_says_so(shared: Store, callers: Callers
     with chat_server(endpoint) as server:
         settings = limits(server, at_once=1).model_copy(update={"wait_seconds": 0.3})
         callers.ask(0, 1, shared, server, settings)
-        wait_for(lambda: endpoint.arrived)
+        wait_until(lambda: endpoint.arrived)
         callers.ask(1, 1, shared, server, settings)
         assert callers.hear(1) == ["provider_busy"]
         endpoint.open.set()

@@ -22,6 +22,7 @@ from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store, write_text
+from rag_platform_tests.conftest import wait_until
 
 OLD = {"guide": [("Limits", "The maximum upload size is 50 MB.")]}
 NEW = {"guide": [("Limits", "The maximum upload size is 80 MB.")]}
@@ -196,9 +197,11 @@ def test_many_readers_of_every_kind_while_releases_come_and_go(
     readers = [threading.Thread(target=ask, args=(number % 2 == 1,)) for number in range(4)]
     for reader in readers:
         reader.start()
+    wait_until(lambda: seen or wrong)
     for number in range(1, 8):
         published(NEW if number % 2 else OLD, f"r{number:02}")
         releases.drop(store.release_dir("default", f"r{number - 1:02}"))
+    wait_until(lambda: len(seen) == 2 or wrong)
     stop.set()
     for reader in readers:
         reader.join()
