@@ -58,7 +58,7 @@ class HtmlLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "html"
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def __post_init__(self) -> None:

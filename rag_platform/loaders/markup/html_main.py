@@ -25,14 +25,17 @@ MARK_LETTERS = 400  # of them that are compared
 CONTAINED = 0.9  # share of the recognised text that the main element must hold
 # of a block's letters that stand in links, from which it is navigation at the content's edges
 LINK_SHARE = 0.7
-MIN_BESIDE = 50  # letters of prose from which what stands beside the main element is content, too
+# letters of prose from which what stands beside the main element is content, too, of a page with
+# more than this share of its letters in navigation and other surroundings
+MIN_BESIDE = 50
+MIN_APART_SHARE = 0.05
 PROSE_SHARE = 0.5  # of its letters that are prose; with less its children are judged one by one
 # words in ids, classes and roles by which pages name what surrounds their content; gathered by hand
 _SURROUNDINGS = set(
     "ad ads advert advertisement advertising complementary consent contentinfo cookie cookies"
-    " feedback footer gdpr login modal newsletter overlay popular popup promo recommended related"
-    " share sharing sidebar signup social sponsor sponsored subscribe teaser teasers"
-    " trending".split()
+    " docnav feedback footer gdpr login modal nav navbar navfooter navheader newsletter overlay"
+    " popular popup promo recommended related share sharing sidebar signup social sponsor sponsored"
+    " subscribe teaser teasers trending".split()
 )
 _NAME_WORD = re.compile("[A-Z]?[a-z]+|[A-Z]+")
 
@@ -52,24 +55,29 @@ def main_pieces(page: Page, title: str) -> Sequence[int]:
     main = _choose_main(page, marked)
     if main is None:
         return range(len(pieces))
-    inside = [
-        number
-        for number, piece in enumerate(pieces)
-        if piece.element is main or main in piece.element.iterancestors()
-    ]
+    inside = [number for number, piece in enumerate(pieces) if _holds(main, piece)]
     if sum(sizes[number] for number in inside) < max(MIN_MAIN, MIN_MAIN_SHARE * sum(sizes)):
         return range(len(pieces))
     apart = _find_apart(page, main)
     sure = [number for number in marked if number not in apart] or marked
     first, last = (sure[0], sure[-1]) if sure and not _is_main(main) else (0, len(pieces))
     kept = [n for n in inside if first <= n <= last or n not in apart] or inside
-    # the headline, and an introduction below it, often stand above the text's element
+    # the headline, and an introduction below it, often stand above the text's element; what is
+    # the page's only heading of the first level is one, too, however the page is titled
     above = [number for number in range(kept[0]) if _is_headline(pieces[number], title)]
     said = [
         number
         for number in range(above[-1] if above else kept[0], kept[0])
         if not _is_navigation(pieces[number], sizes[number])
     ]
+    ones = [
+        number
+        for number, piece in enumerate(pieces)
+        if piece.level == 1
+        and number not in apart
+        and _count_linked(piece) <= LINK_SHARE * sizes[number]
+    ]
+    said += ones if len(ones) == 1 else []
     return sorted({*said, *kept, *_find_beside(page, main, apart, frozenset(marked))})
 
 
@@ -113,6 +121,9 @@ def _find_beside(page: Page, main: _Element, apart: set[int], marked: frozenset[
     answers, other prose, and what is marked as content.
     """
     around = [] if _is_main(main) else list(main.iterancestors())
+    total = sum(map(len, page.letters))
+    frame = sum(len(page.letters[n]) for n in apart if not _holds(main, page.pieces[n]))
+    enough = MIN_BESIDE if frame >= MIN_APART_SHARE * total else 1
     below: dict[Any, list[int]] = defaultdict(list)
     ink: dict[Any, int] = defaultdict(int)  # letters of prose
     for number, piece in enumerate(page.pieces):
@@ -121,17 +132,15 @@ def _find_beside(page: Page, main: _Element, apart: set[int], marked: frozenset[
             continue
         prose = 0 if number in apart else _count_prose(piece, len(page.letters[number]))
         if prose and number in marked:
-            prose = max(prose, MIN_BESIDE)
+            prose = max(prose, enough)
         # of an element around the main one only the text that is its own
         for element in [item for item in elements if item not in around] or elements[:1]:
             below[element].append(number)
             ink[element] += prose
-    left = [(element, MIN_BESIDE) for element in around]
+    left = [(element, enough) for element in around]
     for inner, above in zip([main, *around], around, strict=False):
         others = [item for item in above if item is not inner]
-        peers = {item for item in others if _is_peer(item, inner)}
-        alike = inner.tag == "article" or sum(ink.get(item, 0) for item in peers) >= MIN_BESIDE
-        left += [(item, 1 if alike and item in peers else MIN_BESIDE) for item in others]
+        left += [(item, 1 if _is_peer(item, inner) else enough) for item in others]
     found: set[int] = set()
     while left:
         element, least = left.pop()
@@ -149,7 +158,7 @@ def _count_prose(piece: Piece, size: int) -> int:
     """Letters of a piece outside its links; none of a heading."""
     if piece.kind == "heading":
         return 0
-    return max(0, size - sum(len(letters(words)) for words in links(piece.element)))
+    return max(0, size - _count_linked(piece))
 
 
 def _is_peer(element: _Element, other: _Element) -> bool:
@@ -171,7 +180,8 @@ def _is_surrounding(element: _Element) -> bool:
 
 def begins_title(piece: Piece, title: str) -> bool:
     """True for a heading that begins the page's title; for any where there is no title."""
-    return bool(piece.title) and letters(title).startswith(letters(piece.title) if title else "")
+    said = letters(piece.title) if title else ""
+    return bool(piece.title) and letters(title).casefold().startswith(said.casefold())
 
 
 def left_out(page: Page, kept: Iterable[int]) -> list[HiddenText]:
@@ -227,7 +237,12 @@ def _find_extracted(page: Page) -> list[int]:
 
 def _is_navigation(piece: Piece, size: int) -> bool:
     """True for a block that is nearly all links."""
-    return (
-        piece.kind != "heading"
-        and sum(len(letters(words)) for words in links(piece.element)) > LINK_SHARE * size
-    )
+    return piece.kind != "heading" and _count_linked(piece) > LINK_SHARE * size
+
+
+def _count_linked(piece: Piece) -> int:
+    return sum(len(letters(words)) for words in links(piece.element))
+
+
+def _holds(element: _Element, piece: Piece) -> bool:
+    return element is piece.element or element in piece.element.iterancestors()

@@ -85,7 +85,7 @@ class MhtmlLoader:
     """Reads a page that a browser saved with its images in one file."""
 
     NAME: ClassVar[str] = "mhtml"
-    VERSION: ClassVar[str] = "9"
+    VERSION: ClassVar[str] = "10"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

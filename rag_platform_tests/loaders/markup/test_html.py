@@ -480,6 +480,32 @@ def test_what_stands_below_the_headline_is_read_with_the_main_content(
     assert "Menu entry" not in text
 
 
+def test_short_boxes_beside_the_main_content_are_read_where_hardly_anything_else_is(
+    tmp_path: Path,
+) -> None:
+    boxes = "<div class=hours><h2>Open</h2><p>Mon 9-6</p></div><div class=call>555 1234</div>"
+    article = f"<div class=text><h2>Storm</h2>{STORM * 3}{REST * 3}</div>"
+    page = f"<title>Harbour</title>{article}{boxes}"
+    text = load(tmp_path, page, HtmlLoader()).text
+    assert text.endswith("in good time.\n\n## Open\n\nMon 9-6\n\n555 1234\n")
+    turning = "<table class=navheader><tr><td>Up<td>Chapter 3. Sails</table>"
+    assert load(tmp_path, page.replace("<div", turning + "<div", 1), HtmlLoader()).text == text
+    crowded = load(tmp_path, page + f"<div>{MENU}</div>", HtmlLoader())
+    assert crowded.text.endswith("in good time.\n") and "Menu" not in crowded.text
+
+
+def test_the_only_heading_of_the_first_level_is_read_whatever_the_title(tmp_path: Path) -> None:
+    page = f"<title>Acme</title><div class=top><h1>Scale</h1></div><div>{MENU}</div><div>"
+    text = load(tmp_path, f"{page}{KETTLE}{ACID}</div>", HtmlLoader()).text
+    assert text.startswith("# Scale\n\nMy kettle") and "Menu" not in text
+    logo = page.replace("Scale", "<a href=/>Acme Company</a>")
+    assert load(tmp_path, f"{logo}{KETTLE}{ACID}</div>", HtmlLoader()).text.startswith("My kettle")
+    capital = page.replace("Acme", "Scale IN Kettles").replace("<h1>Scale", "<h1>Scale in Kettles")
+    assert load(tmp_path, f"{capital}<h1>Blog</h1>{KETTLE}{ACID}</div>", HtmlLoader()).text[:9] == (
+        "# Scale i"
+    )
+
+
 def test_what_stands_around_the_only_paragraph_is_read(tmp_path: Path) -> None:
     page = (
         f"<title>Whitby harbour</title><div id=menu>{MENU}</div><div><h1>Visit us</h1>"
