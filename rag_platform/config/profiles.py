@@ -22,7 +22,7 @@ STAGE_CODE_VERSIONS = {
     "raw_document": "1",
     "facts": "2",
     "media": "3",
-    "sections": "4",
+    "sections": "5",
     "chunks": "5",
     "views": "4",
     "embeddings": "1",

@@ -5,6 +5,7 @@ markdown-it-py (CommonMark and tables), and its front matter, nothing of which i
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
-from rag_platform.loaders.markdown_images import find_images, inline_parser
+from rag_platform.loaders.markdown_images import find_images, hidden_spans, inline_parser
 from rag_platform.loaders.parts import Engine, make_facts
 from rag_platform.loaders.text import (
     LINE_END,
@@ -40,7 +41,7 @@ MARKDOWN_LINE = re.compile(
     r"(?m)^(?:#{1,6} \S|```|~~~|---\s*$|\+\+\+\s*$|[-*] \S|\d+\. \S|\|.*\|\s*$|>"
     r" \S|!?\[[^\]\n]+\]\(\S+\))|^\S[^\n]*\n(?:===+|---+)\s*$"
 )
-COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
+_MAY_HIDE = re.compile(r"<(?:!--|script\b|style\b)|\shidden\b|\bstyle\s*=", re.IGNORECASE)
 # Lines that cost markdown-it more than linear time; real documents stay far below.
 MAX_QUOTES = 100
 MAX_LINE_INLINE = 20_000
@@ -54,7 +55,7 @@ class MarkdownLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "markdown"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -96,7 +97,9 @@ class MarkdownLoader:
             )
             if head.end:
                 blocks.insert(0, locate(Block(0, "front_matter", 0, head.end), bytes_of, starts))
-        if not _has_text(text, blocks):
+        edges = [head.end, *itertools.chain(*find_hidden(text, head.end)), len(text)]
+        shown = "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+        if not shown.strip():
             raise DocumentError(
                 "the file holds comments and no text; nothing to index", code="empty_file"
             )
@@ -104,7 +107,7 @@ class MarkdownLoader:
             warnings.append("the file holds pictures and no text")
         title = head.metadata.get("title")
         if not isinstance(title, str) or not title.strip():
-            title = _find_title(blocks, text, head.end)
+            title = _find_title(blocks, text, shown)
         engine = Engine("markdown-it-py", engine_version, "commonmark+table")
         metadata = dict(head.metadata)
         return make_facts(
@@ -112,27 +115,18 @@ class MarkdownLoader:
         )
 
 
-def _find_title(blocks: Sequence[Block], text: str, start: int) -> str:
-    """The first heading, or the first line where there is none; where the first heading only names
-    a section, an `<h1>` above it, or nothing.
+def _find_title(blocks: Sequence[Block], text: str, shown: str) -> str:
+    """The first heading, or the first line shown where there is none; where the first heading only
+    names a section, an `<h1>` above it, or nothing.
     """
     headings = [block for block in blocks if block.title]
     if not headings:
-        return first_line(text[start:])
+        return first_line(shown)
     if not names_section(headings):
         return headings[0].title
     above = [block for block in blocks[: headings[0].ordinal] if block.kind == "html"]
     found = (_HTML_TITLE.search(text, block.start, block.end) for block in above)
     return next((heading_title(match[1]) for match in found if match), "")
-
-
-def _has_text(text: str, blocks: Sequence[Block]) -> bool:
-    """False when nothing but front matter and HTML comments is there."""
-    return any(
-        block.kind != "html" or COMMENT.sub("", text[block.start : block.end]).strip()
-        for block in blocks
-        if block.kind != "front_matter"
-    )
 
 
 def _has_words(text: str, start: int, media: Sequence[MediaRef]) -> bool:
@@ -157,13 +151,8 @@ class _TooDeepError(Exception):
     """A line is nested so deeply that parsing it would hang."""
 
 
-def parse(
-    text: str, start: int, starts: Sequence[int]
-) -> tuple[list[Block], list[MediaRef], list[str]]:
-    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the line offsets.
-
-    Every character that is not white space lies in exactly one block.
-    """
+def _read_blocks(text: str, start: int, starts: Sequence[int]) -> tuple[list[Token], _Lines]:
+    """(tokens of the blocks of text[start:], where their lines are). Raises _TooDeepError."""
     if deepest := max((len(m.group()) for m in re.finditer(r"(?m)^[ \t>]*>", text)), default=0):
         quotes = (
             max(m.group().count(">") for m in re.finditer(r"(?m)^[ \t>]*>", text))
@@ -175,10 +164,29 @@ def parse(
     first_line_no = (
         next((i for i, offset in enumerate(starts) if offset >= start), len(starts)) if start else 0
     )
-    body_start = starts[first_line_no] if first_line_no < len(starts) else len(text)
-    tokens = block_parser().parse(text[body_start:])
-    references = tokens.pop().meta if tokens and tokens[-1].type == "references" else {}
     lines = _Lines(text, starts, first_line_no)
+    return block_parser().parse(text[lines.start(0) :]), lines
+
+
+def find_hidden(text: str, start: int) -> list[tuple[int, int]]:
+    """The spans in text[start:] of the HTML of which a reader sees nothing, in order."""
+    if not _MAY_HIDE.search(text, start):
+        return []
+    try:
+        return list(hidden_spans(text, *_read_blocks(text, start, line_starts(text))))
+    except (RecursionError, _TooDeepError):
+        return []
+
+
+def parse(
+    text: str, start: int, starts: Sequence[int]
+) -> tuple[list[Block], list[MediaRef], list[str]]:
+    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the line offsets.
+
+    Every character that is not white space lies in exactly one block.
+    """
+    tokens, lines = _read_blocks(text, start, starts)
+    references = tokens.pop().meta if tokens and tokens[-1].type == "references" else {}
     blocks: list[Block] = [Block(0, "front_matter", 0, start)] if start else []
     for kind, first, last, level, title in _runs(tokens, lines):
         span = lines.span(first, last)

@@ -1,4 +1,6 @@
-"""Where the images of a Markdown text stand: `![alt](target)`, `![alt][label]`, `<img src=...>`."""
+"""Images in a Markdown text (`![alt](target)`, `![alt][label]`, `<img src=...>`), and HTML of which
+a reader sees nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rag_platform.ir import Block, MediaRef
+from rag_platform.loaders.markup.html_styles import hidden_by
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -25,6 +28,21 @@ IMG_TAG = re.compile(
 )
 SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
+_STYLE = re.compile(SRC.pattern.replace("src", "style", 1), re.IGNORECASE)
+_HIDDEN = re.compile(r"\shidden(?=\s|=[\"']|\Z)", re.IGNORECASE)
+_VOID = set("area base br col embed hr img input link meta source track wbr".split())
+# what browsers never show, and any other tag
+_HTML = (
+    r"(?P<unseen><!--(?:(?!<!--|-->).)*-->"
+    r"|<(?P<raw>script|style)\b[^<>]*>(?:(?!</?(?P=raw)\b).)*</(?P=raw)\s*>)"
+    r"|<(?P<end>/?)(?P<name>[a-z][\w-]*)"
+    r"(?P<given>(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000})>"
+)
+_IN_BLOCK = re.compile(_HTML, re.DOTALL | re.IGNORECASE)
+# in running text not behind a backslash and not in a span of code
+_IN_TEXT = re.compile(
+    rf"\\.|(?<!`)(?P<ticks>`+)(?!`).*?(?<!`)(?P=ticks)(?!`)|{_HTML}", re.DOTALL | re.IGNORECASE
+)
 
 
 class Lines(Protocol):
@@ -63,6 +81,39 @@ def find_images(
             found += _in_text(text, token, lines, references, found[-1][1] if found else 0)
     found.sort()
     return list(image_refs(found, blocks)), warnings
+
+
+def hidden_spans(text: str, tokens: Sequence[Token], lines: Lines) -> Iterator[tuple[int, int]]:
+    """The spans of comments, scripts, sheets and hidden elements; one between two spaces holds the
+    first of them.
+    """
+    done = depth = begun = 0
+    name = ""  # of the hidden element that is open
+    for token in tokens:
+        if token.map is None or token.type not in ("html_block", "inline"):
+            continue
+        at, done = max(done, lines.start(token.map[0])), max(done, lines.start(token.map[1]))
+        inline = token.type == "inline"
+        if inline and len(token.content) > MAX_INLINE:
+            continue
+        for match in (_IN_TEXT if inline else _IN_BLOCK).finditer(text, at, done):
+            tag, given = (match["name"] or "").lower(), match["given"] or ""
+            start, end = match.span()
+            if depth:
+                depth += (-1 if match["end"] else 1) if tag == name else 0
+                if not depth:
+                    yield _with_space(text, begun, end)
+            elif match["unseen"]:
+                yield _with_space(text, start, end)
+            elif tag and not match["end"] and tag not in _VOID and not given.endswith("/"):
+                style = _STYLE.search(given)
+                if _HIDDEN.search(given) or (style and hidden_by(_value(style))):
+                    name, begun, depth = tag, start, 1
+
+
+def _with_space(text: str, start: int, end: int) -> tuple[int, int]:
+    spaced = text[start - 1 : start] in (" ", "\t") and not text[end : end + 1].strip()
+    return start - spaced, end
 
 
 def html_images(part: str) -> Iterator[tuple[int, int, str, str]]:

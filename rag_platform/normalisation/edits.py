@@ -19,6 +19,7 @@ from typing import Literal, NamedTuple
 
 from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.ir import Block, Edit, Facts, MediaLink
+from rag_platform.loaders.markdown import find_hidden
 from rag_platform.loaders.markdown_images import SRC
 from rag_platform.normalisation.noise import Spans, noise_edits
 from rag_platform.text.scripts import HAN
@@ -159,6 +160,7 @@ TRAILING = re.compile(r"(?<![^\S\r\n])[^\S\r\n]++(?=[\r\n]|\Z)")
 JOINED = rf"{HAN}\u2e80-\u2fdf\u3001-\u303f\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
 CJK_JOIN = re.compile(rf"(?<=[{JOINED}])(?: ?\r?\n ?| )(?=[{JOINED}])")
 PAYLOAD = re.compile(r"(?<=;base64,)[A-Za-z0-9+/=]{64,}")
+_MARKDOWN = ("markdown", "ipynb")
 LAST_WHOLE = 3  # ranks up to it are edits that are made whole or not at all
 
 
@@ -178,6 +180,7 @@ def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig
     code = Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
     found = [
         *_block_edits(facts.blocks, text, cleaning),
+        *_hidden_edits(facts),
         *_target_edits(text, links, code),
         *_character_edits(text, code),
     ]
@@ -205,6 +208,14 @@ def _block_edits(
         ):
             # those of Word stand on every page
             yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)
+
+
+def _hidden_edits(facts: Facts) -> Iterator[_Candidate]:
+    """What HTML hides in a text whose Markdown the loader took as it was."""
+    if facts.summary.loader_name in _MARKDOWN:
+        start = next((b.end for b in facts.blocks[:1] if b.kind == "front_matter"), 0)
+        for begin, end in find_hidden(facts.text, start):
+            yield _Candidate(begin, end, 0, "", "hidden_text: not_displayed")
 
 
 def _target_edits(text: str, links: Sequence[MediaLink], code: Spans) -> Iterator[_Candidate]:

@@ -10,7 +10,7 @@ import pytest
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Facts
-from rag_platform.loaders.markdown import MarkdownLoader, heading_title
+from rag_platform.loaders.markdown import MarkdownLoader, find_hidden, heading_title
 
 LOADER = MarkdownLoader()
 
@@ -251,6 +251,34 @@ def test_bytes_of_other_encodings(tmp_path: Path) -> None:
 def test_title_falls_back_to_heading_then_to_the_first_line(tmp_path: Path) -> None:
     assert load(tmp_path, "intro\n\n## The *title* { #x }\n").summary.title == "The title"
     assert load(tmp_path, "\n\n  first line\nsecond\n").summary.title == "first line"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Run it. <!-- TODO -->\n<!-- a\n\nb --> Stop.", "Run it.\n Stop."),
+        ("Get 3 <!-- a -->times<!-- b -->, then <!-- c --> go.", "Get 3 times, then go."),
+        ("- one <!-- a -->\n- two", "- one\n- two"),
+        ("| a <!-- x --> | b |\n| - | - |\n| 1 | 2 |", "| a | b |\n| - | - |\n| 1 | 2 |"),
+        ("a\n\n<script>\nx = 1\n\ny()\n</script>\n\n<STYLE>p{}</STYLE>\nb", "a\n\n\n\n\nb"),
+        ("<div hidden>\n\n*a* <div>b</div> `c`\n\n</div>\n\nd", "\n\nd"),
+        ("<p style='display: none'>a</p>\n\nb <b hidden=''>c</b>", "\n\nb"),
+        # what only looks like it
+        ("`<!-- a -->` ``x ` <!-- b -->`` \\<!-- c --> <!-- d", None),
+        ("```html\n<!-- a -->\n```\n\n- b\n\n      <!-- c -->\n\n  ~~~\n  <!-- d -->\n  ~~~", None),
+        ("<div hidden={no}>a</div> <input hidden> b <i data-hidden>c</i> <b hidden>d", None),
+    ],
+)
+def test_what_html_hides_is_found(text: str, shown: str | None) -> None:
+    head = "---\na: <!-- b -->\n---\n"
+    rest = text
+    for start, end in reversed(find_hidden(head + text, len(head))):
+        rest = rest[: start - len(head)] + rest[end - len(head) :]
+    assert rest == (text if shown is None else shown)
+
+
+def test_a_comment_is_no_title(tmp_path: Path) -> None:
+    assert load(tmp_path, "<!-- prettier-ignore -->\nThe harbour\n").summary.title == "The harbour"
 
 
 def test_the_first_of_several_sections_is_no_title(tmp_path: Path) -> None:

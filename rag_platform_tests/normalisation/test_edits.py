@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import sys
 import unicodedata
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -59,6 +60,16 @@ def cleaned(text: str, *blocks: Block, links: tuple[MediaLink, ...] = ()) -> str
 )
 def test_canonical(text: str, expected: str) -> None:
     assert canonical(text, CLEANING) == expected
+
+
+def test_what_html_hides_in_markdown_is_removed_and_in_plain_text_stays() -> None:
+    facts = facts_of("Run it. <!-- TODO -->\n")
+    assert normalise(facts, (), CLEANING).text == facts.text
+    markdown = replace(facts, summary=replace(facts.summary, loader_name="markdown"))
+    done = normalise(markdown, (), CLEANING)
+    assert done.text == "Run it.\n" and done.edits == (
+        Edit(7, 21, "", "hidden_text: not_displayed"),
+    )
 
 
 def test_canonical_keeps_as_many_blank_lines_as_configured() -> None:
