@@ -218,6 +218,8 @@ def _runs(element: ElementTree.Element) -> Iterator[str]:
             yield "-"
         elif name == "ddList":
             yield f" {_chosen(child)} "
+        elif name == "textpath":
+            yield f" {child.get('string', '')} "
         elif name == "r" and _is_hidden(child):
             continue
         elif name not in ("p", "delText", "instrText", "txbxContent"):

@@ -1,6 +1,10 @@
-"""Numbers as lists print them: letters, Roman numerals, Chinese counting."""
+"""Numbers as lists print them (letters, Roman numerals, Chinese counting), and numbers of pages."""
 
 from __future__ import annotations
+
+import re
+
+from rag_platform.text.scripts import letters
 
 _ROMAN = dict(
     zip(
@@ -43,8 +47,8 @@ def number_text(value: int, form: str) -> str:
 
 def _roman(value: int) -> str:
     text = ""
-    for amount, letters in _ROMAN.items():
-        text += letters * (value // amount)
+    for amount, sign in _ROMAN.items():
+        text += sign * (value // amount)
         value %= amount
     return text
 
@@ -59,3 +63,23 @@ def _chinese(value: int) -> str:
         elif text and value and not text.endswith("零"):
             text += "零"
     return text[1:] if text.startswith("一十") else text
+
+
+NUMBER = re.compile(r"(?<![\w.,])(?:[1-9]\d{0,3}|0|[ivxlc]{1,7}|[IVXLC]{1,7})(?![\w]|[.,]\d)")
+PAGE_WORDS = re.compile(
+    r"[\W_]*(?:(?:page|pages|pg|p|slide|sheet|seite|s|folie|blatt|página|pagina|pág|pag|strona|str"
+    r"|sida|side|стр|страница|صفحة|第|共)[\W_]*)?(?:[A-Z]-)?\0[\W_]*"
+    r"(?:(?:of|from|von|de|di|sur|van|z|av|af|из|من|页|頁|ページ|共|第|page|p a g e)[\W_]*)*"
+    r"(?:\d{1,4}[\W_]*(?:页|頁|ページ|pages|seiten)?)?[\W_]*",
+    re.I,
+)
+
+
+def without_page_number(words: str) -> str:
+    """The letters of a running line in lower case, none where it is but a page number or the NUL
+    that stands for one.
+    """
+    opened = words if "\0" in words else NUMBER.sub("\0", words, count=1)
+    if PAGE_WORDS.fullmatch(opened):
+        return ""
+    return letters(PAGE_WORDS.sub("", words)).casefold()

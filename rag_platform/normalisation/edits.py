@@ -201,12 +201,7 @@ def _block_edits(
     for block in blocks:
         if block.kind == "front_matter":
             yield _Candidate(block.start, block.end, 0, "", "front_matter")
-        elif (
-            block.kind in ("header", "footer")
-            and (block.repeated or block.page is None)
-            and cleaning.drop_page_headers
-        ):
-            # those of Word stand on every page
+        elif block.repeated and cleaning.drop_page_headers:
             yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.numerals import number_text
+from rag_platform.loaders.numerals import number_text, without_page_number
 
 
 @pytest.mark.parametrize(
@@ -22,3 +22,18 @@ from rag_platform.loaders.numerals import number_text
 )
 def test_numbers_are_printed_as_their_format_says(value: int, form: str, text: str) -> None:
     assert number_text(value, form) == text
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("Page 1 of 3", ""),
+        ("1 | P a g e", ""),
+        ("第 2 页 共 9 页", ""),
+        ("- iv -", ""),
+        ("Document QM-042", "documentqm042"),
+        ("Acme Pumps Page \0 of 3", "acmepumps"),
+    ],
+)
+def test_a_running_line_without_its_page_number(words: str, said: str) -> None:
+    assert without_page_number(words) == said

@@ -19,6 +19,7 @@ from typing import ClassVar
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Facts, HiddenText, Json
 from rag_platform.loaders.archives import ZipLoader
+from rag_platform.loaders.numerals import without_page_number
 from rag_platform.loaders.office import drawings
 from rag_platform.loaders.office.docx_styles import Label, Styles, labels, read_styles
 from rag_platform.loaders.office.docx_text import (
@@ -36,6 +37,7 @@ from rag_platform.loaders.office.ooxml import (
     W,
     chosen_entry,
     field_instructions,
+    is_on,
     name_of,
     paragraphs_below,
     row_cells,
@@ -56,6 +58,7 @@ NOTE_PARTS = {
     "endnoteReference": ("endnotes", "e"),
     "commentReference": ("comments", "c"),
 }
+_RUNNING = ("header", "footer")
 MAX_DEPTH = 8  # text boxes and tables in one another
 
 
@@ -64,7 +67,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -89,7 +92,8 @@ class DocxLoader(ZipLoader):
             _furniture(package, part, "footer", writer)
         empty = "the document holds no text and no picture; nothing to index"
         joined = join_parts(writer.parts, empty)
-        own = [block for block in joined.blocks if block.kind not in ("header", "footer")]
+        joined = joined._replace(blocks=_mark_repeated(joined.text, joined.blocks))
+        own = [block for block in joined.blocks if block.kind not in _RUNNING]
         if not own:
             raise DocumentError(empty, code="empty_file")
         metadata = core_properties(package)
@@ -172,16 +176,41 @@ def core_properties(package: Package) -> Json:
 
 
 def related_parts(package: Package, main: str, body: Element, kind: str) -> list[str]:
-    """The header or footer parts of the sections, in order, each once."""
+    """The header or footer parts that pages of the sections show, in order, each once."""
     relations = package.relations(main)
+    settings = package.root(package.related_part(main, "settings"))
+    evenly = settings is not None and is_on(settings, "evenAndOddHeaders")
     found: dict[str, None] = {}
     for item in body.iter(f"{W}{kind}Reference"):
+        pages = item.get(f"{W}type", "default")
+        if (pages == "even" and not evenly) or (
+            pages == "first" and not is_on(item.getparent(), "titlePg")
+        ):
+            continue
         relation = relations.get(
             next((str(value) for key, value in item.attrib.items() if key.endswith("}id")), "")
         )
         if relation is not None and not relation.external:
             found[relation.target] = None
     return list(found)
+
+
+def _mark_repeated(text: str, blocks: Sequence[Block]) -> list[Block]:
+    """The blocks, headers and footers as repeated unless they are the only place of their words."""
+    said = [without_marks(text[block.start : block.end]) for block in blocks]
+    own = [words for words, block in zip(said, blocks, strict=True) if block.kind not in _RUNNING]
+    known = "\n".join(letters(words).casefold() for words in own)
+    marked = []
+    for words, block in zip(said, blocks, strict=True):
+        repeated = False
+        if block.kind in _RUNNING:
+            # the number that the file leaves to Word stands behind the first word: `Page of`
+            numbered = re.sub(r"\A(\W*\w+)(?![\s\S]*\d)", "\\1 \0", words)
+            line = without_page_number(numbered) and without_page_number(words)
+            repeated = line in known
+            known += f"\n{line}"
+        marked.append(replace(block, repeated=repeated))
+    return marked
 
 
 def _furniture(package: Package, part: str, kind: str, writer: _Writer) -> None:
@@ -612,8 +641,8 @@ class _Source:
                 yield "" if child in self.unshown else child.text or ""
             elif name == "sym":
                 yield symbol(child)
-            elif name == "fldChar":
-                yield chosen_entry(child)
+            elif name in ("fldChar", "textpath"):
+                yield chosen_entry(child) + child.get("string", "")
             elif name not in SILENT and not (name == "r" and self.styles.hides(child)):
                 yield from self._texts(child, boxes and not paragraph, labelled)
         # the text boxes of a paragraph follow it

@@ -154,8 +154,8 @@ class Reader:
                 self._children(part, out)
                 out.append(after)
 
-    def _images(self, drawing: Element) -> Iterator[InlineImage]:
-        """The images of a drawing, VML image or embedded object; charts are counted."""
+    def _images(self, drawing: Element) -> Iterator[Piece]:
+        """The images and WordArt of a drawing or embedded object; charts are counted."""
         alt = ""
         for item in _walk_shown(drawing):
             match name_of(item):
@@ -175,6 +175,8 @@ class Reader:
                         continue
                     target = relation.target if relation.external else f"docx:{relation.target}"
                     yield InlineImage(target, " ".join(re.sub(r"[\[\]\\]", " ", alt).split())[:300])
+                case "textpath":
+                    yield f" {item.get('string', '')} "
                 case "chart" | "relIds":
                     self.counts["charts and diagrams"] += 1
                 case "OLEObject":

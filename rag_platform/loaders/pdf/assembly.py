@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
+from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import Engine
 from rag_platform.loaders.pdf.characters import LIST_MARKER, UNKNOWN, broken_pdf, find_unproved
 from rag_platform.loaders.pdf.headings import heading_levels, number_depth
@@ -355,12 +356,6 @@ _LEAST_PAGES = 3
 # pages from one occurrence to the next: left and right pages differ, and one may have none
 _FURTHEST = 4
 _SAME_HEIGHT = 8.0  # points by which equal lines may lie apart
-_NUMBER = re.compile(r"(?<![\w.,])(?:[1-9]\d{0,3}|0|[ivxlc]{1,7}|[IVXLC]{1,7})(?![\w]|[.,]\d)")
-_PAGE_WORDS = re.compile(
-    r"[\W_]*(?:(?:page|pages|pg|p|slide|sheet|seite|s|folie|blatt|página|pagina|pág|pag|strona|str|sida|side|стр|страница|صفحة|第|共)[\W_]*)?"
-    r"(?:[A-Z]-)?\0[\W_]*(?:(?:of|from|von|de|di|sur|van|z|av|af|из|من|页|頁|ページ|共|第)[\W_]*)*(?:\d{1,4}[\W_]*(?:页|頁|ページ|pages|seiten)?)?[\W_]*",
-    re.I,
-)
 # what calls the number before it or behind it that of a page
 _NAMES_PAGE = re.compile(
     r"\b(?:page|seite|página|pagina|strona|страница|صفحة)\W{0,3}\0|第\W?\0\W?[页頁ページ]", re.I
@@ -429,16 +424,8 @@ def _find_only(pages: Sequence[PageFacts], running: Mapping[Place, str]) -> set[
     )
     first: dict[str, Place] = {}
     for place, words in running.items():
-        first.setdefault(_without_page_number(words), place)
+        first.setdefault(without_page_number(words), place)
     return {place for line, place in first.items() if line and line not in said}
-
-
-def _without_page_number(words: str) -> str:
-    """The letters of a line by its key, small; none where it is but a page number."""
-    opened = words if "\0" in words else _NUMBER.sub("\0", words, count=1)
-    if _PAGE_WORDS.fullmatch(opened):
-        return ""
-    return letters(_PAGE_WORDS.sub("", words)).casefold()
 
 
 def _says_something(text: str) -> bool:
@@ -504,11 +491,11 @@ def _keys(block: PageBlock, page: int) -> Iterator[tuple[str, int | None]]:
     words = " ".join(block.text.split())
     if block.kind != "list":
         yield words, None
-    for match in _NUMBER.finditer(words) if block.kind != "heading" else ():
+    for match in NUMBER.finditer(words) if block.kind != "heading" else ():
         others = f"{words[: match.start()]}\0{words[match.end() :]}"
         if (
             block.kind in ("header", "footer")
-            or _PAGE_WORDS.fullmatch(others)
+            or PAGE_WORDS.fullmatch(others)
             or (block.kind != "list" and _NAMES_PAGE.search(others))
         ):
             yield others, _value(match[0]) - page

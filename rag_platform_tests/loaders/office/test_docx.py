@@ -16,11 +16,13 @@ from docx.oxml.ns import nsdecls
 from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 
+from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.errors import DocumentError
 from rag_platform.intake.second_readers import reread
 from rag_platform.ir import Facts
 from rag_platform.loaders.office.docx import DocxLoader
 from rag_platform.loaders.office.docx_text import without_marks
+from rag_platform.normalisation.edits import normalise
 
 NAMES = (
     'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main" '
@@ -456,6 +458,41 @@ def test_text_boxes_headers_footers_and_code(tmp_path):
         ("paragraph", "body/p[4]"),
         ("footer", "footer1/p[1]"),
     ]
+
+
+def test_headers_and_footers_repeat_unless_their_words_stand_nowhere_else(tmp_path):
+    document = docx.Document()
+    section = document.sections[0]
+    section.header.paragraphs[0].text = "Acme Pumps, 12 Mill Lane"
+    section.header.add_paragraph("PUMP MANUAL")
+    section.footer.paragraphs[0].text = "Document QM-042"
+    for text in ("Page 1 of 3", "1 | P a g e", "Page of", "Acme Pumps, 12 Mill Lane"):
+        section.footer.add_paragraph(text)
+    section.first_page_footer.paragraphs[0].text = "Not shown on any page"
+    section.even_page_header.paragraphs[0].text = "Nor this"
+    document.add_heading("Pump manual", 1)
+    document.save(tmp_path / "a.docx")
+    facts = loaded(tmp_path / "a.docx")
+    assert normalise(facts, (), CleaningConfig()).text.split("\n\n") == [
+        "Acme Pumps, 12 Mill Lane",
+        "# Pump manual",
+        "Document QM-042",
+        "",
+    ]
+    section.different_first_page_header_footer = True
+    document.settings.odd_and_even_pages_header_footer = True
+    document.save(tmp_path / "a.docx")
+    text = loaded(tmp_path / "a.docx").text
+    assert "Not shown on any page" in text and "Nor this" in text
+
+
+def test_word_art_of_older_files_is_read_where_it_stands(tmp_path):
+    name = "urn:schemas-microsoft-com:vml"
+    art = f'<v:shape xmlns:v="{name}"><v:textpath string="Summer sale"/></v:shape>'
+    path = written(tmp_path, p(f"{r('Our')}<w:r><w:pict>{art}</w:pict></w:r>{r('begins')}"))
+    facts = loaded(path)
+    assert facts.text == "Our Summer sale begins\n"
+    assert reread(path, "docx", facts.text, facts.blocks) == ({}, {})
 
 
 def test_marks_of_ours_are_told_from_the_words():
