@@ -39,6 +39,8 @@ HEADERS = ("from", "to", "cc", "date")
 MAX_PARTS = 2_000
 MAX_DEPTH = 8  # mails in one another
 TEXT = "text/plain"
+REPORT = "message/delivery-status"
+READ = (TEXT, "text/html", "text/rfc822-headers", REPORT)
 ADDRESS = re.compile(r"(?:https?|mailto):\S+")
 ENCODED_WORDS = re.compile(r"(?:=\?[^?\s]+\?[BbQq]\?[^?]*\?=\s*)*=\?[^?\s]+\?[BbQq]\?[^?]*\?=")
 BLANK_LINES = re.compile(r"\n(?:[^\S\n]*\n)+")
@@ -49,7 +51,7 @@ class MailLoader:
     """Reads one mail: subject, addresses, date and text; attachments are named, not read."""
 
     NAME: ClassVar[str] = "eml"
-    VERSION: ClassVar[str] = "8"
+    VERSION: ClassVar[str] = "9"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -150,11 +152,27 @@ def _message(path: Path) -> Message:
             "the file has no header of a mail; export it again from the mail program",
             code="broken_file",
         )
+    for part in message.walk():
+        if part.get_content_type() == "message/rfc822":
+            _decode_inner(part)
     if sum(1 for _ in message.walk()) > MAX_PARTS:
         raise DocumentError(
             f"more than {MAX_PARTS} parts; save the parts that matter as files", code="too_large"
         )
     return message
+
+
+def _decode_inner(part: Message) -> None:
+    """Parse the mail in a part anew where it is encoded, against RFC 2046 (5.2.1): that of Python
+    is the code then.
+    """
+    if str(part.get("Content-Transfer-Encoding", "")).strip().lower() == "base64":
+        coded = "".join(
+            str(inner.get_payload()) for inner in cast(list[Message], part.get_payload())
+        )
+        with suppress(ValueError):
+            inner = email.message_from_bytes(base64.b64decode(coded), policy=email.policy.compat32)
+            part.set_payload([inner])
 
 
 def number_parts(message: Message, number: str = "") -> Iterator[tuple[str, Message]]:
@@ -209,6 +227,10 @@ def _declared_charset(part: Message) -> str:
 
 def body_text(part: Message) -> str:
     """The text of a part, lines ending with LF; empty where it has none."""
+    if part.get_content_type() == REPORT and part.is_multipart():
+        groups = cast(list[Message], part.get_payload())
+        fields = ("\n".join(f"{name}: {said}" for name, said in each.items()) for each in groups)
+        return "\n\n".join(fields)
     raw = part.get_payload(decode=True)
     if not isinstance(raw, bytes) or not raw.strip():
         return ""
@@ -287,16 +309,13 @@ class _Reading:
                 yield from self.mail(inner, _number_below(number, 0), depth + 1)
             else:
                 self.warnings.append("mails forwarded too deeply were not read")
-        elif part.is_multipart():
+        elif part.is_multipart() and kind != REPORT:
             children = list(enumerate(cast(Sequence[Message], part.get_payload()), 1))
             if kind == "multipart/alternative":
                 children = self._choose(children)
             for index, child in children:
                 yield from self._content(child, _number_below(number, index), depth, images)
-        elif part.get_content_disposition() == "attachment" or kind not in (
-            TEXT,
-            "text/html",
-        ):
+        elif part.get_content_disposition() == "attachment" or kind not in READ:
             if (
                 part.get_content_maintype() != "image"
                 or part.get_content_disposition() == "attachment"
@@ -332,7 +351,7 @@ class _Reading:
 
     def _text(self, part: Message, number: str, images: _Images) -> Iterator[Part]:
         place = f"part={number}"
-        if part.get_content_type() == TEXT:
+        if part.get_content_type() != "text/html":
             text = body_text(part)
             at = 0
             for end, after in [

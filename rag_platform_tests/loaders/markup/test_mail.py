@@ -78,6 +78,49 @@ def test_a_mail_with_a_forwarded_one_and_an_attachment(tmp_path: Path) -> None:
             ), block
 
 
+REPORT = b"""Subject: Returned
+MIME-Version: 1.0
+Content-Type: multipart/report; report-type=delivery-status; boundary=B
+
+--B
+Content-Type: text/plain
+
+Not delivered.
+--B
+Content-Type: message/delivery-status
+
+Reporting-MTA: dns; mx.example.org
+
+Final-Recipient: rfc822; ben@example.net
+Diagnostic-Code: smtp; 550 5.1.1
+ Mailbox unknown
+--B
+Content-Type: text/rfc822-headers
+
+Subject: Pumps
+--B
+Content-Type: message/rfc822; name=m.eml
+Content-Transfer-Encoding: base64
+
+U3ViamVjdDogTWludXRlcwoKVGhlIGJvYXJkIGFn
+cmVlZC4K
+--B--
+"""
+
+
+def test_the_parts_of_a_report_and_an_encoded_mail_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.eml"
+    path.write_bytes(REPORT)
+    facts = MailLoader().load(path, path.name)
+    assert MailLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert facts.summary.warnings == ()
+    assert facts.text == (
+        "# Returned\n\nNot delivered.\n\nReporting-MTA: dns; mx.example.org\n\n"
+        "Final-Recipient: rfc822; ben@example.net\nDiagnostic-Code: smtp; 550 5.1.1\n"
+        " Mailbox unknown\n\nSubject: Pumps\n\n## Minutes\n\nThe board agreed.\n"
+    )
+
+
 def test_of_alternatives_the_one_that_says_more_is_read(tmp_path: Path) -> None:
     for plain, text in (
         ("The same words.", "The same words."),
