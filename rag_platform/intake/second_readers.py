@@ -192,16 +192,24 @@ def _drawn(package: zipfile.ZipFile, parts: Sequence[str | None]) -> Iterator[st
             root = ElementTree.fromstring(package.read(part))
         except ElementTree.ParseError:
             continue
+        percent = any(
+            "%" in (item.get("formatCode") or (_local(item) == "formatCode" and item.text) or "")
+            for item in root.iter()
+        )
         for item in root.iter():
             if _local(item) in ("t", "v") and (said := (item.text or "").strip()):
-                yield _plain_number(said)
+                yield from _plain_numbers(said, percent)
 
 
-def _plain_number(said: str) -> str:
+def _plain_numbers(said: str, percent: bool) -> Iterator[str]:
+    """A number as any reader writes it, also as percent where some of the chart's are; or words."""
     try:
-        return f"{float(said):.15g}"
+        number = float(said)
     except ValueError:
-        return said
+        yield said
+    else:
+        yield f"{number:.15g}"
+        yield from (f"{round(100 * number, 10):.15g}",) if percent else ()
 
 
 def _runs(element: ElementTree.Element) -> Iterator[str]:

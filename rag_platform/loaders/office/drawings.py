@@ -4,7 +4,8 @@ proof, the words of their XML read a second way.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from rag_platform.errors import DocumentError
@@ -12,6 +13,7 @@ from rag_platform.loaders.office.number_formats import format_general
 from rag_platform.loaders.office.ooxml import A, C, D, Element, Package, R
 from rag_platform.text import pipe_tables
 
+_QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')  # of a number format what is written as it is
 MAX_LEVEL = 16  # of a diagram's points in one another
 
 
@@ -32,11 +34,15 @@ def read_chart(chart: Any) -> list[list[str]]:
     titles = [chart.chart_title.text_frame.text] if titled else []
     titles += ["".join(item.itertext(f"{A}t")) for item in _find_axis_titles(chart._chartSpace)]
     title = "; ".join(words for text in titles if (words := " ".join(text.split())))
-    values = [[*item.values, *[None] * len(categories)] for item in series]
-    rows = [
-        [str(label), *("" if row[at] is None else format_general(row[at]) for row in values)]
-        for at, label in enumerate(categories)
+    shown = [
+        [
+            *("" if value is None else figure(value) for value in item.values),
+            *[""] * len(categories),
+        ]
+        for item in series
+        for figure in [_figures_of(item._element)]
     ]
+    rows = [[str(label), *(row[at] for row in shown)] for at, label in enumerate(categories)]
     return [[title, *(item.name for item in series)], *rows]
 
 
@@ -46,6 +52,27 @@ def _find_axis_titles(root: Element) -> Iterator[Element]:
         hidden = axis.find(f"{C}delete")
         if hidden is None or hidden.get("val", "1") in ("0", "false"):
             yield from axis.iterfind(f"{C}title")
+
+
+def _figures_of(series: Element) -> Callable[[float], str]:
+    """How the figures of a series read: as percent where their format, or that of their labels or
+    of an axis of theirs, is one; with all their digits.
+    """
+    plot = series.getparent()
+    axes = {item.get("val") for item in plot.iterfind(f"{C}axId")}
+    owners = [series, plot, *(item for item in plot.getparent() if _axis_id(item) in axes)]
+    formats = [item.text or "" for item in series.iterfind(f"{C}val//{C}formatCode")]
+    for owner in owners:
+        for form in (*owner.iterfind(f"{C}numFmt"), *owner.iterfind(f"{C}dLbls/{C}numFmt")):
+            formats.append(form.get("formatCode", ""))
+    if any("%" in _QUOTED.sub("", form) for form in formats):
+        return lambda value: f"{format_general(round(100 * value, 10))}%"
+    return format_general
+
+
+def _axis_id(element: Element) -> str | None:
+    found = element.find(f"{C}axId") if element.tag == f"{C}valAx" else None
+    return None if found is None else found.get("val")
 
 
 def read_diagram(root: Element) -> list[tuple[int, str]]:
@@ -122,11 +149,12 @@ def words_of(root: Element) -> str:
         }
         for item in root.iter(f"{C}ser")
     ]
+    figures = [_figures_of(item) for item in root.iter(f"{C}ser")]
     heading = root.find(f"{C}chart/{C}title")
     said = [text.text or "" for text in heading.iter(f"{A}t")] if heading is not None else []
     said += [text for item in _find_axis_titles(root) for text in item.itertext(f"{A}t")]
     said += [name for item in points for name in item["tx"].values()]
     for place, label in points[0]["cat"].items() if points else ():
-        values = [item["val"].get(place) for item in points]
-        said += [label, *(format_general(float(value)) for value in values if value)]
+        values = zip(figures, (item["val"].get(place) for item in points), strict=True)
+        said += [label, *(figure(float(value)) for figure, value in values if value)]
     return " ".join(said)

@@ -60,7 +60,7 @@ class SlidesLoader(ZipLoader):
     """Reads presentations; macros are never run, hidden slides are read and named."""
 
     NAME: ClassVar[str] = "pptx"
-    VERSION: ClassVar[str] = "5"
+    VERSION: ClassVar[str] = "6"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:

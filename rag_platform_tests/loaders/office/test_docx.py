@@ -569,9 +569,10 @@ def test_a_chart_and_a_diagram_are_read_where_they_are_drawn(tmp_path: Path) -> 
     figures = CategoryChartData()
     figures.categories = ["North", "西部"]
     figures.add_series("2024", (4.5, 0.125))
+    figures.add_series("Share", (1.2, 0.07), number_format="0.0%")
     show = pptx.Presentation()
     slide = show.slides.add_slide(show.slide_layouts[6])
-    drawn = slide.shapes.add_chart(XL_CHART_TYPE.PIE, 0, 0, 9, 9, figures).chart
+    drawn = slide.shapes.add_chart(XL_CHART_TYPE.LINE, 0, 0, 9, 9, figures).chart
     drawn.chart_title.text_frame.text = "Sales"
     model = (
         '<dgm:dataModel xmlns:dgm="http://schemas.openxmlformats.org/drawingml/2006/diagram"'
@@ -606,7 +607,8 @@ def test_a_chart_and_a_diagram_are_read_where_they_are_drawn(tmp_path: Path) -> 
     facts = loaded(path)
     assert facts.text.split("\n\n") == [
         "One.",
-        "| Sales | 2024 |\n| --- | --- |\n| North | 4.5 |\n| 西部 | 0.125 |",
+        "| Sales | 2024 | Share |\n| --- | --- | --- |\n"
+        "| North | 4.5 | 120% |\n| 西部 | 0.125 | 7% |",
         "Two.",
         "- Plan",
         "Three.\n",
@@ -614,6 +616,6 @@ def test_a_chart_and_a_diagram_are_read_where_they_are_drawn(tmp_path: Path) -> 
     assert facts.blocks[1].locator == "body/p[1]/drawing[1]"
     assert reread(path, "docx", facts.text, facts.blocks) == ({}, {})
     assert facts.summary.warnings == ("charts and diagrams that were not read: 1",)
-    for word in ("4.5", "西部", "Plan"):
+    for word in ("4.5", "120", "西部", "Plan"):
         wrong = facts.text.replace(word, "x" * len(word))
         assert len(DocxLoader().verify_blocks(path, wrong, facts.blocks)) == 1

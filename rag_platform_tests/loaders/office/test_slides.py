@@ -311,6 +311,37 @@ def test_the_text_of_a_merged_cell_stands_in_all_its_places(tmp_path: Path) -> N
     assert SlidesLoader().verify_blocks(path, facts.text.replace("21", "27"), facts.blocks)
 
 
+@pytest.mark.parametrize(
+    ("own", "axis", "labels", "read"),
+    [
+        ("0%", None, None, ["25%", "7.25%", "120%"]),
+        ("General", "0.0 %", None, ["25%", "7.25%", "120%"]),
+        ("General", None, "0%", ["25%", "7.25%", "120%"]),
+        ('0.00"% of all"', "General", None, ["0.25", "0.0725", "1.2"]),
+    ],
+)
+def test_figures_that_a_chart_shows_as_percent_read_as_percent(
+    tmp_path: Path, own: str, axis: str | None, labels: str | None, read: list[str]
+) -> None:
+    figures = CategoryChartData(number_format=own)
+    figures.categories = ["North", "South", "West"]
+    figures.add_series("2024", (0.25, 0.0725, 1.2))
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[6])
+    place = (0, 0, 9, 9)
+    drawn = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *place, figures).chart
+    if axis:
+        drawn.value_axis.tick_labels.number_format = axis
+    if labels:
+        drawn.plots[0].has_data_labels = True
+        drawn.plots[0].data_labels.number_format = labels
+    path = tmp_path / "a.pptx"
+    show.save(str(path))
+    facts = SlidesLoader().load(path, "a.pptx")
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
+    assert [line.split(" | ")[1][:-2] for line in facts.text.strip().split("\n")[-3:]] == read
+
+
 def test_a_chart_is_a_table_of_its_figures(tmp_path: Path) -> None:
     show = pptx.Presentation()
     slide = show.slides.add_slide(show.slide_layouts[6])
