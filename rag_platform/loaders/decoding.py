@@ -81,7 +81,9 @@ _HZ_RUN = re.compile(rb"~\{(?:[\x21-\x77][\x21-\x7e])+~\}")
 SAMPLE = 1 << 18  # bytes of a legacy file that are judged
 MIN_HZ = 8  # characters of a text that is told to be HZ
 MIN_HZ_SIGNS = 0.1  # share of their bytes that must be no letters and digits; a quarter is usual
+MIN_LETTERS = 6  # beyond ASCII of a text whose encoding is rare
 EVERYDAY = 0.75  # share of its characters that must be everyday ones of its language
+Score = Callable[[str, Sequence[str]], float]  # of a text and its characters beyond ASCII
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +319,12 @@ def _decode_legacy(raw: bytes) -> Decoded:
 
 def legacy_encoding(raw: bytes) -> str:
     """The legacy encoding whose reading looks most like a language, "" when none does."""
+    return _find_best(raw, SCORES) or _find_best(raw, RARE_SCORES) or _propose(raw)
+
+
+def _find_best(raw: bytes, scores: Sequence[tuple[str, Score]]) -> str:
     found: list[tuple[float, int, str]] = []
-    for rank, (encoding, score) in enumerate(SCORES):
+    for rank, (encoding, score) in enumerate(scores):
         try:
             text = raw.decode(encoding)
         except UnicodeDecodeError:
@@ -326,10 +332,7 @@ def legacy_encoding(raw: bytes) -> str:
         high = [char for char in text[:SAMPLE] if char > "\x7f"]
         if high and (value := score(text[:SAMPLE], high)) >= EVERYDAY:
             found.append((value, -rank, encoding))
-    if found:
-        best = max(found)
-        return best[2]
-    return _propose(raw)
+    return max(found)[2] if found else ""
 
 
 def _propose(raw: bytes) -> str:
@@ -439,19 +442,49 @@ def _score_cased(alphabet: str) -> Callable[[str, Sequence[str]], float]:
     return score
 
 
-SCORES: tuple[tuple[str, Callable[[str, Sequence[str]], float]], ...] = (
+def _score_script(letters: str, wrong: str) -> Score:
+    """A score for a script: the share of its letters; 0 for few of them, beside a Latin letter, or
+    where the text holds what is wrong in it.
+    """
+    never = re.compile(f"[A-Za-z][{letters}]|[{letters}][A-Za-z]|{wrong}")
+    letter = re.compile(f"[{letters}]")
+
+    def score(text: str, high: Sequence[str]) -> float:
+        if len(high) < MIN_LETTERS or never.search(text):
+            return 0.0
+        return sum(letter.match(char) is not None for char in high) / len(high) + 0.03
+
+    return score
+
+
+# in Hebrew a final form within a word, as the Cyrillic letters in their places stand
+_HEBREW = _score_script("א-ת", "[ךםןףץ](?=[א-ת])")
+_MARKS = "\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"  # on Thai letters
+_THAI = _score_script("\u0e01-\u0e5b", f"(?<![ก-ฮ{_MARKS}])[{_MARKS}]")
+_ARABIC = _score_script("\u0621-\u0652،؛؟", "[à-ÿ]")
+_RUSSIAN = "абвгдежзийклмнопрстуфхцчшщъыьэюяё"
+SCORES: tuple[tuple[str, Score], ...] = (
     ("gb18030", _chinese_gb),
     ("big5hkscs", _chinese_big5),
     ("cp950", _chinese_big5),
     ("cp932", _japanese),
     ("euc_jp", _japanese),
     ("cp949", _korean),
-    ("cp1251", _score_cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
-    ("koi8_r", _score_cased("абвгдежзийклмнопрстуфхцчшщъыьэюяё")),
+    ("cp1251", _score_cased(_RUSSIAN)),
+    ("koi8_r", _score_cased(_RUSSIAN)),
+    ("cp1255", _HEBREW),
     ("cp1253", _score_cased("αβγδεζηθικλμνξοπρσςτυφχψωάέήίόύώ")),
     ("cp1252", _measure_western),
     ("cp1250", _central),
     ("iso8859_15", _measure_western),
+)
+# asked for only where none of the others can be read
+RARE_SCORES: tuple[tuple[str, Score], ...] = (
+    ("cp1256", _ARABIC),
+    ("iso8859_6", _ARABIC),
+    ("cp874", _THAI),
+    ("cp866", _score_cased(_RUSSIAN)),
+    ("cp1254", _measure_western),
 )
 
 

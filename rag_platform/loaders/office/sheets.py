@@ -64,7 +64,7 @@ class CsvLoader:
     group_tokens: int = GROUP_TOKENS
 
     NAME: ClassVar[str] = "csv"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
