@@ -33,6 +33,8 @@ START = re.compile(
     rb"(?:\xef\xbb\xbf)?\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)[\s>]",
     re.IGNORECASE | re.DOTALL,
 )
+# what stands behind them is of the body, too (HTML standard, 13.2.6.4.19), but not for lxml
+_ENDS = re.compile(r"</(?:body|html)\s*>", re.IGNORECASE)
 CHARSET = re.compile(rb"""<meta[^>]+charset\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 _METADATA = {
     "author": "author article:author dc.creator dcterms.creator".split(),
@@ -165,7 +167,7 @@ def parse_page(text: str) -> _Element:
     parser = html.HTMLParser(encoding="utf-8", huge_tree=True, remove_pis=True)
     try:
         root = html.document_fromstring(
-            text.replace("\x00", "\ufffd").encode("utf-8", "replace"), parser=parser
+            _ENDS.sub("", text).replace("\x00", "\ufffd").encode("utf-8", "replace"), parser=parser
         )
     except etree.ParserError as error:
         raise DocumentError(

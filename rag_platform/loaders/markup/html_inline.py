@@ -88,7 +88,10 @@ def is_skipped(element: _Element) -> bool:
         return True
     if hidden_reason(element) or _is_ornament(element):
         return True
-    return bool(LINE_NUMBERS.intersection(element.get("class", "").split()))
+    if LINE_NUMBERS.isdisjoint(element.get("class", "").split()):
+        return False
+    # columns of text are called a gutter, too
+    return not any(map(str.isalpha, "".join(element.itertext())))
 
 
 def field_text(element: _Element) -> str:

@@ -124,6 +124,9 @@ def body(tmp_path: Path, content: str) -> str:
             "```\nimport\nrequire\n```",
         ),
         ("<pre><span class='linenos'>1</span>code</pre>", "```\ncode\n```"),
+        # a column of the page, called as those of numbers are
+        ("<div class='col gutter'><p>Set the pressure.</p></div>", "Set the pressure."),
+        ("<p>a</p></body></html><p>b</p></HTML ><p>c</p>", "a\n\nb\n\nc"),
         ("<pre><input type=checkbox><code>a\n  b</code></pre>", "```\na\n  b\n```"),
         (
             (
