@@ -14,13 +14,35 @@ from rag_platform.loaders.office.ooxml import A, C, D, Element, Package, R
 from rag_platform.text import pipe_tables
 
 _QUOTED = re.compile(r'"[^"]*"|\\.|\[[^\]]*\]')  # of a number format what is written as it is
+# charts drawn otherwise than those that python-pptx reads, whose figures stand in the same places
+_FLAT = {
+    **{f"{kind}3D".encode(): kind.encode() for kind in ("area", "bar", "line", "pie")},
+    b"ofPie": b"pie",
+    b"stock": b"line",
+    b"surface": b"area",
+    b"surface3D": b"area",
+}
+_SOLID = re.compile(rb"(</?(?:[\w.-]+:)?)(" + b"|".join(_FLAT) + rb")(?=Chart[\s/>])")
 MAX_LEVEL = 16  # of a diagram's points in one another
 
 
-def read_chart(chart: Any) -> list[list[str]]:
+def read_chart(root: Element) -> list[list[str]]:
     """A row of series below the titles of the chart and its axes, and one for each category; [] for
-    a chart of other kinds, or whose figures are not in the file. `chart` is python-pptx's.
+    a chart of other kinds, or whose figures are not in the file or damaged.
     """
+    from lxml import etree
+    from pptx.chart.chart import Chart
+    from pptx.oxml import parse_xml
+
+    flat = _SOLID.sub(lambda found: found[1] + _FLAT[found[2]], etree.tostring(root))
+    try:
+        return _read_rows(Chart(parse_xml(flat), None))
+    # what python-pptx raises for figures that are none, for missing elements and other charts
+    except (ValueError, LookupError, AttributeError, NotImplementedError):
+        return []
+
+
+def _read_rows(chart: Any) -> list[list[str]]:
     plots = list(chart.plots)
     categories = plots[0].categories if plots else ()
     series = [item for plot in plots for item in plot.series]
@@ -56,15 +78,22 @@ def _find_axis_titles(root: Element) -> Iterator[Element]:
 
 def _figures_of(series: Element) -> Callable[[float], str]:
     """How the figures of a series read: as percent where their format, or that of their labels or
-    of an axis of theirs, is one; with all their digits.
+    of an axis of theirs, is one; with all their digits. A share of the whole is none of them.
     """
     plot = series.getparent()
     axes = {item.get("val") for item in plot.iterfind(f"{C}axId")}
-    owners = [series, plot, *(item for item in plot.getparent() if _axis_id(item) in axes)]
+    stacked = plot.find(f"{C}grouping[@val='percentStacked']") is not None
+    near = [
+        *(item for item in plot.getparent() if _axis_id(item) in axes and not stacked),
+        *(item for owner in (series, plot) for item in owner.iterfind(f"{C}dLbls")),
+    ]
     formats = [item.text or "" for item in series.iterfind(f"{C}val//{C}formatCode")]
-    for owner in owners:
-        for form in (*owner.iterfind(f"{C}numFmt"), *owner.iterfind(f"{C}dLbls/{C}numFmt")):
-            formats.append(form.get("formatCode", ""))
+    formats += [
+        form.get("formatCode", "")
+        for owner in near
+        if owner.find(f"{C}showPercent[@val='1']") is None
+        for form in owner.iterfind(f"{C}numFmt")
+    ]
     if any("%" in _QUOTED.sub("", form) for form in formats):
         return lambda value: f"{format_general(round(100 * value, 10))}%"
     return format_general
@@ -119,19 +148,14 @@ def read_drawing(package: Package, part: str, drawing: Element) -> tuple[str, st
     """(kind of block, Markdown) of a chart or diagram; the latter is "" for one of another kind,
     and where its file is damaged.
     """
-    from lxml import etree
-    from pptx.chart.chart import Chart
-    from pptx.oxml import parse_xml
-
     try:
         root = find_root(package, part, drawing)
         if root is None:
             return "", ""
         if root.tag != f"{C}chartSpace":
             return "list", format_lines(read_diagram(root))
-        return "table", format_table(read_chart(Chart(parse_xml(etree.tostring(root)), None)))
-    # what python-pptx raises for figures that are none, or for missing elements
-    except (DocumentError, ValueError, LookupError, AttributeError):
+        return "table", format_table(read_chart(root))
+    except (DocumentError, ValueError, LookupError):
         return "", ""
 
 

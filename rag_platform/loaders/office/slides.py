@@ -221,7 +221,7 @@ class _Reading:
             self.added += repeated
             yield from _table(rows, place)
         elif getattr(shape, "has_chart", False):
-            rows = drawings.read_chart(shape.chart)
+            rows = drawings.read_chart(shape.chart._chartSpace)
             self.charts += not rows
             self.added += sum(len(letters(words)) for row in rows for words in row)
             yield from _table(rows, place)

@@ -318,23 +318,27 @@ def test_the_text_of_a_merged_cell_stands_in_all_its_places(tmp_path: Path) -> N
         ("General", "0.0 %", None, ["25%", "7.25%", "120%"]),
         ("General", None, "0%", ["25%", "7.25%", "120%"]),
         ('0.00"% of all"', "General", None, ["0.25", "0.0725", "1.2"]),
+        # what stands for the share of the whole
+        ("stacked", "0%", None, ["0.25", "0.0725", "1.2"]),
+        ("shares", None, "0%", ["0.25", "0.0725", "1.2"]),
     ],
 )
 def test_figures_that_a_chart_shows_as_percent_read_as_percent(
     tmp_path: Path, own: str, axis: str | None, labels: str | None, read: list[str]
 ) -> None:
-    figures = CategoryChartData(number_format=own)
+    figures = CategoryChartData(number_format="General" if own.isalpha() else own)
     figures.categories = ["North", "South", "West"]
     figures.add_series("2024", (0.25, 0.0725, 1.2))
     show = pptx.Presentation()
     slide = show.slides.add_slide(show.slide_layouts[6])
-    place = (0, 0, 9, 9)
-    drawn = slide.shapes.add_chart(XL_CHART_TYPE.COLUMN_CLUSTERED, *place, figures).chart
+    kind = XL_CHART_TYPE[f"COLUMN_{'STACKED_100' if own == 'stacked' else 'CLUSTERED'}"]
+    drawn = slide.shapes.add_chart(kind, 0, 0, 9, 9, figures).chart
     if axis:
         drawn.value_axis.tick_labels.number_format = axis
     if labels:
         drawn.plots[0].has_data_labels = True
         drawn.plots[0].data_labels.number_format = labels
+        drawn.plots[0].data_labels.show_percentage = own == "shares"
     path = tmp_path / "a.pptx"
     show.save(str(path))
     facts = SlidesLoader().load(path, "a.pptx")
@@ -368,6 +372,41 @@ def test_a_chart_is_a_table_of_its_figures(tmp_path: Path) -> None:
     assert facts.summary.warnings == ("charts that were not read: 1",)
     assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert SlidesLoader().verify_blocks(path, facts.text.replace("4.5", "4.6"), facts.blocks)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "table"),
+    [
+        (b"c:pieChart", b"c:area3DChart", True),
+        (b"c:pieChart", b"c:surfaceChart", True),
+        (b"c:pieChart", b"c:stockChart", True),
+        (b"c:pieChart", b"c:ofPieChart", True),
+        (b"c:pieChart", b"c:futureChart", False),
+        (b"4.5</c:v>", b"4.5x</c:v>", False),
+    ],
+)
+def test_a_chart_of_a_rare_kind_is_read_and_a_strange_one_counted(
+    tmp_path: Path, old: bytes, new: bytes, table: bool
+) -> None:
+    show = pptx.Presentation()
+    slide = show.slides.add_slide(show.slide_layouts[5])
+    slide.shapes.title.text = "Sales"
+    figures = CategoryChartData()
+    figures.categories = ["North"]
+    figures.add_series("2024", (4.5,))
+    slide.shapes.add_chart(XL_CHART_TYPE.PIE, 0, 0, 9, 9, figures)
+    show.save(str(tmp_path / "a.pptx"))
+    path = tmp_path / "b.pptx"
+    with zipfile.ZipFile(tmp_path / "a.pptx") as first, zipfile.ZipFile(path, "w") as second:
+        for name in first.namelist():
+            data = first.read(name)
+            chart = name.startswith("ppt/charts/chart")
+            second.writestr(name, data.replace(old, new) if chart else data)
+    facts = SlidesLoader().load(path, path.name)
+    said = "\n|  | 2024 |\n| --- | --- |\n| North | 4.5 |\n" if table else ""
+    assert facts.text == f"# Sales\n{said}"
+    assert facts.summary.warnings == (() if table else ("charts that were not read: 1",))
+    assert SlidesLoader().verify_blocks(path, facts.text, facts.blocks) == {}
 
 
 def test_a_shape_with_a_formula_is_read_in_its_place(show: Path, tmp_path: Path) -> None:
