@@ -13,6 +13,7 @@ import re
 import zipfile
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -64,7 +65,6 @@ def _reader(loader: str) -> Callable[[Path, str, Sequence[Block]], tuple[Reasons
 # Markdown that loaders write around the words of a file
 _PICTURE = re.compile(r"!\[[^\]]*\]\([^()\s]*(?:\([^()\s]*\))?[^()\s]*(?:\s+\"[^\"]*\")?\)")
 _TARGET = re.compile(r"\]\(\s*<?[^()\s]*(?:\([^()\s]*\)[^()\s]*)*>?(?:\s+\"[^\"]*\")?\s*\)")
-_TAG = re.compile(r"</?[A-Za-z][^<>]*>")
 _ITEM = re.compile(
     r"^\s*(?:>\s*)*(?:[-*+]\s+(?:(?:[A-Za-z]|[ivxlcdm]+|[IVXLCDM]+|-\d+)\.\s+)?|\d{1,9}[.)]\s+)"
     r"(?:\[[ xX]\]\s+)?"
@@ -108,6 +108,8 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.unshown += tag in _UNSHOWN
         self._mark(tag)
+        if tag == "textarea":
+            self.set_cdata_mode(tag)  # it holds no tags
         if tag == "input":
             given = dict(attrs)
             self.parts.append(f"{'x' if 'checked' in given else given.get('value') or ''}\n")
@@ -122,7 +124,7 @@ class _Page(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if not self.unshown:
-            self.parts.append(data)
+            self.parts.append(unescape(data) if self.cdata_elem else data)
 
 
 def docx(path: Path, text: str, blocks: Sequence[Block]) -> tuple[Reasons, Reasons]:
@@ -402,7 +404,7 @@ def _parts(kind: str, text: str) -> list[str]:
         parts = [_ITEM.sub("", line) for line in text.split("\n")]
     if kind != "code":
         return [
-            _NOTE.sub(" ", _TAG.sub(" ", _TARGET.sub("]", piece)))
+            _NOTE.sub(" ", _TARGET.sub("]", piece))
             for part in parts
             for piece in _PICTURE.split(part)
         ]

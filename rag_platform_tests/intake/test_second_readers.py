@@ -250,6 +250,18 @@ def test_letters_that_number_a_list_are_no_words_of_a_page(tmp_path: Path) -> No
     assert reread(path, "html", facts.text, facts.blocks) == ({}, {})
 
 
+def test_words_between_angle_brackets_are_words(tmp_path: Path) -> None:
+    path = tmp_path / "a.html"
+    long = " ".join(f"word{number}" for number in range(900))
+    path.write_text(
+        f"<p>{long}</p><p>Sets what is merged into <code>branch.&lt;name&gt;.remote</code> by a"
+        " pull.</p><textarea><b>&lt;shown&gt; here</b></textarea>"
+    )
+    facts = HtmlLoader().load(path, path.name)
+    assert "branch.<name>.remote" in facts.text and "shown" in facts.text
+    assert reread(path, "html", facts.text, facts.blocks) == ({}, {})
+
+
 def test_words_whose_hiding_is_switched_off_are_read_twice(tmp_path: Path) -> None:
     made = docx.Document()
     paragraph = made.add_paragraph("Otters ")
