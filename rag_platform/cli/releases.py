@@ -158,7 +158,7 @@ def releases_rollback(context: Context, release_id: str | None, namespace: str |
 @namespace_option
 @answers()
 def releases_forward(context: Context, namespace: str | None) -> Json:
-    """Publish the newest release again after a rollback."""
+    """Publish the newest release again after a rollback, or mend a damaged CURRENT."""
     from rag_platform.releases.publishing import go_forward
 
     return _show_published(

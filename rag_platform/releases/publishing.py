@@ -511,11 +511,15 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
 
 
 def go_forward(namespace: str, *, store: Store, ledger: Ledger) -> Release:
-    """The newest release that was ever public, published again after a rollback. Raises
-    ReleaseError when it is published already.
+    """The newest release that was ever public, published again after a rollback; where the pointer
+    is damaged, the one that was published last. Raises ReleaseError when it is published already.
     """
     with store.writer(namespace, "forward", wait=_LOCK_SECONDS):
-        published = releases.current(store, namespace)
+        try:
+            published = releases.current(store, namespace)
+        except ReleaseError:
+            settle(namespace, store, ledger)
+            return _row(namespace, releases.require_current(store, namespace), ledger)
         kept = {manifest.release_id for manifest in releases.list_heads(store, namespace)}
         newer = takewhile(lambda row: row.release_id != published, ledger.releases(namespace))
         newest = next((row for row in newer if row.published_at and row.release_id in kept), None)

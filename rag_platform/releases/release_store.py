@@ -141,9 +141,10 @@ def current(store: Store, namespace: str) -> str | None:
     if not _RELEASE_ID.fullmatch(release_id):
         raise ReleaseError(
             f"{path.relative_to(store.home).as_posix()} is damaged: it holds {written[:40]!r} where"
-            " the id of a release must stand; publish a kept one with `rag releases rollback"
-            f" RELEASE_ID --namespace {namespace}` (kept, the newest first:"
-            f" {_list_ids(store, namespace)})",
+            " the id of a release must stand; `rag releases forward --namespace"
+            f" {namespace}` makes it name the release that was published last, `rag releases"
+            f" rollback RELEASE_ID --namespace {namespace}` another kept one (kept, the newest"
+            f" first: {_list_ids(store, namespace)})",
             code="pointer_damaged",
         )
     return release_id

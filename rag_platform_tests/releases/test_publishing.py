@@ -405,6 +405,7 @@ def test_a_damaged_pointer_is_told_with_what_mends_it(desk: Any, written: bytes)
         told = desk.call(*command)
         assert (told.exit_code, told.error["code"]) == (1, "pointer_damaged"), command
         assert told.error["message"].startswith("releases/default/CURRENT is damaged: it holds b'")
+        assert "`rag releases forward --namespace default` makes it" in told.error["message"]
         assert "`rag releases rollback RELEASE_ID --namespace default`" in told.error["message"]
         assert f"(kept, the newest first: {first})" in told.error["message"]
     [seen] = desk.call("status").data["namespaces"]
@@ -413,6 +414,22 @@ def test_a_damaged_pointer_is_told_with_what_mends_it(desk: Any, written: bytes)
     assert any("CURRENT is damaged" in it["message"] for it in findings if it["level"] == "error")
     assert desk.call("releases", "rollback", first).exit_code == 0
     assert pointer.read_text("utf-8") == f"{first}\n"
+
+
+def test_going_forward_mends_a_damaged_pointer(desk: Any) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    first = desk.publish()
+    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
+    desk.publish()
+    desk.call("releases", "rollback")
+    desk.store.current_path("default").write_bytes(b"")
+    assert desk.call("releases", "forward").data["release"]["release_id"] == first
+    assert releases.current(desk.store, "default") == first
+    never = desk.store.current_path("other")
+    never.parent.mkdir()
+    never.write_bytes(b"")
+    told = desk.call("releases", "forward", "--namespace", "other")
+    assert (told.exit_code, told.error["code"]) == (1, "no_release")
 
 
 def test_a_job_makes_a_damaged_pointer_name_what_the_ledger_says(desk: Any) -> None:
