@@ -156,17 +156,17 @@ def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
     parts = read_parts(directory)
     if not parts.gone and not len(parts.fresh_ids):
         return list(parts.ids), parts.base
-    ids, of, rows = _merge([_without(parts.ids, parts.gone), _all(list(parts.fresh_ids))])
-    return list(ids), np.concatenate(
-        [*_gather([parts.base, parts.fresh], of, rows), parts.base[:0]]
-    )
+    batches = list(read_batches(directory))
+    ids = [chunk_id for names, _ in batches for chunk_id in names]
+    return ids, np.concatenate([*(rows for _, rows in batches), parts.base[:0]])
 
 
 def read_batches(directory: Path) -> Iterator[tuple[list[str], Vectors]]:
     """The ids and rows of `read_matrix`, some thousand at a time."""
-    ids, matrix = read_matrix(directory)
-    for start in range(0, len(ids), _ROWS_AT_ONCE):
-        yield ids[start : start + _ROWS_AT_ONCE], matrix[start : start + _ROWS_AT_ONCE]
+    parts = read_parts(directory)
+    ids, of, rows = _merge([_without(parts.ids, parts.gone), _all(list(parts.fresh_ids))])
+    for start, block in enumerate(_gather([parts.base, parts.fresh], of, rows)):
+        yield ids.take(slice(start * _ROWS_AT_ONCE, (start + 1) * _ROWS_AT_ONCE)), block
 
 
 def stored_ids(directory: Path, chunk_ids: Collection[str]) -> set[str]:

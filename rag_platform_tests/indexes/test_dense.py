@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,29 @@ def test_a_small_change_leaves_the_base_alone_until_it_grows(
         "ann",
     )
     reader.close()
+
+
+def test_a_changed_matrix_is_read_in_parts_of_which_none_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense_files, "_ROWS_AT_ONCE", 1_000)
+    ids = [f"c{n:05}" for n in range(40_000)]
+    rows = np.arange(40_000 * 256, dtype=np.float32).reshape(-1, 256)
+    write_matrix(tmp_path, dim=256, removed=(), ids=ids, vectors=rows)
+    dense_files.write_change(
+        tmp_path, dense_files.read_parts(tmp_path), ["c00001"], ["z", "a"], rows[[9, 7]]
+    )
+    expected = ["a", *(ids[:1] + ids[2:]), "z"]
+    seen: list[str] = []
+    tracemalloc.start()
+    for names, part in dense_files.read_batches(tmp_path):
+        seen += names
+        assert len(names) == len(part) <= 1_000
+        last = part[-1].tolist()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seen == expected and last == rows[9].tolist()
+    assert peak < rows.nbytes / 2, f"{peak:,} bytes for {rows.nbytes:,} of vectors"
 
 
 @pytest.mark.integration
