@@ -190,6 +190,18 @@ def unknown_job(job_id: str) -> NotFoundError:
     return NotFoundError(f"no job {job_id[:80]!r}", code="unknown_job")
 
 
+def damaged_file(path: Path, reason: object, remedy: str = "put it back from a backup") -> RagError:
+    """The error of a file that does not hold what it must, named as it is called below the data
+    root.
+    """
+    root = next((folder for folder in path.parents if (folder / "releases").is_dir()), None)
+    words = "".join(filter(str.isprintable, str(reason))).rstrip(".: ")
+    return IntegrityError(
+        f"{path.relative_to(root).as_posix() if root else path} is damaged ({words}); {remedy}",
+        code="damaged_file",
+    )
+
+
 def read_only(home: Path) -> StorageError:
     """The error of work that has to write where this process can only read; that of a full disk
     where it could write otherwise.

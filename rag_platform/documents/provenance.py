@@ -41,8 +41,8 @@ from rag_platform.loaders.decoding import decode_span
 from rag_platform.normalisation.edits import Normalised, apply_edits, fingerprint_text, normalise
 from rag_platform.registry import PROVIDERS, build, provider_class, traits_of
 from rag_platform.sectioners.sections import headings_of, join_sections, section_id
-from rag_platform.storage.records import ANEW, from_json
-from rag_platform.storage.store import Store, read_json, read_records, read_text, sha256_file
+from rag_platform.storage.records import ANEW
+from rag_platform.storage.store import Store, read_record, read_records, sha256_file
 
 # times that one text may stand in a section, where a part of the chunks is proved only
 _REPEATS = 1000
@@ -160,13 +160,14 @@ def _read(
     profile = profiles["sections"]
     if not edits_path.is_file():
         raise _UnprovedError(f"edits_missing: no edits with profile {profile}; {ANEW}")
-    summary = from_json(ParseSummary, read_json(folder / "summary.json"))
-    text = read_text(folder / "facts.md")
-    if (found := hashlib.sha256(text.encode()).hexdigest()) != summary.md_sha256:
+    summary = read_record(folder / "summary.json", ParseSummary)
+    data = (folder / "facts.md").read_bytes()
+    if (found := hashlib.sha256(data).hexdigest()) != summary.md_sha256:
         raise _UnprovedError(
             f"facts_changed: facts.md has hash {found[:12]}, recorded {summary.md_sha256[:12]};"
             f" {ANEW}"
         )
+    text = data.decode("utf-8")
     blocks = read_records(folder / "blocks.parquet", Block)
     raw = raw_path.read_bytes() if any(block.byte_start is not None for block in blocks) else None
     found = hashlib.sha256(raw).hexdigest() if raw is not None else sha256_file(raw_path)

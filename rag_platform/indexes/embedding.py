@@ -277,7 +277,7 @@ def check_weights(embedder: Embedder, marker: Path) -> None:
         return
     checked: dict[str, str] = {}
     if marker.is_file():
-        with suppress(ValueError):  # a torn marker only means hashing again
+        with suppress(IntegrityError, ValueError):  # a torn marker only means hashing again
             checked = dict(read_json(marker))
     fresh = dict(checked)
     for path, expected in listed():

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from rag_platform.config.settings import Settings
 from rag_platform.intake import fetching
 from rag_platform.loaders.markup.html import START, SUFFIXES
-from rag_platform.storage.records import SCHEMA_VERSION, from_json, to_json
+from rag_platform.storage.records import CACHED, SCHEMA_VERSION, from_json, to_json
 from rag_platform.storage.store import Store, read_json, write_json
 
 # Declared type to the suffixes that a file of it may have; the first is given to a name with
@@ -101,7 +101,7 @@ def _earlier(url: str, store: Store) -> Downloaded | None:
     another program version counts as none.
     """
     path = store.download_path(url)
-    data = read_json(path) if path.is_file() else {}
+    data = read_json(path, CACHED) if path.is_file() else {}
     if data.pop("schema_version", None) != SCHEMA_VERSION:
         return None
     earlier = from_json(Downloaded, data)

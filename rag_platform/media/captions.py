@@ -34,7 +34,7 @@ from rag_platform.observability import tracing
 from rag_platform.protocols import LLM, Picture
 from rag_platform.providers.model_replies import strip_fence
 from rag_platform.registry import build, provider_version
-from rag_platform.storage.records import SCHEMA_VERSION
+from rag_platform.storage.records import CACHED, SCHEMA_VERSION
 from rag_platform.storage.store import Store, read_json, write_json
 
 FIELDS = ("context", "lang")
@@ -236,9 +236,8 @@ class _Captioning:
         path = self.store.media_text_path(item.link.asset_id, f"caption-{key}")
         if path.is_file():
             self._count(reused=1)
-            return self._make(
-                parse_caption(json.dumps(read_json(path)["caption"]), prompt.profile_id), item
-            )
+            known = json.dumps(read_json(path, CACHED)["caption"])
+            return self._make(parse_caption(known, prompt.profile_id), item)
         try:
             text, name, model = self._answer(item)
             caption = parse_caption(text, prompt.profile_id)

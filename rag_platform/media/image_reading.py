@@ -20,7 +20,7 @@ from rag_platform.media.sandbox import ocr_in_child
 from rag_platform.media.store import display_path, is_page_image
 from rag_platform.observability import tracing
 from rag_platform.registry import build, provider_version, traits
-from rag_platform.storage.records import SCHEMA_VERSION
+from rag_platform.storage.records import CACHED, SCHEMA_VERSION
 from rag_platform.storage.store import Store, read_json, write_json
 
 OnImage = Callable[[str, int, int], None]
@@ -161,7 +161,7 @@ def _read(
                 on_image("reading", number + 1, len(large))
             path = store.media_text_path(link.asset_id, profile)
             if path.is_file():
-                kept = read_json(path)
+                kept = read_json(path, CACHED)
                 found[link.asset_id] = (kept["text"], kept["confidence"], ())
                 reused += 1
                 continue

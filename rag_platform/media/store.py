@@ -21,7 +21,13 @@ from urllib.parse import unquote, unquote_to_bytes, urljoin
 
 from rag_platform.config.ingestion import MediaConfig
 from rag_platform.config.settings import FetchLimits, Limits
-from rag_platform.errors import DocumentError, FetchError, IntegrityError, NotFoundError
+from rag_platform.errors import (
+    DocumentError,
+    FetchError,
+    IntegrityError,
+    NotFoundError,
+    damaged_file,
+)
 from rag_platform.intake import isolation
 from rag_platform.ir import Facts, Json, MediaLink, MediaRef
 from rag_platform.loaders.archives import damage, require_small_directory
@@ -213,15 +219,12 @@ def read_meta(store: Store, asset_id: str) -> Json:
     """
     path = store.media_dir(asset_id) / "meta.json"
     try:
-        meta = read_json(path)
-        if _META.issubset(meta):
-            return dict(meta)
-        reason = "keys are missing"
+        meta = read_json(path, _AGAIN)
     except FileNotFoundError:
         raise NotFoundError(f"image {asset_id} is gone; {_AGAIN}", code="picture_missing") from None
-    except (ValueError, TypeError) as error:
-        reason = str(error)
-    raise IntegrityError(f"{path} is damaged ({reason}); {_AGAIN}", code="damaged_file")
+    if not (isinstance(meta, dict) and _META.issubset(meta)):
+        raise damaged_file(path, "keys are missing", _AGAIN)
+    return meta
 
 
 def display_path(store: Store, asset_id: str) -> Path | None:

@@ -419,20 +419,19 @@ def _read_buckets(
         )
     return [
         _Bucket(item["rows"], item["name"], tuple(item["segments"]))
-        for item in read_json(directory / _BUCKETS)
+        for item in read_json(directory / _BUCKETS, REBUILD)
     ]
 
 
 def _words_of(directory: Path) -> tuple[str, ...]:
     path = directory / _DICTIONARY
-    return tuple(read_json(path)) if path.is_file() else ()
+    return tuple(read_json(path, REBUILD)) if path.is_file() else ()
 
 
 def _has_places(directory: Path) -> bool:
     """False for an index of version 2 and before."""
-    return any(
-        field["name"] == "sequence" for field in read_json(directory / "meta.json")["schema"]
-    )
+    meta: Json = read_json(directory / "meta.json", REBUILD)
+    return any(field["name"] == "sequence" for field in meta["schema"])
 
 
 class _Spooled(Mapping[int, "list[IndexedRow]"]):

@@ -45,6 +45,7 @@ from rag_platform.releases.stored_artifacts import (
 )
 from rag_platform.releases.version_history import list_holding
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
+from rag_platform.storage.records import CACHED
 from rag_platform.storage.store import Store, read_json
 from rag_platform.text.plurals import pluralise
 
@@ -856,7 +857,9 @@ class _Count:
             for asset_id in self.own.asset_ids
             for path in self.store.media_dir(asset_id).glob("texts/caption-*.json")
         ]
-        return {read_json(path).get("context_hash", "") for path in texts} & self.own.context_hashes
+        return {
+            read_json(path, CACHED).get("context_hash", "") for path in texts
+        } & self.own.context_hashes
 
     def descriptions(self) -> set[str]:
         """Stored answers of models about the document's chunks."""

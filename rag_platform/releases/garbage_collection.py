@@ -48,6 +48,7 @@ from rag_platform.releases.stored_artifacts import (
     write_record,
 )
 from rag_platform.storage.evaluation_files import erase_results
+from rag_platform.storage.records import CACHED
 from rag_platform.storage.store import Store, directory_bytes, read_json
 
 OnProgress = Callable[[str, int, int], None]
@@ -460,7 +461,7 @@ class _Collection:
                 self._remove("media", path)
                 continue
             for text in sorted(path.glob("texts/caption-*.json")):
-                context = read_json(text).get("context_hash", "")
+                context = read_json(text, CACHED).get("context_hash", "")
                 if context and context not in self.kept.belongings.context_hashes:
                     self._remove("media_texts", text)
 
@@ -492,7 +493,7 @@ class _Collection:
             descriptions.forget(self.store.descriptions_path, idle)
         wanted = {version.source_uri for version in self.kept.versions.values()}
         for path in sorted(self.store.downloads_dir.glob("[!.]*.json")):
-            url = read_json(path).get("url", "")
+            url = read_json(path, CACHED).get("url", "")
             if url not in wanted and (self.scope is None or url == self._source_uri(self.scope)):
                 self._remove("downloads", path)
 

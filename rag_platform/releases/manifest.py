@@ -22,8 +22,8 @@ from rag_platform.config.settings import Strategy
 from rag_platform.errors import IntegrityError, NotFoundError, SchemaVersionError
 from rag_platform.ir import EmbedderInfo, EmbedderPart, Json
 from rag_platform.registry import build
-from rag_platform.storage.records import from_json
-from rag_platform.storage.store import atomic_path, read_json
+from rag_platform.storage.records import from_json, parse_json
+from rag_platform.storage.store import atomic_path
 
 # 2 has the versions in a file of their own, 3 may have changes of it beside it
 SCHEMA_VERSION = 3
@@ -255,7 +255,7 @@ def read_head(directory: Path) -> Manifest:
 def _read(directory: Path) -> Json:
     try:
         with _naming(directory / FILENAME):
-            data: Json = dict(read_json(directory / FILENAME))
+            data: Json = dict(parse_json((directory / FILENAME).read_bytes()))
     except (FileNotFoundError, NotADirectoryError):
         raise NotFoundError(
             f"no release {directory.name!r}; see `rag releases list`", code="unknown_release"

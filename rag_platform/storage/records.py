@@ -15,12 +15,13 @@ from typing import Any, TypeVar, cast
 
 import orjson
 
-from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.errors import SchemaVersionError, damaged_file
 
 SCHEMA_VERSION = 1
 RecordT = TypeVar("RecordT")
 # what mends damaged outputs: a rebuild runs the stages of what the config made stale alone
 ANEW = "`rag ingest FILE --policy new_version` makes it anew"
+CACHED = "remove it: it is made again where it is needed"
 _PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
@@ -152,10 +153,7 @@ def _naming_damage(path: Path, remedy: str) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        reason = "".join(filter(str.isprintable, str(error))).rstrip(".: ")
-        raise IntegrityError(
-            f"{path} is damaged ({reason}); {remedy}", code="damaged_file"
-        ) from error
+        raise damaged_file(path, error, remedy) from error
 
 
 # --- rows of SQLite -----------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rag_platform.errors import IntegrityError, SchemaVersionError, is_full, says_disk_full
+from rag_platform.errors import SchemaVersionError, damaged_file, is_full, says_disk_full
 
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)  # what writing comes to where it is not allowed
 _BUSY_SECONDS = 30.0  # a database that others write is waited for so long
@@ -119,9 +119,7 @@ def _naming_damage(path: Path, remedy: str = "") -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if getattr(error, "sqlite_errorcode", None) not in _DAMAGED:
             raise
-        raise IntegrityError(
-            f"{path} is damaged ({error}); put it back from a backup{remedy}", code="damaged_file"
-        ) from error
+        raise damaged_file(path, error, f"put it back from a backup{remedy}") from error
 
 
 @contextmanager

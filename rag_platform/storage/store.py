@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rag_platform.config.folders import LEDGER
-from rag_platform.errors import FULL_ERRNO, IntegrityError
+from rag_platform.errors import FULL_ERRNO, IntegrityError, damaged_file
 from rag_platform.ir import Version
 from rag_platform.storage.locks import SharedLock, hold_lock
 from rag_platform.storage.postgres import mask_url
 from rag_platform.storage.records import (
     ANEW,
+    from_json,
     parquet_bytes,
     parquet_columns,
     parquet_records,
@@ -443,11 +444,6 @@ def write_text(path: Path, text: str) -> None:
         temporary.write_bytes(text.encode("utf-8"))
 
 
-def read_text(path: Path) -> str:
-    """The UTF-8 text of a file, newlines as they are."""
-    return path.read_bytes().decode("utf-8")
-
-
 def write_json(path: Path, value: Any, mode: int = 0o644) -> None:
     """Write indented JSON atomically; dataclasses become objects."""
     with atomic_path(path, mode) as temporary:
@@ -460,9 +456,23 @@ def _json_bytes(value: Any) -> bytes:
     )
 
 
-def read_json(path: Path) -> Any:
-    """The value of a JSON file."""
-    return parse_json(path.read_bytes())
+def read_json(path: Path, *remedy: str) -> Any:
+    """The value of a JSON file. Raises IntegrityError `damaged_file` for what is none; a `remedy`
+    ends its text.
+    """
+    try:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
+        raise damaged_file(path, error, *remedy) from error
+
+
+def read_record(path: Path, record: type[RecordT], remedy: str = ANEW) -> RecordT:
+    """The record in a JSON file. Raises IntegrityError `damaged_file`; `remedy` ends its text."""
+    data = read_json(path, remedy)
+    try:
+        return from_json(record, data)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise damaged_file(path, repr(error), remedy) from error
 
 
 def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:

@@ -128,7 +128,9 @@ class Tokens:
             )
 
     def _read(self) -> list[Token]:
-        held: dict[str, Any] = read_json(self._path)
+        held: dict[str, Any] = read_json(
+            self._path, "remove it, then make new tokens with `rag token create NAME`"
+        )
         if held["schema_version"] != SCHEMA_VERSION:
             raise SchemaVersionError(
                 f"{self._path} has schema version {held['schema_version']}, this program knows"

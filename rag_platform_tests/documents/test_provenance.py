@@ -122,8 +122,9 @@ def test_changed_bytes_and_facts_fail_every_chunk(store: Store, tiny: Strategy) 
     version, chunks = stored(store, tiny, RAW)
     facts = store.facts_dir(version, "f") / "facts.md"
     kept = facts.read_bytes()
-    write_text(facts, "other")
-    assert reasons(store, version, chunks) == ["facts_changed", "facts_changed"]
+    for other in (b"other", b"no UTF-8: \xff"):
+        facts.write_bytes(other)
+        assert reasons(store, version, chunks) == ["facts_changed", "facts_changed"]
     facts.write_bytes(kept)
     store.raw_path(version.file_sha256).write_bytes(RAW + b"x")
     assert reasons(store, version, chunks) == ["raw_changed", "raw_changed"]

@@ -369,7 +369,9 @@ def test_damage_of_what_is_known_of_a_picture_is_told_and_mended(
     before = meta.read_bytes()
     meta.write_bytes(written)
     (failure,) = verify_release(shelf.store, "default").failures
-    assert failure.reason.startswith(f"damaged_file: {meta} is damaged (")
+    assert failure.reason.startswith(
+        f"damaged_file: media/{meta.parent.name}/meta.json is damaged ("
+    )
     assert failure.reason.endswith(
         "; `rag ingest FILE --policy new_version` of its document stores it again"
     )
@@ -470,7 +472,8 @@ def test_damaged_outputs_are_made_anew_as_the_reason_says(
     path.write_bytes(b"bad")
     reasons = [failure.reason for failure in verify_release(shelf.store, "default").failures]
     assert reasons and all(ANEW in reason for reason in reasons)
-    assert any(f"{path} is damaged (" in reason for reason in reasons)
+    told = f"{path.relative_to(shelf.store.home)} is damaged ("
+    assert any(f"unreadable: {told}" in reason for reason in reasons)
     workspace = Workspace(
         settings=shelf.settings,
         strategy=load_strategy(shelf.settings, "tiny"),

@@ -21,6 +21,7 @@ from rag_platform.storage.store import (
     atomic_path,
     read_columns,
     read_json,
+    read_record,
     read_records,
     write_json,
     write_records,
@@ -157,6 +158,20 @@ def test_who_shares_a_lock_cannot_hold_it_alone_as_well(tmp_path: Path, elsewher
     # alone is more than shared
     with store.collecting("gc"), store.collecting("gc"), store.receiving():
         pass
+
+
+@pytest.mark.parametrize("written", [b"", b'{"pages": ', b"\xff\xfe", b"[]", b"7", b'{"other": 1}'])
+def test_a_damaged_json_file_is_named_with_the_remedy(tmp_path: Path, written: bytes) -> None:
+    path = tmp_path / "facts" / "summary.json"
+    path.parent.mkdir()
+    (tmp_path / "releases").mkdir()
+    path.write_bytes(written)
+    with pytest.raises(
+        IntegrityError, match=r"\); `rag ingest FILE --policy new_version`"
+    ) as raised:
+        read_record(path, ParseSummary)
+    assert raised.value.code == "damaged_file"
+    assert raised.value.message.startswith("facts/summary.json is damaged (")
 
 
 def test_a_damaged_parquet_file_is_named_with_the_remedy(tmp_path: Path) -> None:

@@ -79,12 +79,12 @@ def read_manifest(folder: Path) -> Manifest:
     path = folder / "manifest.json"
     if not path.is_file():
         return Manifest()
-    value = read_json(path)
+    anew = "remove the folder: traces that are still in logs/ are compacted anew"
+    value = read_json(path, anew)
     if value.get("schema_version") != SCHEMA_VERSION:
         raise SchemaVersionError(
             f"{path} has schema {value.get('schema_version')}; this program reads"
-            f" {SCHEMA_VERSION}. Use the program that wrote it, or remove the folder: traces that"
-            " are still in logs/ are compacted anew"
+            f" {SCHEMA_VERSION}. Use the program that wrote it, or {anew}"
         )
     parts = tuple(Part(**part) for part in value["parts"])
     return Manifest(parts, value["marks"], value["open"])

@@ -18,7 +18,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from rag_platform import telemetry
-from rag_platform.errors import ProviderError, StorageError, says_disk_full
+from rag_platform.errors import IntegrityError, ProviderError, StorageError, says_disk_full
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers.e5.graph import WIDTH, Precision, write_encoder
@@ -246,7 +246,7 @@ def _read_verdict(folder: Path) -> Json | None:
     """The stored verdict, None where there is none for this processor and these versions."""
     try:
         verdict: Json = read_json(_verdict_path(folder))
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, IntegrityError):
         return None
     return verdict if verdict.get("tested_on") == _tested_on() else None
 
