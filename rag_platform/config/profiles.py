@@ -5,7 +5,7 @@ paths, caches and Dagster carry.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rag_platform.config import prompts
@@ -27,6 +27,7 @@ STAGE_CODE_VERSIONS = {
     "views": "4",
     "embeddings": "1",
 }
+_EDITION_CODE_VERSION = "1"  # of what edits by hand do; another one makes other editions
 
 
 def strategy_config_id(strategy: Strategy) -> str:
@@ -126,6 +127,13 @@ def _media_texts_parts(strategy: Strategy) -> list[Any]:
     if config.captions.provider != "none" or config.captions.preset:
         parts += [provider_version("llm", config.captions.provider), prompts.wording("caption")]
     return parts
+
+
+def edition_name(operations: Sequence[Any], chunks_profile: str) -> str:
+    """The fingerprint of edits by hand over the chunks of a profile, empty without edits."""
+    if not operations:
+        return ""
+    return fingerprint(list(operations), chunks_profile, _EDITION_CODE_VERSION, length=12)
 
 
 def index_profile(strategy: Strategy, stages: Mapping[str, str] | None = None) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from rag_platform.chunkers.chunks import beyond_window
 from rag_platform.chunkers.source_locations import Places
-from rag_platform.config.settings import fingerprint
+from rag_platform.config.profiles import edition_name
 from rag_platform.documents import descriptions
 from rag_platform.documents.versions import VersionBuild, views_of
 from rag_platform.drafts.operations import Base, Edited, Problem, apply
@@ -22,8 +22,6 @@ from rag_platform.ledger.schema import Draft
 from rag_platform.storage.store import read_records
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
-
-CODE_VERSION = "1"  # of what operations do; another one makes other editions
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +47,6 @@ def base_of(work: VersionBuild) -> Base:
         Places(work.facts, work.normalised),
         work.links,
         work.strategy.cleaning,
-    )
-
-
-def edition_name(operations: Sequence[Json], chunks_profile: str) -> str:
-    """The fingerprint of operations over the chunks of a profile, empty without operations."""
-    return (
-        fingerprint(list(operations), chunks_profile, CODE_VERSION, length=12) if operations else ""
     )
 
 

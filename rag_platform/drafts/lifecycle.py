@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from rag_platform.config.profiles import stage_profiles
+from rag_platform.config.profiles import edition_name, stage_profiles
 from rag_platform.documents.lookup import find_document
 from rag_platform.documents.versions import VersionBuild
 from rag_platform.drafts.editions import (
@@ -20,7 +20,6 @@ from rag_platform.drafts.editions import (
     base_of,
     conflicts_of,
     draft_of,
-    edition_name,
     published_operations,
 )
 from rag_platform.drafts.operations import Base, Edited, apply, extend

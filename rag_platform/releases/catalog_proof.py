@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rag_platform.config.profiles import config_id_of
+from rag_platform.config.profiles import config_id_of, edition_name
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import NotFoundError, RagError
@@ -122,7 +122,7 @@ _LASTING = {
 }
 _PASSING = {
     # `origin`: releases of older programs say where the file lay
-    "documents": ("live_version", "origin", "pinned", "status", "updated_at", "wanted_version"),
+    "documents": ("origin", "pinned", "status", "updated_at", "wanted_version"),
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
@@ -390,9 +390,13 @@ class CatalogProof:
         try:
             known = self.ledger.version(version.version_id)
             owner = self.ledger.document(version.namespace, version.doc_id)
+            edits = version.edition and self.ledger.operations(version.version_id, version.edition)
         except NotFoundError as error:
             yield f"ledger: {error.message}"
             return
+        chunks_profile = self.manifest.profiles.get("chunks", "")
+        if version.edition and edition_name(edits, chunks_profile) != version.edition:
+            yield f"ledger: the edits by hand are not those of edition {version.edition}"
         same_document = owner.updated_at == document["updated_at"]
         # times are told to the second, in which the stages may have run again
         same_version = (known.completed_at, known.revision) == (

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,8 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.api.documents import get_document
 from rag_platform.api.query_data import citation_part
+from rag_platform.config.profiles import edition_name
 from rag_platform.config.settings import Strategy, load_strategy
-from rag_platform.drafts.editions import edition_name
 from rag_platform.drafts.lifecycle import Drafts, Opened, no_longer_live
 from rag_platform.drafts.reports import list_data, preview_data, show_data
 from rag_platform.errors import InputError, ReleaseError
@@ -170,6 +172,20 @@ def test_a_changed_origin_fails_the_verification(case: Case) -> None:
         failure.reason.split(":")[0]
         for failure in verify_release(case.shelf.store, "default").failures
     } == {"raw_changed"}
+
+
+def test_edits_that_the_ledger_records_otherwise_are_found(case: Case) -> None:
+    case.add("edit_text", "sixty times", text="Nobody may ask more.")
+    case.publish()
+    assert verify_release(case.shelf.store, "default").failures == ()
+    with closing(sqlite3.connect(case.shelf.store.ledger_path)) as db, db:
+        db.execute("UPDATE editions SET operations = replace(operations, 'more', 'less')")
+    (failure,) = verify_release(case.shelf.store, "default").failures
+    assert failure.reason.startswith("ledger: the edits by hand are not those of edition ")
+    with closing(sqlite3.connect(case.shelf.store.ledger_path)) as db, db:
+        db.execute("DELETE FROM editions")
+    (failure,) = verify_release(case.shelf.store, "default").failures
+    assert failure.reason.startswith("ledger: version ") and "has no edition" in failure.reason
 
 
 def test_an_edited_chunk_without_its_origin_is_not_proved(case: Case) -> None:
