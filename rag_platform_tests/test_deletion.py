@@ -198,6 +198,28 @@ def test_being_told_that_it_was_deleted_leaves_no_word_of_it(desk: Any) -> None:
     ]
 
 
+def test_a_question_with_the_bare_file_name_goes_from_the_logs(desk: Any) -> None:
+    (desk.docs / "Zwiebelturm.md").write_text("# Tower\n\nIt opens at 05:30.\n", encoding="utf-8")
+    desk.write(dock=DOCK, gate="# Gate\n\nIt opens at 06:30.\n")
+    desk.publish()
+    for doc in (f"{SECRET}.md", "gate.md"):
+        assert desk.call("docs", "delete", doc, "--mode", "hard", "--yes").exit_code == 0
+    other = desk.docs.parent / "more"
+    other.mkdir()
+    (other / "gate.md").write_text("# Other gate\n\nIt is green.\n", encoding="utf-8")
+    desk.call("ingest", other)
+    for name in (f"{SECRET}.md", f"{SECRET.upper()}.MD", "gate.md", f"My{SECRET}.md"):
+        assert desk.call("query", f"What does {name} say of 12 trucks?").exit_code == 0
+    found = desk.store.logs_dir
+    before = b"".join(path.read_bytes() for path in found.glob("*.jsonl"))
+    assert before.lower().count(b" zwiebelturm.md ") >= 4
+    assert desk.call("gc").exit_code == 0
+    after = b"".join(path.read_bytes() for path in found.glob("*.jsonl")).lower()
+    assert b" zwiebelturm.md " not in after
+    # another document has this name now, and this one is longer
+    assert b" gate.md " in after and b" myzwiebelturm.md " in after
+
+
 @pytest.mark.usefixtures("ledger_file")
 def test_without_its_ledger_a_data_root_shows_nothing(desk: Any) -> None:
     desk.write(gate=GATE, dock=DOCK)

@@ -175,6 +175,15 @@ class Ledger(DocumentList, Servers):
             "source_uri",
         )
 
+    def has_filename_alone(self, document: Document) -> bool:
+        """True when no other document, of any library, that is not deleted has its file name."""
+        sql = (
+            "SELECT 1 FROM documents WHERE filename = ? AND status != 'deleted' AND (namespace,"
+            " doc_id) != (?, ?) LIMIT 1"
+        )
+        values = (document.filename, document.namespace, document.doc_id)
+        return self._db().execute(sql, values).fetchone() is None
+
     def document(self, namespace: str, doc_id: str) -> Document:
         """One document. Raises NotFoundError."""
         found = self._select(

@@ -30,6 +30,9 @@ _ID_CODES = frozenset(
     " unknown_version".split()
 )
 _IDS = re.compile(rb"chk_[0-9a-f]{20}|[0-9a-f]{64}")  # of chunks; of images and files
+# a name is not within a longer one; behind an escape of JSON it begins
+_BEGINS = rb"(?:(?<![\w-])|(?<=\\[bfnrt])|(?<=\\u[0-9a-f]{4}))"
+_ENDS = rb"(?![\w-])"
 _TRACE = re.compile(rb'"trace_id": ?"(trc_[0-9a-f]{32})"')
 # what a question's answer was made of, or an evaluated question was asked to find
 _ANSWERED = re.compile(rb'"kind": ?"(?:context\.final|generation\.summary)"|"expected_documents"')
@@ -39,25 +42,42 @@ _OPAQUE = (b"PAR1", b"PK\x03\x04", b"\xfd7zXZ", b"BZh", b"7z\xbc\xaf", b"\x04\x2
 
 
 class Names:
-    """How lines name a document: `words` (doc_id, source_uri) anywhere, `ids` of chunks, images and
-    files only whole.
+    """How lines name a document: `words` (doc_id, source_uri) anywhere in letters of either case,
+    `files` (file names) likewise but not within longer ones, `ids` of chunks, images and files only
+    whole.
     """
 
-    def __init__(self, words: Iterable[str], ids: Iterable[str] = ()) -> None:
-        forms = (
-            json.dumps(word, ensure_ascii=ascii_)[1:-1]
-            for word in words
-            if word
-            for ascii_ in (False, True)
-        )
-        self._words = tuple(dict.fromkeys(form.encode("utf-8", "surrogatepass") for form in forms))
+    def __init__(
+        self, words: Iterable[str], ids: Iterable[str] = (), files: Iterable[str] = ()
+    ) -> None:
+        self._words = _forms(words)
+        self._files = [
+            (form, re.compile(_BEGINS + re.escape(form) + _ENDS)) for form in _forms(files)
+        ]
         self._ids = frozenset(value.encode() for value in ids)
 
     def stand_in(self, line: bytes) -> bool:
         """True when the line names the document."""
-        return any(word in line for word in self._words) or any(
-            found in self._ids for found in _IDS.findall(line)
+        lower = line.lower()
+        return (
+            any(word in lower for word in self._words)
+            or any(form in lower and name.search(lower) for form, name in self._files)
+            or any(found in self._ids for found in _IDS.findall(line))
         )
+
+
+def _forms(words: Iterable[str]) -> tuple[bytes, ...]:
+    """How JSON writes the words, those of ASCII in small letters; a question is also logged in
+    small letters.
+    """
+    forms = (
+        json.dumps(said, ensure_ascii=ascii_)[1:-1].encode("utf-8", "surrogatepass").lower()
+        for word in words
+        if word
+        for said in (word, word.lower())
+        for ascii_ in (False, True)
+    )
+    return tuple(dict.fromkeys(forms))
 
 
 class Lines(Protocol):

@@ -723,6 +723,12 @@ def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
     return sum(names.stand_in(path.read_bytes()) for path in files), packed
 
 
+def names_of(document: Document, ledger: Ledger) -> tuple[list[str], list[str]]:
+    """(id and address of a document, its file name if it has a suffix and nobody else has it)."""
+    alone = "." in document.filename and ledger.has_filename_alone(document)
+    return [document.doc_id, document.source_uri], [document.filename] if alone else []
+
+
 def _list_datasets(document: Document, chunk_ids: Iterable[str]) -> list[str]:
     """The datasets of the user's config folder that name the document, which nothing changes."""
     names = redaction.Names([document.doc_id, document.filename], chunk_ids)
@@ -870,12 +876,12 @@ class _Count:
 
     def names(self, *, whole: bool) -> redaction.Names:
         """The ways in which lines of logs and events name the document."""
-        words = (
-            [self.document.doc_id, self.document.source_uri]
+        words, files = (
+            names_of(self.document, self.ledger)
             if whole
-            else [version.version_id for version in self.mine]
+            else ([version.version_id for version in self.mine], [])
         )
         ids = self.own.chunk_ids | self.own.asset_ids
         if not whole or self.own.asset_ids:
             ids -= self.others("chunk_ids") | self.others("asset_ids")
-        return redaction.Names(words, ids)
+        return redaction.Names(words, ids, files)

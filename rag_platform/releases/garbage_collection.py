@@ -36,7 +36,7 @@ from rag_platform.releases.bucket_collection import (
     collect_versions,
     remove_versions,
 )
-from rag_platform.releases.deletion import Partitions, lingering, record_deletion
+from rag_platform.releases.deletion import Partitions, lingering, names_of, record_deletion
 from rag_platform.releases.manifest import Manifest
 from rag_platform.releases.publishing import record_dropped, retain
 from rag_platform.releases.retention import is_condemned
@@ -492,9 +492,10 @@ class _Collection:
         if not self.plan:
             descriptions.forget(self.store.descriptions_path, idle)
         wanted = {version.source_uri for version in self.kept.versions.values()}
+        only = self.scope and self.ledger.document(self.scope.namespace, self.scope.doc_id)
         for path in sorted(self.store.downloads_dir.glob("[!.]*.json")):
             url = read_json(path, CACHED).get("url", "")
-            if url not in wanted and (self.scope is None or url == self._source_uri(self.scope)):
+            if url not in wanted and (only is None or url == only.source_uri):
                 self._remove("downloads", path)
 
     def rest(self) -> None:
@@ -545,8 +546,9 @@ class _Collection:
         if self.plan or not names:
             return
         whole = redaction.Names(
-            [word for words, _ in names for word in words],
-            frozenset().union(*(ids for _, ids in names)),
+            [word for words, _, _ in names for word in words],
+            frozenset().union(*(ids for _, ids, _ in names)),
+            [file for _, _, files in names for file in files],
         )
         self.result.add("logs", erasing.erase(self.store.logs_dir, whole))
         self.result.add("evaluations", erase_results(self.store.home, whole))
@@ -592,20 +594,17 @@ class _Collection:
         )
         return stone.version_id is None and not stone.lifted_at
 
-    def _names(self, record: Record) -> tuple[list[str], frozenset[str]]:
+    def _names(self, record: Record) -> tuple[list[str], frozenset[str], list[str]]:
         """The names by which lines refer to what a deletion took; no name that is still in use."""
         own = record.belongings - self.kept.belongings
-        words = (
-            [record.doc_id, self._source_uri(record)]
+        words, files = (
+            names_of(self.ledger.document(record.namespace, record.doc_id), self.ledger)
             if self._took_document(record)
-            else sorted(self._find_gone(record))
+            else (sorted(self._find_gone(record)), [])
         )
-        return words, own.chunk_ids | own.asset_ids
+        return words, own.chunk_ids | own.asset_ids, files
 
     # --- the parts of a step ---------------------------------------------------------------------
-
-    def _source_uri(self, record: Record) -> str:
-        return self.ledger.document(record.namespace, record.doc_id).source_uri
 
     def _is_meant(self, version_id: str) -> bool:
         return self.scope is None or version_id in self.scope.version_ids

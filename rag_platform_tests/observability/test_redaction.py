@@ -89,6 +89,29 @@ def test_what_quotes_it_is_overwritten_and_the_rest_stays(tmp_path: Path) -> Non
     assert kept[4] == {"line": "log", "message": "[deleted]", "level": "INFO"}
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("What does gate.md say?", True),
+        ("What does GATE.MD say?", True),
+        ("《gate.md》说什么", True),
+        ("请看gate.md", True),
+        ("docs/gate.md", True),
+        ("first\ngate.md", True),
+        ("my-gate.md", False),
+        ("gate.mdx and agate.md", False),
+        ("DOCS/Other.md", True),
+        ("What does docs/other say?", False),
+    ],
+)
+@pytest.mark.parametrize("ascii_", [False, True])
+def test_a_file_name_names_a_document_unless_it_is_within_a_longer_one(
+    text: str, named: bool, ascii_: bool
+) -> None:
+    line = json.dumps({"text": text}, ensure_ascii=ascii_).encode()
+    assert Names(["docs/Other.md"], files=["Gate.md"]).stand_in(line) is named
+
+
 def test_what_jobs_printed(tmp_path: Path) -> None:
     (tmp_path / "jobs").mkdir()
     path = tmp_path / "jobs" / "job_1.log"
