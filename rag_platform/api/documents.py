@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
 from rag_platform.api.document_views import FORMS, Found, Shown, Window, cut_notice, dropped_data
 from rag_platform.contract.markdown_views import document_line, documents_markdown
@@ -25,12 +24,13 @@ from rag_platform.contract.schema import (
     DroppedData,
     ListedDocument,
 )
-from rag_platform.errors import InputError, IntegrityError, NotFoundError, unknown_namespace
+from rag_platform.errors import InputError, IntegrityError, NotFoundError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
 from rag_platform.retrieval.library import Lease, Library
+from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import Store
 from rag_platform.text.dates import iso_date
 from rag_platform.text.tokens import estimate_tokens
@@ -223,10 +223,8 @@ def opened_ledger(library: Library, namespace: str) -> Iterator[tuple[Ledger, Ma
         with library.lease(namespace) as lease:
             published = lease.release.versions
     with closing(open_ledger(library.store)) as ledger:
-        may_see = access.current().may_see
-        known = set(filter(may_see, {*ledger.namespaces(), library.settings.default_namespace}))
-        if namespace not in known and published is None:
-            raise unknown_namespace(namespace, known | set(library.namespaces()))
+        if published is None:
+            require_known(library, namespace)
         yield ledger, published or {}
 
 

@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rag_platform import access
-from rag_platform.api.status import require_known, status
+from rag_platform.api.status import status
 from rag_platform.api.traces import TraceFilter, trace_stats
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.provider_snapshot import Provider, providers_snapshot
@@ -25,6 +25,7 @@ from rag_platform.contract.overview import (
 from rag_platform.errors import RagError
 from rag_platform.ir import Json
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.store import directory_bytes
 
 DAYS = 7  # over which health is measured

@@ -23,7 +23,7 @@ from rag_platform.contract.schema import (
     ServerStatus,
     StatusData,
 )
-from rag_platform.errors import RagError, unknown_namespace
+from rag_platform.errors import RagError
 from rag_platform.indexes.catalog_tables import SCHEMA_VERSION as CATALOG_SCHEMA
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
@@ -35,7 +35,7 @@ from rag_platform.observability.logs import LOG_SCHEMA_VERSION
 from rag_platform.processes.jobs import OPEN_STATES
 from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
-from rag_platform.retrieval.namespaces import choose_namespaces
+from rag_platform.retrieval.namespaces import choose_namespaces, known_namespaces
 from rag_platform.storage.records import SCHEMA_VERSION as STORE_SCHEMA
 from rag_platform.storage.store import Store
 
@@ -69,7 +69,7 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [
             row
-            for row in (_namespace_status(library, name) for name in _namespaces(library))
+            for row in (_namespace_status(library, name) for name in known_namespaces(library))
             if _holds_anything(row)
         ],
     }
@@ -176,7 +176,7 @@ def _jobs(library: Library) -> list[JobStatus]:
     with closing(open_ledger(library.store)) as ledger:
         found = {
             job.job_id: job
-            for name in _namespaces(library)
+            for name in known_namespaces(library)
             for job in (
                 *ledger.jobs(name, 1),
                 *(job for state in OPEN_STATES for job in ledger.jobs(name, state=state)),
@@ -194,24 +194,6 @@ def _jobs(library: Library) -> list[JobStatus]:
         }
         for job in found.values()
     ]
-
-
-def require_known(library: Library, namespace: str) -> None:
-    """Raises NotFoundError for a library that is not there, or that the caller may not see; the
-    default one need not be there yet.
-    """
-    library.require_visible(namespace)
-    default = access.current().default_namespace(library.settings.default_namespace)
-    if namespace != default and namespace not in (known := _namespaces(library)):
-        raise unknown_namespace(namespace, known)
-
-
-def _namespaces(library: Library) -> list[str]:
-    known = set(library.namespaces())
-    if library.store.has_ledger() and not why_no_ledger(library.store):
-        with closing(open_ledger(library.store)) as ledger:
-            known |= set(ledger.namespaces())
-    return sorted(filter(access.current().may_see, known))
 
 
 def _holds_anything(row: NamespaceStatus) -> bool:

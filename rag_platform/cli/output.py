@@ -83,11 +83,11 @@ class Context:
 
     def known_namespace(self, given: str | None) -> str:
         """The library given, which must exist, or the default one. Raises NotFoundError."""
-        name = self.namespace(given)
-        known = {*self.ledger.namespaces(), *self.library.namespaces()}
-        if given and name not in known:
-            raise unknown_namespace(name, known)
-        return name
+        from rag_platform.retrieval.namespaces import known_namespaces
+
+        if given and given not in (known := known_namespaces(self.library)):
+            raise unknown_namespace(given, known)
+        return self.namespace(given)
 
     def namespace(self, given: str | None) -> str:
         """The library given, or the one that a call without a name means."""

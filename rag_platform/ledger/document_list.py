@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Literal, NamedTuple
 
 from rag_platform.ledger.schema import Database
@@ -94,16 +96,21 @@ SELECT source_uri, problem, count(*) OVER () FROM ({_FAILED}) AS failed
 WHERE source_uri NOT IN (SELECT value FROM json_each(:refused))
 ORDER BY source_uri LIMIT :limit
 """
-_INGESTS = f"""
-SELECT job_id, json_extract(args, '$.looked'), json_extract(args, '$.retry_of') FROM jobs
-WHERE namespace = :namespace AND kind = 'ingest' ORDER BY created_at DESC, rowid DESC
-LIMIT {_RECENT_INGESTS}
-"""
-_REFUSED = """
-SELECT source_uri, '[' || code || '] ' || reason FROM job_items i
-WHERE job_id = :job_id AND version_id = '' AND state IN ('failed', 'dead')
-    AND NOT EXISTS (SELECT 1 FROM job_items n WHERE n.source_uri = i.source_uri
-        AND n.job_id IN (SELECT value FROM json_each(:newer)))
+# without Dagster's own runs, and those from before the places were recorded
+_REFUSED = f"""
+WITH recent AS (
+    SELECT job_id, json_extract(args, '$.looked') AS looked,
+        json_extract(args, '$.retry_of') AS retry_of,
+        row_number() OVER (ORDER BY created_at DESC, rowid DESC) AS place
+    FROM jobs WHERE namespace = :namespace AND kind = 'ingest'
+        AND json_extract(args, '$.looked') IS NOT NULL
+    ORDER BY place LIMIT {_RECENT_INGESTS})
+SELECT r.place, r.looked, r.retry_of, i.source_uri, '[' || i.code || '] ' || i.reason
+FROM recent r LEFT JOIN job_items i ON i.job_id = r.job_id AND i.version_id = ''
+    AND i.state IN ('failed', 'dead')
+    AND NOT EXISTS (SELECT 1 FROM recent m JOIN job_items n ON n.job_id = m.job_id
+        AND n.source_uri = i.source_uri WHERE m.place < r.place)
+ORDER BY r.place
 """
 
 
@@ -238,17 +245,14 @@ class DocumentList(Database):
         folders = tuple(f"{name}/" for (name,) in db.execute(named, (namespace,)).fetchall())
         refused: dict[str, str] = {}
         looked: tuple[str, ...] = ()
-        newer: list[str] = []
         newest = True
-        for job_id, places, retry_of in db.execute(_INGESTS, {"namespace": namespace}).fetchall():
-            if places is None:
-                continue  # of Dagster's own runs, or from before the places were recorded
-            values = {"job_id": job_id, "newer": json.dumps(newer)}
-            for uri, problem in db.execute(_REFUSED, values).fetchall():
+        rows = db.execute(_REFUSED, {"namespace": namespace}).fetchall()
+        for (_, places, retry_of), items in groupby(rows, itemgetter(0, 1, 2)):
+            for *_, uri, problem in items:
                 below = f"{uri}/"  # the uri may be a folder's
-                if not below.startswith(looked) and (newest or below.startswith(folders)):
+                seen = uri is None or below.startswith(looked)
+                if not seen and (newest or below.startswith(folders)):
                     refused[uri] = problem
-            newer.append(job_id)
             looked += tuple(json.loads(places))
             newest = newest and retry_of is not None
             if not newest and set(folders) <= set(looked):

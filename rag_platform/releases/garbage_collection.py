@@ -492,7 +492,8 @@ class _Collection:
         if not self.plan:
             descriptions.forget(self.store.descriptions_path, idle)
         wanted = {version.source_uri for version in self.kept.versions.values()}
-        only = self.scope and self.ledger.document(self.scope.namespace, self.scope.doc_id)
+        it = self.scope
+        only = self.ledger.document(it.namespace, it.doc_id) if it else None
         for path in sorted(self.store.downloads_dir.glob("[!.]*.json")):
             url = read_json(path, CACHED).get("url", "")
             if url not in wanted and (only is None or url == only.source_uri):

@@ -7,7 +7,6 @@ from typing import cast
 
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.release_diff import compare
-from rag_platform.api.status import require_known
 from rag_platform.api.writing import open_root
 from rag_platform.config.settings import Settings
 from rag_platform.contract.upkeep_shapes import (
@@ -18,6 +17,7 @@ from rag_platform.contract.upkeep_shapes import (
 )
 from rag_platform.errors import InputError
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import require_known
 from rag_platform.workspace import DataRoot
 
 _NOT_FROM_HERE = "Dagster's partitions and events: `rag gc --prove` looks into them"

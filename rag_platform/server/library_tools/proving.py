@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from rag_platform.api.proofs import verify_answer
-from rag_platform.api.status import require_known
 from rag_platform.contract.schema import ExpectationsData
 from rag_platform.errors import InputError
+from rag_platform.retrieval.namespaces import require_known
 from rag_platform.server.library_tools.definition import (
     Absent,
     Answer,
