@@ -259,7 +259,9 @@ def all_mutations() -> list[Mutation]:
             (f"{kind}.parquet: {what}", _parquet(kind, what))
             for what in ("value", "row deleted", "row doubled", "gone")
         ]
-    found += [(f"blocks.parquet: box {what}", _box(what)) for what in ("stretched", "moved")]
+    found += [
+        (f"blocks.parquet: box {what}", _box(what)) for what in ("stretched", "moved", "grown")
+    ]
     found += [("summary.json", _summary), ("index file", _index)]
     return found
 
@@ -466,7 +468,9 @@ def _parquet(kind: str, what: str) -> Callable[[Forger], str]:
 
 
 def _box(what: str) -> Callable[[Forger], str]:
-    """The rectangle of a block of a PDF as large as its page, or moved by a third of it."""
+    """The rectangle of a block of a PDF as large as its page, moved by a third of it, or larger by
+    10 points on each side.
+    """
 
     def change(forger: Forger) -> str:
         files = sorted(forger.place.store.area("facts").rglob("blocks.parquet"))
@@ -481,11 +485,11 @@ def _box(what: str) -> Callable[[Forger], str]:
         forger.keep(path)
         rows = tables[path].to_pylist()
         x0, y0, x1, y1 = rows[at]["bbox"]
-        rows[at]["bbox"] = (
-            [0.0, 0.0, 595.0, 842.0]
-            if what == "stretched"
-            else [x0 + 198.0, y0 + 280.0, x1 + 198.0, y1 + 280.0]
-        )
+        rows[at]["bbox"] = {
+            "stretched": [0.0, 0.0, 595.0, 842.0],
+            "moved": [x0 + 198.0, y0 + 280.0, x1 + 198.0, y1 + 280.0],
+            "grown": [x0 - 10.0, y0 - 10.0, x1 + 10.0, y1 + 10.0],
+        }[what]
         pq.write_table(pa.Table.from_pylist(rows, schema=tables[path].schema), path)
         return f"row {at}"
 
