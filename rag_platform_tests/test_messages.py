@@ -207,6 +207,24 @@ def fill(text: str, values: list[str]) -> str:
             "未知状态 'x'；可用：active, retired, deleted",
         ),
         ("a message that nobody translated", "a message that nobody translated"),
+        (
+            "edition 5b74d1597392 of gate-1 is published in release r1: 1 chunk added, 1 removed,"
+            " 1 embedding computed, in 14.5 s.",
+            "gate-1 的编辑版 5b74d1597392 已在发布 r1 中：新增 1 个文本块，移除 1 个，"
+            "新算 1 个向量，用时 14.5 秒。",
+        ),
+        (
+            "no run begins with 'eval_9'; see `rag eval list`",
+            "没有以 'eval_9' 开头的运行；见 `rag eval list`",
+        ),
+        (
+            "nothing to retry: no document of library 'docs' failed",
+            "没有可重试的：知识库 'docs' 中没有失败的文档",
+        ),
+        (
+            "the release run failed; the previous release stays published. no job 'x'",
+            "发布运行失败；之前的发布保持不变。没有任务 'x'",
+        ),
     ],
 )
 def test_a_finished_message_is_found_by_its_template(english: str, chinese: str) -> None:

@@ -132,7 +132,7 @@ class Drafts:
             opened = self._open_current(doc_id)
             operations = all_operations(opened.draft)
             if not operations:
-                raise InputError(
+                raise NotFoundError(
                     f"the draft of {doc_id} has no operation to undo", code="nothing_to_undo"
                 )
             return (
@@ -183,7 +183,7 @@ class Drafts:
         if not opened.changes and self._edition_in_release(opened.version) == edition_name(
             operations, opened.work.profiles["chunks"]
         ):
-            raise InputError(
+            raise NotFoundError(
                 f"the draft of {doc_id} is published as it is; edit it first",
                 code="nothing_to_publish",
             )
@@ -195,7 +195,7 @@ class Drafts:
         """
         opened = self.open(doc_id)
         if not opened.published and not self._edition_in_release(opened.version):
-            raise InputError(
+            raise NotFoundError(
                 f"no edit of {doc_id} is published; `rag drafts discard {doc_id}` forgets a draft",
                 code="nothing_to_revert",
             )

@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from rag_platform.chunkers.chunks import chunk_name, slice_fields, text_fields
 from rag_platform.chunkers.source_locations import Places, attach_images
 from rag_platform.config.ingestion import CleaningConfig
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Chunk, Json, MediaLink
 from rag_platform.normalisation.edits import Normalised, fingerprint_text
 
@@ -307,7 +307,7 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
             if base.chunk(chunk_id)
             else "it is none of this version"
         )
-        raise InputError(
+        raise NotFoundError(
             f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show"
             f" {base.doc_id}` lists those it has",
             code="unknown_chunk",

@@ -51,11 +51,13 @@ def expectation(
     refuse: bool = False,
 ) -> EvalCase:
     """The case that says so; equal ones have one case_id. Raises InputError `usage` where nothing,
-    or both a passage and a refusal, is expected.
+    or both a passage and a refusal, is expected, and `empty_query`.
     """
+    if not query.strip():
+        raise InputError("the question is empty; give at least one word", code="empty_query")
     if refuse == bool(file or section or text):
         raise InputError(
-            "say what is expected: --file (with --section or --text), or --refuse", code="usage"
+            "say what is expected: either --file, --text or both, or --refuse", code="usage"
         )
     if section and not text:
         raise InputError("--section says where a --text must stand; give both", code="usage")

@@ -160,18 +160,16 @@ class ResultStore:
     def run(self, run_id: str) -> EvalRun:
         """A run by its id or its beginning. Raises NotFoundError `unknown_run`."""
         rows = self._read(
-            f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE run_id = ? OR run_id LIKE ?"
-            " ORDER BY started_at DESC",
-            (run_id, f"{run_id}%"),
+            f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE substr(run_id, 1, length(?)) ="
+            " ? ORDER BY started_at DESC",
+            (run_id, run_id),
         )
         found: list[EvalRun] = [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
         exact = [run for run in found if run.run_id == run_id] or found
         if len(exact) != 1:
-            raise NotFoundError(
-                f"{'several runs begin' if exact else 'no run begins'} with {run_id!r}; see"
-                " `rag eval list`",
-                code="unknown_run",
-            )
+            named = f"begins with {run_id[:80]!r}; see `rag eval list`"
+            many = "more than one run" if exact else "no run"
+            raise NotFoundError(f"{many} {named}", code="unknown_run")
         return exact[0]
 
     def runs(

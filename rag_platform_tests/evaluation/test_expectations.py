@@ -40,6 +40,13 @@ def test_what_is_pinned_is_kept_in_order_and_once(tmp_path: Path) -> None:
         remove_expectation(store, "notes", port.case_id)
 
 
+@pytest.mark.parametrize("question", ["", " \n "])
+def test_nothing_is_expected_of_no_question(question: str) -> None:
+    with pytest.raises(InputError, match="the question is empty") as refused:
+        expectation(question, refuse=True)
+    assert refused.value.code == "empty_query"
+
+
 def test_a_damaged_line_is_named(tmp_path: Path) -> None:
     store = Store(tmp_path)
     add_expectation(store, "notes", expectation("zebra quotas", refuse=True))

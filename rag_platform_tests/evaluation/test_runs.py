@@ -193,6 +193,10 @@ def test_wrong_options_are_named(library: Library, results: ResultStore) -> None
         evaluate(library, dataset(PORT), RunOptions(namespace="nowhere"), results)
     with pytest.raises(NotFoundError, match="no run begins"):
         results.run("eval_0")
+    run(library, results, dataset(PORT))
+    for name in ("eval%", "_val_"):  # no wildcards
+        with pytest.raises(NotFoundError, match=f"no run begins with '{name}'"):
+            results.run(name)
 
 
 @dataclass(frozen=True)

@@ -339,7 +339,8 @@ def test_expectations_are_pinned_listed_and_dropped(shelf: Any, tmp_path: Path) 
     case_id = added["expectations"][0]["case_id"]
     assert data_of(call(server, "expect"))["expectations"] == added["expectations"]
     assert not data_of(call(server, "expect", action="remove", case_id=case_id))["expectations"]
-    assert call(server, "expect", action="add").structured_content["error"]["code"] == "usage"
+    nothing = call(server, "expect", action="add").structured_content
+    assert nothing["error"]["code"] == "empty_query"
     wrong = call(server, "expect", action="add", question="When?", refuse=True, collection="nope")
     assert wrong.structured_content["error"]["code"] == "unknown_namespace"
 

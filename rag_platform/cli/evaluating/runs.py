@@ -395,7 +395,7 @@ def expect_add(
     from rag_platform.observability.trace_reader import show as read_trace
 
     if bool(question) == bool(trace_id):
-        raise InputError("name a question, or a trace with --trace ID", code="usage")
+        raise InputError("name either a question, or a trace with --trace ID", code="usage")
     if trace_id:
         request = read_trace(context.store.logs_dir, trace_id).get("attrs", {}).get("request", {})
         question = str(request.get("text") or "")

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from rag_platform.api.proofs import verify_answer
 from rag_platform.contract.schema import ExpectationsData
-from rag_platform.errors import InputError
 from rag_platform.retrieval.namespaces import require_known
 from rag_platform.server.library_tools.definition import (
     Absent,
@@ -72,8 +71,6 @@ def expect(call: Call, arguments: ExpectArguments) -> Answer:
     require_known(call.library, namespace)
     done = ""
     if arguments.action == "add":
-        if not arguments.question.strip():
-            raise InputError("to add an expectation give its question", code="usage")
         case = expectations.expectation(
             arguments.question,
             file=arguments.file,
