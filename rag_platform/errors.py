@@ -190,6 +190,9 @@ def unknown_job(job_id: str) -> NotFoundError:
     return NotFoundError(f"no job {job_id[:80]!r}", code="unknown_job")
 
 
+REBUILD = "rebuild the release with `rag rebuild --full`"
+
+
 def damaged_file(path: Path, reason: object, remedy: str = "put it back from a backup") -> RagError:
     """The error of a file that does not hold what it must, named as it is called below the data
     root.

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rag_platform.errors import IntegrityError, NotFoundError, says_disk_full
+from rag_platform.errors import REBUILD, IntegrityError, NotFoundError, says_disk_full
 from rag_platform.indexes.catalog_changes import (
     BASE_AND_CHANGES,
     WHOLE,
@@ -199,7 +199,7 @@ class CatalogReader:
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise NotFoundError(
-                f"no catalog at {path.name}; rebuild the release with `rag rebuild`",
+                f"no catalog at {path.name}; {REBUILD}",
                 code="no_catalog",
             )
         self._path = path
@@ -211,7 +211,7 @@ class CatalogReader:
         # it may have gone with its release since it was looked for
         except sqlite3.OperationalError as error:
             raise NotFoundError(
-                f"{path.name} cannot be opened ({error}); rebuild the release with `rag rebuild`",
+                f"{path.name} cannot be opened ({error}); {REBUILD}",
                 code="no_catalog",
             ) from error
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
 
-from rag_platform.errors import IntegrityError, SchemaVersionError
+from rag_platform.errors import REBUILD, IntegrityError, SchemaVersionError
 from rag_platform.ir import Chunk, Document, MediaLink, MediaText, Section, Version
 from rag_platform.storage.records import row_decoders
 
@@ -347,9 +347,7 @@ def check_schema(db: sqlite3.Connection, path: Path, known: Collection[int] = RE
     try:
         row = db.execute("SELECT value FROM meta WHERE key = 'schema_version'").fetchone()
     except sqlite3.DatabaseError as error:
-        raise SchemaVersionError(
-            f"{path.name} is not a catalog ({error}); rebuild the release with `rag rebuild`"
-        ) from error
+        raise SchemaVersionError(f"{path.name} is not a catalog ({error}); {REBUILD}") from error
     if row is None or row[0] not in map(str, known):
         raise SchemaVersionError(
             f"{path.name} has schema {row[0] if row else 'none'}, this program reads"

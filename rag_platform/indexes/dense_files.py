@@ -26,7 +26,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from rag_platform.errors import IntegrityError
+from rag_platform.errors import REBUILD, IntegrityError
 from rag_platform.indexes.bounds import Rounded, Rows, make_rounded, round_block
 from rag_platform.protocols import Vectors
 from rag_platform.storage.store import atomic_path, write_text
@@ -36,7 +36,6 @@ NARROWED = 4_000  # from so many rows on a scan is narrowed by bounds first
 _IDS, _OLD_IDS, _SCALES = "ids.npy", "ids.txt", "scales.npy"
 _FRESH, _FRESH_IDS, _GONE = "fresh.npy", "fresh.txt", "gone.txt"
 _ROWS_AT_ONCE = 16_384
-_REBUILD = "rebuild the release with `rag rebuild`"
 
 
 # --- reading ------------------------------------------------------------------------------------
@@ -146,7 +145,7 @@ def read_parts(directory: Path) -> Parts:
     if fresh.shape[1] != base.shape[1] or (len(gone) and ids.find(gone).min() < 0):
         raise IntegrityError(
             f"fresh vectors {fresh.shape} or {len(gone)} ids do not belong to a matrix"
-            f" {base.shape}; {_REBUILD}"
+            f" {base.shape}; {REBUILD}"
         )
     return Parts(ids, base, gone, fresh_ids, fresh)
 
@@ -184,7 +183,7 @@ def read_rounded(directory: Path, base: Vectors) -> Rounded | None:
     if rows.shape != base.shape or scales.shape != (3, len(base)):
         raise IntegrityError(
             f"rounded vectors {rows.shape} and scales {scales.shape} do not belong to a matrix"
-            f" {base.shape}; {_REBUILD}"
+            f" {base.shape}; {REBUILD}"
         )
     return make_rounded(rows, scales)
 
@@ -202,7 +201,7 @@ def _read_text(path: Path) -> Ids:
 
 def _require_rows(ids: Ids, matrix: Vectors) -> Vectors:
     if matrix.ndim != 2 or len(matrix) != len(ids):
-        raise IntegrityError(f"{len(ids)} ids for a matrix {matrix.shape}; {_REBUILD}")
+        raise IntegrityError(f"{len(ids)} ids for a matrix {matrix.shape}; {REBUILD}")
     return matrix
 
 

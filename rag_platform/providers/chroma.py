@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rag_platform.errors import ProviderError, full_disk
+from rag_platform.errors import REBUILD, ProviderError, full_disk
 from rag_platform.ir import Candidate
 from rag_platform.protocols import Vectors
-from rag_platform.providers.engine_errors import REBUILD, engine_errors
+from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.storage.sqlite_files import stand_in, writable
 from rag_platform.traits import Traits
 

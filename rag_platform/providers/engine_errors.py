@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rag_platform.errors import ProviderError, RagError
+from rag_platform.errors import REBUILD, ProviderError, RagError
 from rag_platform.observability import faults
-
-REBUILD = "rebuild the release with `rag rebuild`"
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rag_platform.errors import ProviderError
+from rag_platform.errors import REBUILD, ProviderError
 from rag_platform.ir import Candidate, LexicalRow
-from rag_platform.providers.engine_errors import REBUILD, engine_errors
+from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import Analysis, WordOptions, phrase_bonus
 from rag_platform.storage.sqlite_files import LastingFile
 from rag_platform.text import segmentation

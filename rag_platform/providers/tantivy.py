@@ -36,9 +36,9 @@ from typing import Any, ClassVar
 
 import orjson
 
-from rag_platform.errors import ProviderError
+from rag_platform.errors import REBUILD, ProviderError
 from rag_platform.ir import Candidate, Json, LexicalRow
-from rag_platform.providers.engine_errors import REBUILD, engine_errors
+from rag_platform.providers.engine_errors import engine_errors
 from rag_platform.providers.term_analysis import (
     Analysis,
     IndexedRow,
@@ -490,7 +490,7 @@ def _rearrange(
                 read_records(
                     directory / f"{held[number].name}.parquet",
                     IndexedRow,
-                    "build the release anew with `rag rebuild --full`",
+                    REBUILD,
                 )
                 if held[number].rows
                 else []

@@ -204,7 +204,7 @@ def build_candidate(
     retain(namespace, settings=settings, store=store, ledger=ledger)
     replaces = find_equal(namespace, strategy, store, ledger) if full and in_place else None
     if replaces:
-        parent = releases.manifest_of(store, namespace, replaces).parent
+        parent = releases.manifest_of(store, namespace, replaces, ()).parent
     release_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:6]}"
     with (
         EmbeddingCache(store.embeddings_path) as cache,

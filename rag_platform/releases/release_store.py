@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from rag_platform.config.profiles import index_profile, stage_profiles
 from rag_platform.config.settings import Strategy
 from rag_platform.errors import (
+    REBUILD,
     ConfigError,
+    IntegrityError,
     NotFoundError,
     ProviderError,
     RagError,
@@ -101,6 +103,8 @@ def usable_parent(
         return None, f"release {parent} is gone from disk"
     except SchemaVersionError:
         return None, f"release {parent} was written by another version of the program"
+    except IntegrityError:
+        return None, f"files of release {parent} are damaged"
     if catalog.schema_version != SCHEMA_VERSION:
         return None, f"release {parent} has a catalog of an older schema"
     if manifest.failures:
@@ -280,7 +284,7 @@ def is_behind(
         return bool(live)
     try:
         read = read_manifest(store.release_dir(namespace, published))
-    except NotFoundError:
+    except (NotFoundError, IntegrityError):
         return True
 
     def whole(manifest: Manifest) -> bool:
@@ -321,16 +325,21 @@ def list_releases(store: Store, namespace: str) -> list[Manifest]:
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
-    """`list_releases` without versions, files and fingerprints; cheap to ask for again."""
-    return _read_manifests(store, namespace, _remembered_head)
+    """`list_releases` without versions, files and fingerprints, and without releases whose manifest
+    is damaged; cheap to ask for again.
+    """
+    return _read_manifests(store, namespace, _remembered_head, damaged=(IntegrityError,))
 
 
 def _read_manifests(
-    store: Store, namespace: str, read: Callable[[Path], Manifest]
+    store: Store,
+    namespace: str,
+    read: Callable[[Path], Manifest],
+    damaged: tuple[type[RagError], ...] = (),
 ) -> list[Manifest]:
     found: list[Manifest] = []
     for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
-        with suppress(NotFoundError, FileNotFoundError):
+        with suppress(NotFoundError, FileNotFoundError, *damaged):
             found.append(read(path))
     return sorted(
         found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
@@ -362,7 +371,7 @@ def surplus(
     unpublished: Collection[str] = (),
     releases: Sequence[Manifest] | None = None,
 ) -> list[Path]:
-    """Unfinished directories, and releases beyond the newest `keep`.
+    """Unfinished directories, those with a damaged manifest, and releases beyond the newest `keep`.
 
     The published release, its parent and the pinned ones always stay, so that going back stays
     possible; of rejected ones only the newest. Those that never were public (`unpublished`) take
@@ -374,13 +383,15 @@ def surplus(
     if not folder.is_dir():
         return []
     inside = sorted(path for path in folder.iterdir() if path.is_dir())
+    read = current(store, namespace)
     unfinished = [
         path
         for path in inside
-        if not (path / "manifest.json").is_file() or path.name.startswith(".")
+        if not (path / "manifest.json").is_file()
+        or path.name.startswith(".")
+        or (path.name != read and _is_damaged(path))
     ]
     releases = list_heads(store, namespace) if releases is None else releases
-    read = current(store, namespace)
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
     public = [m for m in releases if not m.failures and m.release_id not in unpublished]
     replaced = {m.delta.get("replaces") for m in public}
@@ -397,6 +408,16 @@ def surplus(
         *unfinished,
         *(store.release_dir(namespace, m.release_id) for m in releases if m.release_id not in kept),
     ]
+
+
+def _is_damaged(directory: Path) -> bool:
+    try:
+        _remembered_head(directory / "manifest.json")
+    except IntegrityError:
+        return True
+    except (NotFoundError, FileNotFoundError, SchemaVersionError):
+        pass
+    return False
 
 
 def drop(path: Path) -> None:
@@ -478,13 +499,10 @@ def _open_index(opener: Callable[[], Any]) -> Any:
         return Unreadable(error.message)
     except OSError as error:
         return Unreadable(
-            f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); build the"
-            " release anew with `rag rebuild`"
+            f"{Path(str(error.filename)).name} cannot be opened ({error.strerror}); {REBUILD}"
         )
     except ValueError as error:
-        return Unreadable(
-            f"the index is damaged ({error}); build the release anew with `rag rebuild`"
-        )
+        return Unreadable(f"the index is damaged ({error}); {REBUILD}")
 
 
 def _require_embedder(manifest: Manifest, strategy: Strategy) -> None:

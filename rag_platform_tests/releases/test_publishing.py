@@ -432,6 +432,19 @@ def test_going_forward_mends_a_damaged_pointer(desk: Any) -> None:
     assert (told.exit_code, told.error["code"]) == (1, "no_release")
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "versions.json"])
+def test_a_release_with_a_damaged_manifest_is_built_anew_as_it_says(desk: Any, name: str) -> None:
+    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    damaged = desk.store.release_dir("default", desk.publish())
+    (damaged / name).write_bytes(b'{"torn')
+    told = desk.call("verify", "--all").error
+    assert told["code"] == "manifest_damaged" and "`rag rebuild --full`" in told["message"]
+    assert desk.call("rebuild", "--full").exit_code == 0
+    assert releases.current(desk.store, "default") != damaged.name and not damaged.exists()
+    assert desk.call("verify", "--all").exit_code == 0
+    assert desk.call("gc").exit_code == 0
+
+
 def test_a_job_makes_a_damaged_pointer_name_what_the_ledger_says(desk: Any) -> None:
     desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
     first = desk.publish()
