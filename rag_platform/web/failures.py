@@ -33,7 +33,7 @@ _STATUSES = {
 
 def tell(request: Request, error: Exception) -> Response:
     """The error as JSON under /api, else as a page."""
-    status, part = _describe(error)
+    status, part = describe(error)
     if status == 500:
         faults.report(error, f"web {request.url.path}")
     if request.url.path.startswith("/api/"):
@@ -42,7 +42,7 @@ def tell(request: Request, error: Exception) -> Response:
     return render(request, template, status, error=part)
 
 
-def _describe(error: Exception) -> tuple[int, ErrorPart]:
+def describe(error: Exception) -> tuple[int, ErrorPart]:
     """Status and description of an error."""
     if isinstance(error, HTTPException):
         return error.status_code, {

@@ -47,8 +47,10 @@ def _parts(name: str, value: Any) -> list[Any]:
     return [part.strip() for part in value.splitlines()] if name == "searches" else [value.strip()]
 
 
-def show_form(request: Request, asked: Form, answer: Mapping[str, Any] | None = None) -> Response:
-    """The page with the form, filled as it was asked, and the answer below it."""
+def show_form(
+    request: Request, asked: Form, answer: Mapping[str, Any] | None = None, status: int = 200
+) -> Response:
+    """The page with the form, filled as it was asked, and the answer or the error below it."""
     site = get_site(request)
     chosen = choose_namespaces(site.library, asked.namespace)
     values = {
@@ -57,4 +59,4 @@ def show_form(request: Request, asked: Form, answer: Mapping[str, Any] | None = 
         "namespace": chosen[0],
         "strategies": strategy_names(site.settings),
     }
-    return render(request, "asking/ask.html", **{**values, **(answer or {})})
+    return render(request, "asking/ask.html", status, **{**values, **(answer or {})})

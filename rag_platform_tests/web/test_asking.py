@@ -233,6 +233,18 @@ def test_the_stream_tells_the_stages_and_ends_with_the_answer_or_the_error(
     assert json.loads(failed[0][1])["code"] == "unknown_namespace"
 
 
+def test_a_wrong_option_is_told_where_the_answer_would_be_and_keeps_what_was_typed(
+    browser: TestClient,
+) -> None:
+    wrong = {"q": "When does the belt stop?", "filters": "{bad"}
+    events = read_events(browser, "/ask/stream", **wrong)
+    assert [event for event, _ in events] == ["answer", "end"]
+    assert "invalid_filter" in events[0][1]
+    page = browser.get("/", params=wrong)
+    assert page.status_code == 400 and "invalid_filter" in page.text
+    assert 'value="When does the belt stop?"' in page.text and 'value="{bad"' in page.text
+
+
 def let_a_model_answer(config_folder: Path, url: str) -> None:
     """Make the test's strategy answer by a language model at that address."""
     tiny = config_folder / "strategies" / "tiny.yaml"

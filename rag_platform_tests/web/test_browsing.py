@@ -327,6 +327,16 @@ def test_the_data_root_is_no_place_of_documents(shelf: Shelf) -> None:
         assert "no_preview" in shown.text
 
 
+def test_a_place_that_cannot_be_taken_leaves_the_form_filled(shelf: Shelf) -> None:
+    with client_of(shelf) as client:
+        again = client.post(
+            "/ingestion/place", data={"place": "/no/such.md", "namespace": "notes", "tags": "a, b"}
+        )
+        assert again.status_code == 400 and "missing_path" in again.text
+        for typed in ("/no/such.md", "notes", "a, b"):
+            assert f'value="{typed}"' in again.text
+
+
 def test_a_failed_job_shows_its_documents_and_streams_its_end(
     desk: TestClient, shelf: Shelf
 ) -> None:

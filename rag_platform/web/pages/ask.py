@@ -14,9 +14,11 @@ from rag_platform.api.asking import ask
 from rag_platform.api.envelopes import failure
 from rag_platform.contract.schema import CitationPart
 from rag_platform.contract.source_shapes import AskedData
+from rag_platform.errors import RagError
 from rag_platform.messages import translate
 from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.web.dependencies import PageNamespace, SiteOf
+from rag_platform.web.failures import describe
 from rag_platform.web.first_page import Form, show_form
 from rag_platform.web.rendering import is_fragment, language_of, link, render, render_text
 from rag_platform.web.site import Site
@@ -39,13 +41,17 @@ Asked = Annotated[Form, Query()]
 
 @router.get("/")
 async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: Asked) -> Response:
-    """The form, and the answer to a question."""
+    """The form, and the answer to a question or why there is none."""
     values: dict[str, Any] = {"namespace": namespace}
+    status = 200
     if asked.q:
-        question = asked.question()
-        data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
-        values = answer_values(site, asked, data) | values
-    return show_form(request, asked, values)
+        try:
+            question = asked.question()
+            data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
+            values = answer_values(site, asked, data) | values
+        except RagError as error:
+            status, values["error"] = describe(error)
+    return show_form(request, asked, values, status)
 
 
 @router.get("/ask")
@@ -62,14 +68,16 @@ def begin(request: Request, asked: Asked) -> Response:
 @router.get("/ask/stream")
 async def stream(request: Request, site: SiteOf, asked: Asked) -> Response:
     """The answer as parts of the page: `text` as it is written, `answer` when it is checked."""
-    question = asked.question()
 
     async def events() -> AsyncIterator[str]:
         waited = 0.0
         language = language_of(request)
         doing = ""
         async for kind, value in follow(
-            lambda on_text, gone: ask(site.library, question, on_text=on_text, cancelled=gone)
+            # read here: a browser asks again and again for a stream that is refused
+            lambda on_text, gone: ask(
+                site.library, asked.question(), on_text=on_text, cancelled=gone
+            )
         ):
             if kind == "stage":
                 if (begun := DOING.get(value, doing)) != doing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Form, Query, Request
 from starlette.datastructures import FormData
@@ -10,9 +10,10 @@ from starlette.responses import RedirectResponse, Response
 
 from rag_platform.api.upkeep import jobs, uploads
 from rag_platform.contract.upkeep_shapes import JobDetail
-from rag_platform.errors import InputError
+from rag_platform.errors import InputError, RagError
 from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.failures import describe
 from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
 from rag_platform.web.routes.jobs import (
@@ -22,6 +23,7 @@ from rag_platform.web.routes.jobs import (
     preview_upload,
     take_files,
 )
+from rag_platform.web.site import Site
 
 router = APIRouter()
 _Text = Annotated[str, Form(max_length=4000)]
@@ -33,8 +35,20 @@ def show(
     request: Request, site: SiteOf, namespace: PageNamespace, cursor: Cursor = None
 ) -> Response:
     """Where documents are taken in, and the jobs."""
+    return _show(request, site, namespace, cursor=cursor)
+
+
+def _show(
+    request: Request,
+    site: Site,
+    namespace: str,
+    status: int = 200,
+    cursor: str | None = None,
+    **values: Any,
+) -> Response:
     data = jobs.list_jobs(site.settings, namespace, cursor=cursor)
-    return render(request, "browsing/ingestion.html", namespace=namespace, data=data)
+    shown = "browsing/ingestion.html"
+    return render(request, shown, status, namespace=namespace, data=data, **values)
 
 
 def _tags(given: str) -> list[str]:
@@ -110,8 +124,21 @@ def ingest_place(
     tags: _Text = "",
     action: _Text = "ingest",
 ) -> Response:
-    """Ingest a path of the server's machine or an address, or look at a file first."""
+    """Ingest a path of the server's machine or an address, or look at a file first; where that
+    cannot be done, the page with the reason and the form as it was filled.
+    """
     site.library.require_visible(namespace)
+    try:
+        return _take_place(request, site, place, namespace, tags, action)
+    except RagError as error:
+        status, told = describe(error)
+        typed = {"place": place, "tags": tags}
+        return _show(request, site, namespace, status, error=told, typed=typed)
+
+
+def _take_place(
+    request: Request, site: Site, place: str, namespace: str, tags: str, action: str
+) -> Response:
     given = place.strip()
     is_url = given.lower().startswith(("http://", "https://"))
     if action == "preview":
