@@ -35,6 +35,39 @@ def test_the_pages_fit_a_telephone(chromium: Any, address: str) -> None:
     context.close()
 
 
+# words without hyphen or slash that stand on more than one line
+BROKEN_WORDS = """() => [...document.querySelectorAll(".scroll :is(td, th), .stages h3")].flatMap(
+  (cell) => {
+    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT), found = [];
+    while (texts.nextNode()) {
+      if (!texts.currentNode.parentElement.checkVisibility()) continue;
+      for (const word of texts.currentNode.data.matchAll(/(?<!\\S)[\\w.]+(?!\\S)/g)) {
+        const range = new Range();
+        range.setStart(texts.currentNode, word.index);
+        range.setEnd(texts.currentNode, word.index + word[0].length);
+        const tops = new Set([...range.getClientRects()].map((box) => box.top));
+        if (tops.size > 1) found.push(word[0]);
+      }
+    }
+    return found;
+  })"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_no_word_of_a_table_or_ranking_is_cut_apart(
+    chromium: Any, address: str, width: int
+) -> None:
+    page = chromium.new_page(viewport={"width": width, "height": 800})
+    page.goto(address + "/?q=BX-030")
+    trace = page.locator(".answer .facts a").get_attribute("href")
+    order = page.locator(".answer .why a").get_attribute("href")
+    source = page.locator(".sources a.mark").first.get_attribute("href")
+    for path in ("/browser", "/ingestion", "/releases", source, order, trace):
+        page.goto(address + path)
+        assert page.evaluate(BROKEN_WORDS) == [], path
+    page.close()
+
+
 def test_a_hostile_document_runs_nothing(chromium: Any, address: str) -> None:
     page = chromium.new_page()
     dialogs: list[str] = []
