@@ -72,7 +72,7 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
         True,
         dg.AssetCheckSeverity.WARN,
     )
-    assert "30 say something" in str(drift.metadata["report"].value)
+    assert "it takes 30" in str(drift.metadata["report"].value)
     (job,) = shelved.ledger.jobs(state="done", limit=10)
     assert (job.kind, job.namespace) == ("evaluate", "")
     assert nightly_evaluation.default_status == dg.DefaultScheduleStatus.STOPPED

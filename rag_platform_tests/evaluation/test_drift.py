@@ -113,5 +113,5 @@ def test_questions_of_evaluations_and_too_few_say_nothing(tmp_path: Path) -> Non
         file.write('{"schema_version":1,"line":"trace.end","trace_id":"trc_torn\n')
     report = measure_drift(tmp_path / "logs", "default", CONFIG, NOW)
     assert report.current.questions == 5 and report.signals == ()
-    assert "5 questions in 7 days; 30 say something" in report.reason
+    assert "5 questions in 7 days are too few to compare; it takes 30" in report.reason
     assert measure_drift(tmp_path / "none", "default", CONFIG, NOW).current.questions == 0

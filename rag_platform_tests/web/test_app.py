@@ -107,6 +107,12 @@ def test_every_message_of_the_pages_has_its_chinese() -> None:
     assert wanted - set(known) == set()
 
 
+def test_every_finished_message_is_shown_in_the_language_of_the_page() -> None:
+    unread = re.compile(r"\{\{ *[\w.]+\.(reason|message|unread) *\}\}|\{\{ *warning *\}\}")
+    shown = {path.name: unread.findall(path.read_text(encoding="utf-8")) for path in TEMPLATES}
+    assert {name: found for name, found in shown.items() if found} == {}
+
+
 def test_messages_fill_their_places_and_fall_back_to_english() -> None:
     assert translate("Ask", "zh") == "提问"
     assert translate("no such message {n}", "zh", n=3) == "no such message 3"

@@ -93,8 +93,8 @@ def measure_drift(
     current, *earlier = windows
     if current.questions < config.min_questions:
         reason = (
-            f"{current.questions} questions in {config.days:g} days; {config.min_questions} say"
-            " something"
+            f"{current.questions} questions in {config.days:g} days are too few to compare; it"
+            f" takes {config.min_questions}"
         )
         return DriftReport(namespace, current, None, (), reason)
     known = [window for window in earlier if window.questions >= config.min_questions]
