@@ -25,7 +25,7 @@ from rag_platform.contract.schema import (
     ListedDocument,
 )
 from rag_platform.errors import InputError, IntegrityError, NotFoundError
-from rag_platform.indexes.catalog import CatalogReader
+from rag_platform.ir import Document
 from rag_platform.ledger.document_list import DocumentRow, GroupBy, Place, Wanted
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.releases.release_store import list_releases
@@ -353,7 +353,7 @@ def _read(
     while True:
         with library.lease(namespace, release_id) as lease:
             hidden = library.hidden_names(lease)
-            found = _find(lease, doc_id, version_id, hidden, library.store)
+            found = _find(library, lease, doc_id, version_id, hidden)
             try:
                 return read(lease, found)
             except FileNotFoundError as error:
@@ -380,23 +380,23 @@ def _older_release(library: Library, namespace: str, version_id: str | None) -> 
 
 
 def _find(
-    lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str], store: Store
+    library: Library, lease: Lease, doc_id: str, version_id: str | None, hidden: frozenset[str]
 ) -> Found:
     reader = lease.release.catalog
     document = reader.document(doc_id)
     if document is None or document.doc_id in hidden or document.live_version in hidden:
-        if deleted := _deletion_date(store, lease.namespace, doc_id):
+        if deleted := _deletion_date(library.store, lease.namespace, doc_id):
             raise NotFoundError(
                 f"document {doc_id!r} was deleted on {deleted}",
                 code="document_deleted",
                 deleted_at=deleted,
             )
-        if reason := _why_unread(store, lease.namespace, doc_id):
+        if reason := _why_unread(library.store, lease.namespace, doc_id):
             raise NotFoundError(
                 f"document {doc_id!r} is in no release, because its file failed: {reason}",
                 code="not_published",
             )
-        raise _unknown_document(reader, doc_id, lease.namespace, hidden)
+        raise unknown_document(library, doc_id, [lease.namespace])
     version = reader.version(document.live_version or "")
     if version is None:
         raise NotFoundError(
@@ -434,10 +434,13 @@ def _why_unread(store: Store, namespace: str, doc_id: str) -> str:
     return f"[{newest.code}] {newest.reason}" if newest is not None and failed else ""
 
 
-def _unknown_document(
-    reader: CatalogReader, doc_id: str, namespace: str, hidden: frozenset[str]
-) -> NotFoundError:
-    known = [document for document in reader.documents() if document.doc_id not in hidden]
+def unknown_document(library: Library, doc_id: str, namespaces: Sequence[str]) -> NotFoundError:
+    """The error of a document that none of the namespaces has, with the near ones of all."""
+    known: list[Document] = []
+    for namespace in namespaces:
+        with library.lease(namespace) as lease:
+            hidden = library.hidden_names(lease)
+            known += [d for d in lease.release.catalog.documents() if d.doc_id not in hidden]
     same = [
         d.doc_id
         for d in known
@@ -455,7 +458,7 @@ def _unknown_document(
     )[:3]
     hint = f"did you mean {', '.join(near)}?" if near else "list the documents to see their ids"
     return NotFoundError(
-        f"no document {doc_id!r} in library {namespace!r}; {hint}",
+        f"no document {doc_id!r} in library {' or '.join(map(repr, namespaces))}; {hint}",
         code="unknown_document",
         near=near,
     )

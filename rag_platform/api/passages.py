@@ -5,7 +5,7 @@ namespaces; what was deleted is not found.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,6 +15,7 @@ from rag_platform.contract.markdown_views import passage_markdown
 from rag_platform.contract.schema import AssetPart, AssetsData, ChunkData
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.indexes.catalog import ChunkRow
+from rag_platform.ledger.ledger import open_ledger
 from rag_platform.releases.version_bundles import bring_version
 from rag_platform.retrieval.library import Lease, Library
 from rag_platform.storage.store import Store
@@ -79,13 +80,17 @@ def _holding_chunk(
 
 def holding_namespace(library: Library, doc_id: str, names: Sequence[str] = ()) -> str | None:
     """The first of the namespaces, by default of all that are published, whose release has a
-    document; None where none has.
+    document, else the first that took one in which failed or was deleted; None where none has.
     """
-    for namespace in names or library.namespaces():
+    names = names or library.namespaces()
+    for namespace in names:
         with library.lease(namespace) as lease:
             if lease.release.catalog.document(doc_id) is not None:
                 return namespace
-    return None
+    if not library.store.has_ledger():
+        return None
+    with closing(open_ledger(library.store)) as ledger:
+        return next((name for name in names if ledger.versions(name, doc_id)), None)
 
 
 # --- images -------------------------------------------------------------------------------------

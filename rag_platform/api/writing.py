@@ -80,8 +80,8 @@ def allowed_path(given: str, roots: Sequence[Path], home: Path) -> Path:
         if inside and not any(part.startswith(".") for part in path.relative_to(root).parts):
             return path
     raise InputError(
-        f"{Path(given).name[:80]!r} is not in a folder that is open to assistants"
-        f" ({', '.join(root.name for root in allowed)}); name a path below one of these",
+        f"{Path(given).name[:80]!r} is not there, or in no folder that is open to assistants"
+        f" ({', '.join(root.name for root in allowed)}); name a file or folder below one of these",
         code="path_not_allowed",
     )
 

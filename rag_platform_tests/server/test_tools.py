@@ -115,6 +115,7 @@ def test_no_path_leads_out_of_the_roots(shelf: Any, yard: Path, path: str) -> No
     refused = call(serve(shelf, roots=(yard,)), "ingest", path=path)
     error = refused.structured_content["error"]
     assert error["code"] == "path_not_allowed" and str(yard) not in refused.content[0].text
+    assert "is not there, or in no folder that is open" in error["message"]
     assert not shelf.ledger.jobs()
 
 
@@ -341,8 +342,30 @@ def test_expectations_are_pinned_listed_and_dropped(shelf: Any, tmp_path: Path) 
     assert not data_of(call(server, "expect", action="remove", case_id=case_id))["expectations"]
     nothing = call(server, "expect", action="add").structured_content
     assert nothing["error"]["code"] == "empty_query"
+    # what the arguments are for needs no word of its own
+    assert data_of(call(server, "expect", question="When?", file="gate.md")) == added
+    assert not data_of(call(server, "expect", case_id=case_id))["expectations"]
     wrong = call(server, "expect", action="add", question="When?", refuse=True, collection="nope")
     assert wrong.structured_content["error"]["code"] == "unknown_namespace"
+
+
+def test_a_document_is_looked_for_in_every_library(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "gate.md").write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
+    (tmp_path / "empty.md").write_text("", encoding="utf-8")
+    shelf.ingest(tmp_path / "gate.md")
+    shelf.ingest(tmp_path / "gate.md", tmp_path / "empty.md", namespace="vault")
+    server = serve(shelf)
+    ids = {d.source_uri.rpartition("/")[2]: d.doc_id for d in shelf.ledger.documents("vault")}
+
+    def why_not(doc_id: str) -> dict[str, Any]:
+        error: dict[str, Any] = call(server, "get_document", doc_id=doc_id).structured_content
+        return error["error"]
+
+    unread = why_not(ids["empty.md"])
+    assert unread["code"] == "not_published" and "[empty_file]" in unread["message"]
+    unknown = why_not(ids["gate.md"][:-1] + "?")
+    assert "in library 'default' or 'vault'; did you mean" in unknown["message"]
+    assert ids["gate.md"] in unknown["details"]["near"]
 
 
 # --- pictures, passages, pages ------------------------------------------------------------------

@@ -43,7 +43,10 @@ class VerifyArguments(Arguments):
 class ExpectArguments(Arguments):
     """The arguments of expect."""
 
-    action: Annotated[Literal["add", "list", "remove"], Field(description="What to do.")] = "list"
+    action: Annotated[
+        Literal["add", "list", "remove"] | Absent,
+        Field(description="Default: what the rest asks for."),
+    ] = None
     question: Annotated[str, Field(description="To add.")] = ""
     file: Annotated[str, Field(description="End of the path to be found.")] = ""
     section: Annotated[str, Field(description="The heading above `text`.")] = ""
@@ -69,8 +72,9 @@ def expect(call: Call, arguments: ExpectArguments) -> Answer:
 
     store, namespace = call.library.store, call.namespace(arguments.collection)
     require_known(call.library, namespace)
-    done = ""
-    if arguments.action == "add":
+    meant = "add" if arguments.question else "remove" if arguments.case_id else "list"
+    action, done = arguments.action or meant, ""
+    if action == "add":
         case = expectations.expectation(
             arguments.question,
             file=arguments.file,
@@ -80,7 +84,7 @@ def expect(call: Call, arguments: ExpectArguments) -> Answer:
         )
         new = expectations.add_expectation(store, namespace, case)
         done = f"{case.case_id} {'is pinned' if new else 'was pinned already'}."
-    elif arguments.action == "remove":
+    elif action == "remove":
         case = expectations.remove_expectation(store, namespace, arguments.case_id)
         done = f"{case.case_id} is no longer expected."
     cases = expectations.read_expectations(store, namespace).cases
