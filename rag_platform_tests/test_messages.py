@@ -194,6 +194,7 @@ def fill(text: str, values: list[str]) -> str:
             "cannot listen on 127.0.0.1, port 80: in use; choose another with --port or --host",
             "无法监听 127.0.0.1 的端口 80：in use；请用 --port 或 --host 另选",
         ),
+        ("document gone", "文档已不存在"),
         ("no document 'a' in library 'b'; c", "知识库 'b' 中没有文档 'a'；c"),
         (
             "no run begins with 'x'; see `rag eval list`",

@@ -5,6 +5,7 @@ started evaluation to one of its cases.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,6 +14,14 @@ from rag_platform.evaluation.expectations import add_expectation, expectation
 from rag_platform.processes import jobs
 from rag_platform_tests.conftest import HOLIDAYS, PORTS, Desk
 from rag_platform_tests.web.conftest import run_beside, served
+
+# what a page writes on its charts
+RECORD_LABELS = """window.labels = [];
+const write = CanvasRenderingContext2D.prototype.fillText;
+CanvasRenderingContext2D.prototype.fillText = function (text, ...place) {
+  labels.push(...String(text).split("\\n"));
+  return write.call(this, text, ...place);
+};"""
 
 
 @pytest.fixture
@@ -70,8 +79,13 @@ def test_from_a_question_to_its_trace_and_from_a_run_to_its_case(page: Any) -> N
 
     page.get_by_role("link", name="Overview").click()
     expect(page.locator(".totals")).to_contain_text("2 documents")
+    page.add_init_script(RECORD_LABELS)
     for path in ("/overview", "/evaluation", "/query-traces"):
         page.set_viewport_size({"width": 390, "height": 800})
         page.goto(path)
         wider = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
         assert not page.evaluate(wider), path
+        if path == "/evaluation":  # one run, so all of the chart is within hours of it
+            page.wait_for_function("window.labels.length > 0")
+            ahead = {str(datetime.now(UTC).year + years) for years in (2, 3)}
+            assert ahead.isdisjoint(page.evaluate("window.labels"))

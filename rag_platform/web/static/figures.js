@@ -42,7 +42,8 @@ function drawTrend(element) {
       legend: { show: names.length > 1, live: false },
       cursor: { drag: { x: false, y: false } },
       scales: {
-        x: { range: (_, first, last) => [first - 3600, last + 3600] },
+        // of the points themselves: uPlot stretches the range of a single one over years
+        x: { range: () => [Math.min(...times) - 3600, Math.max(...times) + 3600] },
         ...(bounded ? { y: { range: [Math.max(0, Math.min(...values) - 0.05), 1.01] } } : {}),
       },
     },
