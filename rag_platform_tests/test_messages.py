@@ -195,6 +195,10 @@ def fill(text: str, values: list[str]) -> str:
             "无法监听 127.0.0.1 的端口 80：in use；请用 --port 或 --host 另选",
         ),
         ("document gone", "文档已不存在"),
+        (
+            "a is not fetched from: 10.0.0.1 is refused, it is private, loopback or reserved",
+            "不从 a 抓取：10.0.0.1 被拒绝，它是私有、回环或保留地址",
+        ),
         ("no document 'a' in library 'b'; c", "知识库 'b' 中没有文档 'a'；c"),
         (
             "no run begins with 'x'; see `rag eval list`",

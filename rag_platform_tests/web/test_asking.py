@@ -592,6 +592,9 @@ def test_two_ways_to_ask_stand_side_by_side(browser: TestClient) -> None:
     assert browser.get("/compare-answers", params=params).status_code == 200
     refused = browser.get("/api/ask/compare", params={"q": "hatch", "left": "tiny"})
     assert (refused.status_code, refused.json()["code"]) == (400, "bad_way")
+    page = browser.get("/compare-answers", params={"q": "hatch", "left": "tiny"})
+    assert page.status_code == 400 and "bad_way" in page.text
+    assert 'value="hatch"' in page.text and "<option selected>tiny</option>" in page.text
 
 
 def test_what_was_found_can_be_expected(own_hall: Shelf) -> None:

@@ -13,8 +13,10 @@ from starlette.responses import Response
 from rag_platform.api.asking import compare
 from rag_platform.api.orders import explain_order
 from rag_platform.config.settings import strategy_names
+from rag_platform.errors import RagError
 from rag_platform.releases.release_store import list_heads
 from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
+from rag_platform.web.failures import describe
 from rag_platform.web.pages import ask
 from rag_platform.web.rendering import is_fragment, render
 from rag_platform.web.routes.asking import Asked, Expected, TraceId, Way, get_replay, pin
@@ -66,22 +68,27 @@ async def show_comparison(
     left: Way = "",
     right: Way = "",
 ) -> Response:
-    """Two answers to a question, side by side."""
+    """Two answers to a question, side by side, or why there are none."""
     values: dict[str, Any] = {}
+    status = 200
     if asked.q and (left or right):
-        question = asked.question()
-        found = await work_for(
-            request, lambda gone: compare(site.library, question, left, right, cancelled=gone)
-        )
-        sides = [found["left"], found["right"]]
-        values = {
-            "compared": found,
-            "sides": [ask.answer_values(site, asked, data) for data in sides],
-            "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
-        }
+        try:
+            question = asked.question()
+            found = await work_for(
+                request, lambda gone: compare(site.library, question, left, right, cancelled=gone)
+            )
+            sides = [found["left"], found["right"]]
+            values = {
+                "compared": found,
+                "sides": [ask.answer_values(site, asked, data) for data in sides],
+                "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
+            }
+        except RagError as error:
+            status, values["error"] = describe(error)
     return render(
         request,
         "asking/compare.html",
+        status,
         namespace=namespace,
         asked=asked,
         left=left,
