@@ -409,6 +409,8 @@ def test_a_deletion_shows_what_goes_and_takes_its_own_code(
     assert desk.get("/api/documents").json()["total"] == 0
     assert "deleted" in desk.get(f"/documents/default/{doc_id}").text
     proof = desk.get(f"/api/documents/{doc_id}/proof").json()
+    told = desk.get(f"/documents/default/{doc_id}/proof", headers={"Accept-Language": "zh"}).text
+    assert not re.search(r"<tr><td>[a-z ]+</td>", told)
     assert proof["remaining"]["raw"] == 1
     assert proof["not_looked_into"]
 
