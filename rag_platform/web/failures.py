@@ -33,17 +33,15 @@ _STATUSES = {
 
 def tell(request: Request, error: Exception) -> Response:
     """The error as JSON under /api, else as a page."""
-    status, part = describe(error)
-    if status == 500:
-        faults.report(error, f"web {request.url.path}")
+    status, part = describe(request, error)
     if request.url.path.startswith("/api/"):
         return JSONResponse(part, status)
     template = "error_part.html" if is_fragment(request) else "error.html"
     return render(request, template, status, error=part)
 
 
-def describe(error: Exception) -> tuple[int, ErrorPart]:
-    """Status and description of an error."""
+def describe(request: Request, error: Exception) -> tuple[int, ErrorPart]:
+    """Status and description of an error; what nobody expected is reported."""
     if isinstance(error, HTTPException):
         return error.status_code, {
             "code": "http_error",
@@ -51,7 +49,9 @@ def describe(error: Exception) -> tuple[int, ErrorPart]:
             "details": {"kind": "usage"},
         }
     part: Any = failure(error)["error"]
-    return _status(error), part
+    if (status := _status(error)) == 500:
+        faults.report(error, f"web {request.url.path}")
+    return status, part
 
 
 def _status(error: Exception) -> int:

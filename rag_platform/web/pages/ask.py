@@ -50,7 +50,7 @@ async def show(request: Request, site: SiteOf, namespace: PageNamespace, asked: 
             data = await work_for(request, lambda gone: ask(site.library, question, cancelled=gone))
             values = answer_values(site, asked, data) | values
         except RagError as error:
-            status, values["error"] = describe(error)
+            status, values["error"] = describe(request, error)
     return show_form(request, asked, values, status)
 
 

@@ -84,7 +84,7 @@ async def show_comparison(
                 "lines": _mark_lines(*(data["answer_markdown"] for data in sides)),
             }
         except RagError as error:
-            status, values["error"] = describe(error)
+            status, values["error"] = describe(request, error)
     return render(
         request,
         "asking/compare.html",

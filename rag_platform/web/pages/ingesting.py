@@ -131,7 +131,7 @@ def ingest_place(
     try:
         return _take_place(request, site, place, namespace, tags, action)
     except RagError as error:
-        status, told = describe(error)
+        status, told = describe(request, error)
         typed = {"place": place, "tags": tags}
         return _show(request, site, namespace, status, error=told, typed=typed)
 
