@@ -27,7 +27,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
 from rag_platform.loaders.archives import say_fault
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.forms import join_cells
+from rag_platform.loaders.pdf.forms import write_fields
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.layers import prepare_layers
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
@@ -360,8 +360,8 @@ def _has_gaps(flags: int) -> bool:
 
 def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
     """The runs; glyphs without a meaning in their font are what the page says beside them, a sign
-    of a syllable that MuPDF reads twice, in the syllable and by itself, is one, and so are the
-    cells of a form field.
+    of a syllable that MuPDF reads twice, in the syllable and by itself, is one, and form fields
+    are read as they are meant.
     """
     runs = [
         run._replace(
@@ -373,7 +373,7 @@ def _make_clear(page: Any, runs: list[Run]) -> list[Run]:
         )
         if _REORDERED.search(run.text)
         else run
-        for run in join_cells(page, runs)
+        for run in write_fields(page, runs)
     ]
     if not any(UNKNOWN in run.text for run in runs):
         return runs

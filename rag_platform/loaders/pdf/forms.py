@@ -1,4 +1,4 @@
-"""Form fields of a PDF page with a cell for each character, as for a postcode or an IBAN."""
+"""Form fields of a PDF page: with a cell for each character, as for an IBAN, and for passwords."""
 
 from __future__ import annotations
 
@@ -8,27 +8,36 @@ from typing import Any
 
 from rag_platform.loaders.pdf.runs import Char, Run
 
-_COMB = 1 << 24  # of a field's flags
+_PASSWORD, _COMB = 1 << 13, 1 << 24  # of a field's flags
 
 
-def join_cells(page: Any, runs: Sequence[Run]) -> list[Run]:
-    """The runs; the characters of such a field are one run, with a space for each empty cell
-    between them and none for the gaps from cell to cell.
+def write_fields(page: Any, runs: Sequence[Run]) -> list[Run]:
+    """The runs; the characters of a field with cells are one run, with a space for each empty cell
+    between them and none for the gaps from cell to cell, and those of a password are asterisks.
     """
     import pymupdf
 
-    joined = list(runs)
+    written = list(runs)
     for field in page.widgets(types=[pymupdf.PDF_WIDGET_TYPE_TEXT]):
-        if not field.field_flags & _COMB or field.text_maxlen < 2:
+        cells = field.text_maxlen if field.field_flags & _COMB else 0
+        if cells < 2 and not field.field_flags & _PASSWORD:
             continue
-        inside = [run for run in joined if pymupdf.Rect(run.box) in field.rect and run.horizontal]
-        if inside:
-            at = joined.index(inside[0])
-            written = _write_cells(inside, field.rect.width / field.text_maxlen)
-            held = set(map(id, inside))
-            joined = [run for run in joined if id(run) not in held]
-            joined.insert(at, written)
-    return joined
+        inside = [run for run in written if pymupdf.Rect(run.box) in field.rect and run.horizontal]
+        if not inside:
+            continue
+        if field.field_flags & _PASSWORD:
+            value = [run._replace(chars=tuple(map(_mask, run.chars))) for run in inside]
+        else:
+            value = [_write_cells(inside, field.rect.width / cells)]
+        at = written.index(inside[0])
+        held = set(map(id, inside))
+        written = [run for run in written if id(run) not in held]
+        written[at:at] = value
+    return written
+
+
+def _mask(char: Char) -> Char:
+    return char if char.text.isspace() else char._replace(text="*")
 
 
 def _write_cells(runs: Sequence[Run], width: float) -> Run:

@@ -15,16 +15,16 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf.textpages import TextPage
+from rag_platform.loaders.pdf.textpages import LEAST_ALPHA, TextPage, Veils, find_veils
 from rag_platform.text.scripts import letters
 
 # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
 _FILLED, _STROKED, _CLIPPING = 16, 32, 64
 _LEAST_SIZE = 1.0  # points of a font that can be read
-_LEAST_ALPHA = 13  # of 255
 _LIGHT = 0xD0  # of a colour's darkest part: what may be lost on white paper
 _NEAR = 0x20  # parts of two colours that look alike
 _CONTRAST = 10  # of 255: less than that is one colour to a reader
+_FAINT = 0x80  # parts of a colour and of the edge of a thin letter in it
 _AROUND = 2  # pixels looked at around a letter: an I fills its own rectangle
 _IMAGES = ("fill-image", "fill-imgmask", "clip-imgmask")
 _COVERS = ("fill-image", "fill-shade")
@@ -88,12 +88,15 @@ def split_hidden(
     if seen:
         reasons |= _find_outside(spans, reasons, width, height)
         reasons |= _find_clipped(page, spans, reasons, flags)
-        for span in _find_suspected(spans, blocks):
+        veils = find_veils(page)
+        for span in _find_suspected(spans, blocks, veils):
             if id(span.data) not in reasons:
+                patterned = _is_under(span, veils.patterns)
                 reasons |= {
                     id(char): "no_contrast"
                     for word in _words(span.data["chars"])
                     if look.shows_nothing(word)
+                    or (patterned and look.lacks_colour(word, span.data["color"]))
                     for char in word
                 }
         reasons |= _find_covered(spans, reasons, look)
@@ -197,7 +200,7 @@ def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
     """Id of a span to the reason why it cannot be seen wherever it stands."""
     found: dict[int, str] = {}
     painted = any(
-        span.data["char_flags"] & (_FILLED | _STROKED) and span.data["alpha"] >= _LEAST_ALPHA
+        span.data["char_flags"] & (_FILLED | _STROKED) and span.data["alpha"] >= LEAST_ALPHA
         for span in spans
     )
     for span in spans:
@@ -208,7 +211,7 @@ def _find_unpainted(spans: Sequence[_Span], look: _Look) -> dict[int, str]:
                 painted or all(map(look.shows_nothing, _words(data["chars"])))
             ):
                 found[id(data)] = "invisible"
-        elif data["alpha"] < _LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
+        elif data["alpha"] < LEAST_ALPHA and data["char_flags"] & (_FILLED | _STROKED):
             # what is drawn through letters shows them, as in a heading that changes its colour
             if not look.on_image(span.box) and (
                 not data["char_flags"] & _CLIPPING
@@ -304,22 +307,35 @@ def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 # --- what may be below or above it --------------------------------------------------------------
 
 
-def _find_suspected(spans: Sequence[_Span], blocks: Sequence[dict[str, Any]]) -> Iterator[_Span]:
-    """Spans in the colour of paper or of a shape below, and those a shape covers."""
+def _is_under(span: _Span, boxes: Sequence[Box]) -> bool:
+    """True for text whose own paint lies where one of the rectangles is."""
+    painted = span.data["char_flags"] & _FILLED and span.data["alpha"] >= LEAST_ALPHA
+    return bool(painted) and any(_touch(box, span.box) for box in boxes)
+
+
+def _find_suspected(
+    spans: Sequence[_Span], blocks: Sequence[dict[str, Any]], veils: Veils
+) -> Iterator[_Span]:
+    """Spans in the colour of paper or of a shape below, and those a shape or veil covers."""
     shapes = [
         _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
         for order, block in enumerate(blocks)
         if block["type"] == 3 and _large(block["bbox"])
     ]
-    if len(shapes) * len(spans) > _MOST_COMPARED:
+    covers = [*veils.patterns, *veils.others]
+    if (len(shapes) + len(covers)) * len(spans) > _MOST_COMPARED:
         yield from spans
         return
     for span in spans:
         colour = span.data["color"]
-        if _darkest(colour) >= _LIGHT or any(
-            (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order))
-            and _touch(shape.box, span.box)
-            for shape in shapes
+        if (
+            _darkest(colour) >= _LIGHT
+            or _is_under(span, covers)
+            or any(
+                (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order))
+                and _touch(shape.box, span.box)
+                for shape in shapes
+            )
         ):
             yield span
 
@@ -405,23 +421,34 @@ class _Look:
             matrix=pymupdf.Matrix(zoom, zoom), alpha=False, colorspace=pymupdf.csRGB
         )
 
-    def shows_nothing(self, word: Sequence[dict[str, Any]]) -> bool:
-        """True when the page has one colour wherever the word has a letter."""
+    def _look_at(self, word: Sequence[dict[str, Any]]) -> Iterator[list[bytes]]:
+        """The red, green and blue of the pixels at each letter of a word that is on the page."""
         zoom, drawn = self._drawn
         samples, stride = drawn.samples_mv, drawn.stride
-        empty = 0
         for char in word:
             x0, y0, x1, y1 = (round(value * zoom) for value in char["bbox"])
             x0, y0 = max(0, x0 - _AROUND), max(0, y0 - _AROUND)
             x1, y1 = min(drawn.width, x1 + _AROUND), min(drawn.height, y1 + _AROUND)
             if y1 - y0 < 1 or x1 - x0 < 1:
                 continue
-            rows = [
-                bytes(samples[y * stride + 3 * x0 : y * stride + 3 * x1]) for y in range(y0, y1)
-            ]
-            if all(
-                max(map(max, part)) - min(map(min, part)) < _CONTRAST
-                for part in ([row[i::3] for row in rows] for i in range(3))
-            ):
-                empty += 1
+            seen = b"".join(
+                samples[y * stride + 3 * x0 : y * stride + 3 * x1] for y in range(y0, y1)
+            )
+            yield [seen[i::3] for i in range(3)]
+
+    def shows_nothing(self, word: Sequence[dict[str, Any]]) -> bool:
+        """True when the page has one colour wherever the word has a letter."""
+        empty = sum(
+            all(max(part) - min(part) < _CONTRAST for part in parts)
+            for parts in self._look_at(word)
+        )
         return empty > 0.5 * len(word)
+
+    def lacks_colour(self, word: Sequence[dict[str, Any]], colour: int) -> bool:
+        """True when nothing on the page is like a colour wherever the word has a letter."""
+        wanted = [range(part - _FAINT + 1, part + _FAINT) for part in _parts(colour)]
+        return not any(
+            red in wanted[0] and green in wanted[1] and blue in wanted[2]
+            for parts in self._look_at(word)
+            for red, green, blue in zip(*parts, strict=True)
+        )

@@ -1,10 +1,17 @@
-"""What MuPDF reads on a page, also outside of its box, as blocks of lines, spans and characters."""
+"""What MuPDF reads on a page, also outside of its box, as blocks of lines, spans and characters,
+and where it does not tell what is seen of them.
+"""
 
 from __future__ import annotations
 
+import functools
 import unicodedata
-from typing import Any
+from typing import Any, NamedTuple
 
+from rag_platform.ir import Box
+from rag_platform.loaders.archives import Reading
+
+LEAST_ALPHA = 13  # of 255: with less opacity than that nothing is seen
 Blocks = list[dict[str, Any]]
 _LATIN_LIGATURES = frozenset("\ufb00\ufb01\ufb02\ufb03\ufb04\ufb05\ufb06")
 
@@ -69,3 +76,55 @@ def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:
     _, y0, x1, y1 = char["bbox"]
     others = [{**char, "c": letter, "bbox": (x1, y0, x1, y1)} for letter in letters[1:]]
     return [{**char, "c": letters[0]}, *others]
+
+
+class Veils(NamedTuple):
+    """Where text may be hidden in a way that MuPDF does not tell of its characters."""
+
+    patterns: list[Box]
+    others: list[Box]  # groups without opacity, soft masks, clips that are no rectangle
+
+
+def find_veils(page: Any) -> Veils:
+    """The rectangles around what may hide text of a page."""
+    from pymupdf import mupdf
+
+    found = Veils([], [])
+    device = _veil_device()(found)
+    with Reading("stage.loader"):  # a broken page is read as far as it goes
+        mupdf.fz_run_page(page.this, device, mupdf.FzMatrix(), mupdf.FzCookie())
+    mupdf.fz_close_device(device)
+    return found
+
+
+@functools.cache
+def _veil_device() -> Any:
+    from pymupdf import mupdf
+
+    class VeilDevice(mupdf.FzDevice2):  # type: ignore[misc]
+        def __init__(self, found: Veils) -> None:
+            super().__init__()
+            self.found = found
+            for name in ("clip_path", "begin_group", "begin_mask", "begin_tile"):
+                getattr(self, f"use_virtual_{name}")()
+
+        def clip_path(self, _: Any, path: Any, even_odd: int, ctm: Any, scissor: Any) -> None:
+            if not mupdf.ll_fz_path_is_rect(path, ctm):
+                self.found.others.append(_box(scissor))
+
+        def begin_group(self, _: Any, area: Any, *how: Any) -> None:
+            if how[-1] * 255 < LEAST_ALPHA:
+                self.found.others.append(_box(area))
+
+        def begin_mask(self, _: Any, area: Any, *how: Any) -> None:
+            self.found.others.append(_box(area))
+
+        def begin_tile(self, _: Any, area: Any, *how: Any) -> int:
+            self.found.patterns.append(_box(mupdf.ll_fz_transform_rect(area, how[3])))
+            return 0
+
+    return VeilDevice
+
+
+def _box(rect: Any) -> Box:
+    return rect.x0, rect.y0, rect.x1, rect.y1

@@ -1,4 +1,4 @@
-"""What stands in a form field with a cell for each character is a word."""
+"""What stands in a form field with a cell for each character is a word, a password is no text."""
 
 from __future__ import annotations
 
@@ -44,3 +44,16 @@ def test_other_fields_are_read_as_they_are_printed(tmp_path: Path) -> None:
     write(tmp_path / "form.pdf", 20, flags=0)
     facts = PdfLoader(profile="fast").load(tmp_path / "form.pdf", "form.pdf")
     assert {"90210", "48", "815"} <= set(facts.text.split())
+
+
+@pytest.mark.parametrize("profile", ["fast", "layout"])
+def test_a_password_is_read_as_the_asterisks_that_a_viewer_shows(
+    tmp_path: Path, profile: str
+) -> None:
+    write(tmp_path / "form.pdf", 20, flags=1 << 13)
+    facts = PdfLoader(profile=profile).load(tmp_path / "form.pdf", "form.pdf")
+    said = facts.text.split()
+    assert {"Postcode", "*****", "**", "***"} <= set(said)
+    assert not {"90210", "48", "815"} & set(said)
+    assert facts.summary.hidden == ()
+    assert PdfLoader().verify_blocks(tmp_path / "form.pdf", facts.text, facts.blocks) == {}

@@ -156,6 +156,74 @@ def test_letters_through_which_something_is_drawn_are_seen(tmp_path: Path) -> No
     assert found == ("Visible line secret words", [])
 
 
+def veiled(page: pymupdf.Page, words: bytes, **resources: str) -> None:
+    """Draw with what the page names: /P a pattern of two colours, and what is given."""
+    page.insert_font(fontname="helv")
+    document = page.parent
+    owner = int(document.xref_get_key(page.xref, "Resources")[1].split()[0])
+    for key, value in resources.items():
+        document.xref_set_key(owner, key, value)
+    stream = b"BT /helv 11 Tf 72 770 Td (Visible line) Tj ET q %b Q" % words
+    document.update_stream(page.get_contents()[0], stream)
+
+
+SECRET = b"BT /helv 11 Tf 72 640 Td (secret words) Tj ET "
+OVER = b"60 630 300 30 re "
+
+
+def draw_group(page: pymupdf.Page, opacity: float) -> None:
+    form = page.parent.get_new_xref()
+    page.insert_font(fontname="helv")
+    font = page.parent.xref_get_key(page.xref, "Resources")[1].split()[0]
+    page.parent.update_object(
+        form,
+        "<</Type/XObject/Subtype/Form/BBox[0 0 600 800]/Group<</S/Transparency>>"
+        f"/Resources {font} 0 R>>",
+    )
+    page.parent.update_stream(form, SECRET)
+    states = f"<</G <</ca {opacity} /CA {opacity}>>>>"
+    veiled(page, b"/G gs /X Do", XObject=f"<</X {form} 0 R>>", ExtGState=states)
+
+
+def draw_pattern(page: pymupdf.Page, content: bytes) -> None:
+    pattern = page.parent.get_new_xref()
+    page.parent.update_object(
+        pattern,
+        "<</PatternType 1/PaintType 1/TilingType 1/BBox[0 0 10 10]/XStep 10/YStep 10/Resources<<>>"
+        ">>",
+    )
+    page.parent.update_stream(pattern, b"0 0 1 rg 0 0 10 10 re f 1 1 0 rg 0 0 5 5 re f")
+    veiled(page, content, Pattern=f"<</P {pattern} 0 R>>")
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda page: draw_group(page, 0),
+        lambda page: draw_pattern(page, SECRET + b"/Pattern cs /P scn " + OVER + b"f"),
+        lambda page: veiled(page, b"40 600 400 100 re " + OVER + b"W* n " + SECRET),
+        lambda page: veiled(page, b"40 600 m 440 600 l 440 700 l W n " + SECRET),
+    ],
+    ids=["group of no opacity", "under a pattern", "hole of a clip", "beside a triangle"],
+)
+def test_words_that_groups_patterns_and_clips_hide_are_told(tmp_path: Path, draw) -> None:
+    assert read(tmp_path, draw) == ("Visible line", [("no_contrast", "secret words")])
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda page: draw_group(page, 0.5),
+        lambda page: draw_pattern(page, b"/Pattern cs /P scn " + OVER + b"f 0 g " + SECRET),
+        lambda page: draw_pattern(page, b"/Pattern cs /P scn " + SECRET),
+        lambda page: veiled(page, b"40 600 400 100 re " + OVER + b"W n " + SECRET),
+    ],
+    ids=["half opacity", "on a pattern", "painted with a pattern", "clip without a hole"],
+)
+def test_words_that_these_leave_to_be_seen_stay(tmp_path: Path, draw) -> None:
+    assert read(tmp_path, draw) == ("Visible line secret words", [])
+
+
 def test_a_stamp_says_its_comment_on_the_page(tmp_path: Path) -> None:
     found = read(tmp_path, lambda page: page.add_stamp_annot((72, 200, 300, 260), stamp=0))
     assert found == ("Visible line # APPROVED", [])
