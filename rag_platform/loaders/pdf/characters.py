@@ -27,7 +27,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
 from rag_platform.loaders.archives import say_fault
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.forms import write_fields
+from rag_platform.loaders.pdf.forms import write_boxes, write_fields
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.layers import prepare_layers
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
@@ -174,6 +174,12 @@ _NUMBER = 0.8  # of the size of a line of code, above which a number before it i
 _GAP = 0.15  # of its size from which MuPDF takes a gap for a space
 _NO_ROOM = 0.02  # of its size, below which two letters touch
 _TRACKED = 3  # gaps in a line with wide tracking, at least
+# words that are set letter by letter: `S U M M A R Y`, and a title, 合 同 书
+_SPACED = re.compile(
+    rf"(?<!\S)(?:[^\W_] +){{4,}}[^\W_](?=\s|[.:!]|$)|^ *[{HAN}](?: +[{HAN}]){{2,}} *$"
+)
+_VOWELS = frozenset("AEIOUYÄÖÜÉАЕИОУЫЭЮЯ")
+_WIDEST = 2.5  # of their size, between two letters of a word
 _OVERPRINT = 0.12  # of its size by which a line that is printed twice may be shifted
 _MAX_SHIFT = 8.0  # points; likewise, of large letters
 # points; of 3,765 text blocks of 150 PDFs the largest such excess is 27. On one side it may
@@ -322,7 +328,8 @@ def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     """(visible text lines, hidden text) of a page without rotation, in content order."""
     blocks, flags = _raw_blocks(page)
     visible, hidden = split_hidden(page, blocks, flags)
-    return _make_clear(page, make_runs(visible, gapped=_has_gaps(flags))), hidden
+    runs = _make_clear(page, make_runs(visible, gapped=_has_gaps(flags)))
+    return write_boxes(page, runs, blocks), hidden
 
 
 def read_typed_text(page: Any) -> str:
@@ -455,7 +462,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
                 if open_gaps:
                     chars, made = _open_gaps(chars, made, size)
                 chars, made = _close_words(chars, made, size)
-                chars = _close_letters(chars, made, size)
+                chars = _close_spaced(_close_letters(chars, made, size), size)
                 level = abs(line["dir"][0] - 1) < 0.01
                 found.append(Run(tuple(chars), number, size, _is_code(written), bold, level))
     return bidi.mark_leftwards(bidi.join_columns(_print_once(found)))
@@ -542,6 +549,24 @@ def _close_letters(chars: list[Char], made: Sequence[bool], size: float) -> list
         return chars
     widest = min(0.5 * size, 1.4 * sorted(gaps.values())[len(gaps) // 2])
     return [char for at, char in enumerate(chars) if gaps.get(at, size) > widest]
+
+
+def _close_spaced(chars: list[Char], size: float) -> list[Char]:
+    """The characters of a line without the spaces within Chinese titles and words in capitals that
+    are set letter by letter; answers and columns in the order of the alphabet are no such words.
+    """
+    text = "".join([char[0] for char in chars])
+    closed: set[int] = set()
+    for spaced in _SPACED.finditer(text) if len(text) == len(chars) else ():
+        places = [at for at in range(*spaced.span()) if text[at] != " "]
+        said = [text[at] for at in places if not text[at].isdigit()]
+        latin = not _VOWELS.isdisjoint(said) and max(said) > "H" and said != sorted(said)
+        if latin or (said and all(map(is_cjk, said))):
+            gaps = [chars[other].x0 - chars[one].x1 for one, other in pairwise(places)]
+            widest = min(1.4 * sorted(gaps)[len(gaps) // 2], _WIDEST * size)
+            for (one, other), gap in zip(pairwise(places), gaps, strict=True):
+                closed |= set(range(one + 1, other)) if gap < widest else set()
+    return [char for at, char in enumerate(chars) if at not in closed]
 
 
 def _print_once(runs: Sequence[Run]) -> list[Run]:

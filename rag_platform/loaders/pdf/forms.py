@@ -1,4 +1,4 @@
-"""Form fields of a PDF page: with a cell for each character, as for an IBAN, and for passwords."""
+"""Forms of a PDF page: fields with a cell for each character, passwords, and boxes to tick."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 from rag_platform.loaders.pdf.runs import Char, Run
 
 _PASSWORD, _COMB = 1 << 13, 1 << 24  # of a field's flags
+_LEAST_BOX, _MOST_BOX = 5.0, 18.0  # points
+_SLACK = 1.5  # points by which the sides of equal boxes may differ
+_LOOK, _AROUND = 4, (-1, -1, 1, 1)  # pixels a point, points
+_CONTRAST, _LIGHT = 40, 200  # of 255: of a line, of what is written on
 
 
 def write_fields(page: Any, runs: Sequence[Run]) -> list[Run]:
@@ -49,3 +53,64 @@ def _write_cells(runs: Sequence[Run], width: float) -> Run:
             written.append(Char(" ", before.x1, before.y0, char.x0, before.y1))
         written.append(char)
     return runs[0]._replace(chars=tuple(written))
+
+
+def write_boxes(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]) -> list[Run]:
+    """The runs; text right of a drawn box begins with ☑ or ☐. A box is ticked where something is in
+    it and another of its size is empty.
+    """
+    import pymupdf
+
+    drawn = [pymupdf.Rect(block["bbox"]) for block in blocks if block["type"] == 3]
+    drawn = [box for box in drawn if box.width < _MOST_BOX and abs(box.width - box.height) < _SLACK]
+    shown = None
+    found: list[tuple[tuple[int, int], Any, bool]] = []
+    for box in drawn:
+        near = [other for other in drawn if other.intersects(box + _AROUND)]
+        # else another is painted over it, or it is a cell among others
+        alone = near[0] is box and all((one & box).width > box.width / 2 for one in near)
+        if alone and box.width > _LEAST_BOX and (place := _find_label(box, runs)):
+            shown = shown or page.get_displaylist()
+            if (ticked := _is_ticked(shown, box)) is not None:
+                found.append((place, box, ticked))
+    empty = [box.width for _, box, ticked in found if not ticked]
+    written = list(runs)
+    for (at, start), box, ticked in sorted(found, reverse=True, key=lambda item: item[0]):
+        if any(abs(box.width - width) < _SLACK for width in empty):
+            chars = written[at].chars
+            sign = Char("☑" if ticked else "☐", *box)
+            space = chars[start]._replace(text=" ", x0=box.x1, x1=chars[start].x0)
+            chars = (*chars[:start], sign, space, *chars[start:])
+            written[at] = written[at]._replace(chars=chars)
+    return written
+
+
+def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:
+    """The run, and the place in it, of the text that begins right of a box."""
+    for at, run in enumerate(runs):
+        _, top, right, bottom = run.box
+        if run.horizontal and right > box.x1 and top < (box.y0 + box.y1) / 2 < bottom:
+            places = [i for i, char in enumerate(run.chars) if not char.text.isspace()]
+            before = [i for i in places if run.chars[i].x0 < box.x1 - _SLACK]
+            place = places[len(before)]
+            if (not before or run.chars[before[-1]].x1 < box.x0 + _SLACK) and (
+                run.chars[place].text.isalpha() and run.chars[place].x0 - box.x1 < 1.5 * run.size
+            ):
+                return at, place
+    return None
+
+
+def _is_ticked(shown: Any, box: Any) -> bool | None:
+    """Whether something is in a box; None for what has no frame, or is filled with a colour."""
+    import numpy as np
+    import pymupdf
+
+    drawn = shown.get_pixmap(pymupdf.Matrix(_LOOK, _LOOK), pymupdf.csGRAY, 0, box + _AROUND)
+    pixels = np.frombuffer(drawn.samples, np.uint8).reshape(drawn.height, drawn.stride)
+    edge, middle = drawn.width // 5, drawn.width // 2
+    across, down = pixels[middle], pixels[:, middle]
+    sides = (across[:edge], across[-edge:], down[:edge], down[-edge:])
+    inside = np.concatenate((across[edge:-edge], down[edge:-edge]))
+    if min(map(np.ptp, sides)) < _CONTRAST:
+        return None
+    return True if np.ptp(inside) >= _CONTRAST else False if inside.min() >= _LIGHT else None

@@ -51,6 +51,15 @@ _LEADING = re.compile(
     r"\s*(?:\d+(?:\.\d+)*|[IVXLC]+(?=[.\s])|[A-Z](?=[.\s]))?[.:)、．\s]*",
     re.I,
 )
+# how letters begin and end
+_SALUTATION = re.compile(r"(?:dear|sehr geehrte[rs]?|ch[eè]re?s?|estimad[oa]s?)\b|尊敬的", re.I)
+_CLOSING = re.compile(
+    r"(?:(?:with )?(?:(?:kind|best|warm)(?:est)? )?(?:regards|wishes)|(?:yours )?(?:very )?"
+    r"(?:sincerely|faithfully|truly|respectfully)(?: yours)?|(?:mit )?(?:freundliche|viele|beste)n?"
+    r" gr(?:ü|ue)(?:ß|ss)en?|(?:bien )?cordialement|atentamente|(?:cordiali|distinti) saluti"
+    r"|met vriendelijke groet(?:en)?|с уважением|此致|敬礼)[,.!，！]?",
+    re.I,
+)
 _PROMPT = re.compile(r"[$#] [a-z./]")  # of a shell
 _BOXES = "□☐☑☒✓✔√✗✘■▢"  # a form's answers
 _CROWD = 4
@@ -180,11 +189,12 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return True
     if re.search(r"[=≤≥≈∑∫]", text) and max(map(len, words), default=0) < 4:
         return True
-    if text[0] in _BOXES or is_box_label(text) or _PROMPT.match(text):
+    if text[0] in _BOXES or is_box_label(text) or _PROMPT.match(text) or _CLOSING.fullmatch(text):
         return True
     if engine == "layout":
         return _is_plain(block, body) and (
             text.endswith(_SENTENCE_END)
+            or _SALUTATION.match(text) is not None
             or len(text) > 100
             or len(re.findall(f"[{HAN}]", text)) > 30
         )

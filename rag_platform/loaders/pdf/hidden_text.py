@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf.textpages import LEAST_ALPHA, TextPage, Veils, find_veils
+from rag_platform.loaders.pdf.textpages import LEAST_ALPHA, TextPage, find_veils
 from rag_platform.text.scripts import letters
 
 # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED
@@ -89,9 +89,10 @@ def split_hidden(
         reasons |= _find_outside(spans, reasons, width, height)
         reasons |= _find_clipped(page, spans, reasons, flags)
         veils = find_veils(page)
-        for span in _find_suspected(spans, blocks, veils):
+        patterns = [box for kind, box in veils if kind == "tile"]
+        for span in _find_suspected(spans, blocks, [box for _, box in veils], look):
             if id(span.data) not in reasons:
-                patterned = _is_under(span, veils.patterns)
+                patterned = _is_under(span, patterns)
                 reasons |= {
                     id(char): "no_contrast"
                     for word in _words(span.data["chars"])
@@ -99,7 +100,6 @@ def split_hidden(
                     or (patterned and look.lacks_colour(word, span.data["color"]))
                     for char in word
                 }
-        reasons |= _find_covered(spans, reasons, look)
     if not reasons:
         return list(blocks), []
     return _remove_hidden(blocks, reasons)
@@ -308,29 +308,32 @@ def _words(chars: Iterable[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
 
 
 def _is_under(span: _Span, boxes: Sequence[Box]) -> bool:
-    """True for text whose own paint lies where one of the rectangles is."""
+    """True for text with a paint of its own where one of the rectangles is."""
     painted = span.data["char_flags"] & _FILLED and span.data["alpha"] >= LEAST_ALPHA
     return bool(painted) and any(_touch(box, span.box) for box in boxes)
 
 
 def _find_suspected(
-    spans: Sequence[_Span], blocks: Sequence[dict[str, Any]], veils: Veils
+    spans: Sequence[_Span], blocks: Sequence[dict[str, Any]], veils: Sequence[Box], look: _Look
 ) -> Iterator[_Span]:
-    """Spans in the colour of paper or of a shape below, and those a shape or veil covers."""
+    """Spans in the colour of paper or of a shape below, and those that a shape, a veil, an image or
+    a gradient may cover; under a scan the letters are its own.
+    """
     shapes = [
         _Shape(tuple(block["bbox"]), block["color"], order, block["alpha"] > 250)
         for order, block in enumerate(blocks)
         if block["type"] == 3 and _large(block["bbox"])
     ]
-    covers = [*veils.patterns, *veils.others]
-    if (len(shapes) + len(covers)) * len(spans) > _MOST_COMPARED:
+    painted = look.painted if look.covers else ()
+    if (len(shapes) + len(veils) + len(painted)) * len(spans) > _MOST_COMPARED:
         yield from spans
         return
     for span in spans:
         colour = span.data["color"]
         if (
             _darkest(colour) >= _LIGHT
-            or _is_under(span, covers)
+            or _is_under(span, veils)
+            or (painted and span.data["char_flags"] & _FILLED and look.covers_start(span))
             or any(
                 (_alike(shape.colour, colour) or (shape.covers and shape.order > span.order))
                 and _touch(shape.box, span.box)
@@ -338,22 +341,6 @@ def _find_suspected(
             )
         ):
             yield span
-
-
-def _find_covered(spans: Sequence[_Span], known: dict[int, str], look: _Look) -> dict[int, str]:
-    """Spans under an image or a gradient of which nothing is to be seen; under a scan the letters
-    are its own.
-    """
-    if not look.covers or len(look.painted) * len(spans) > _MOST_COMPARED:
-        return {}
-    return {
-        id(span.data): "no_contrast"
-        for span in spans
-        if id(span.data) not in known
-        and span.data["char_flags"] & _FILLED
-        and look.is_covered(span.box)
-        and all(look.shows_nothing(word) for word in _words(span.data["chars"]))
-    }
 
 
 def _large(box: Sequence[float]) -> bool:
@@ -407,9 +394,13 @@ class _Look:
         """True when the page has an image or a gradient, which may lie on text."""
         return any(kind in _COVERS for kind, _ in self.painted)
 
-    def is_covered(self, box: Box) -> bool:
-        """True when one of these is painted over all text in the middle of a rectangle."""
-        return any(kind in _COVERS for kind in self._painted_at(box)[-1:])
+    def covers_start(self, span: _Span) -> bool:
+        """True when one of these is painted over all text in the middle of a span, and nothing is
+        seen of its first word.
+        """
+        kinds = self._painted_at(span.box)[-1:]
+        first = next(_words(span.data["chars"]), [])
+        return any(kind in _COVERS for kind in kinds) and self.shows_nothing(first)
 
     @functools.cached_property
     def _drawn(self) -> tuple[float, Any]:

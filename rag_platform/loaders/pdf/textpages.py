@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import unicodedata
-from typing import Any, NamedTuple
+from typing import Any
 
 from rag_platform.ir import Box
 from rag_platform.loaders.archives import Reading
@@ -78,23 +78,17 @@ def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**char, "c": letters[0]}, *others]
 
 
-class Veils(NamedTuple):
-    """Where text may be hidden in a way that MuPDF does not tell of its characters."""
-
-    patterns: list[Box]
-    others: list[Box]  # groups without opacity, soft masks, clips that are no rectangle
-
-
-def find_veils(page: Any) -> Veils:
-    """The rectangles around what may hide text of a page."""
+def find_veils(page: Any) -> list[tuple[str, Box]]:
+    """(`tile`, `group`, `mask` or `clip`, the rectangle around it) of what may hide text of a page:
+    patterns, groups without opacity, soft masks and clips that are no rectangle.
+    """
     from pymupdf import mupdf
 
-    found = Veils([], [])
-    device = _veil_device()(found)
+    device = _veil_device()()
     with Reading("stage.loader"):  # a broken page is read as far as it goes
         mupdf.fz_run_page(page.this, device, mupdf.FzMatrix(), mupdf.FzCookie())
     mupdf.fz_close_device(device)
-    return found
+    return [(kind, (box.x0, box.y0, box.x1, box.y1)) for kind, box in device.found]
 
 
 @functools.cache
@@ -102,29 +96,25 @@ def _veil_device() -> Any:
     from pymupdf import mupdf
 
     class VeilDevice(mupdf.FzDevice2):  # type: ignore[misc]
-        def __init__(self, found: Veils) -> None:
+        def __init__(self) -> None:
             super().__init__()
-            self.found = found
+            self.found: list[tuple[str, Any]] = []
             for name in ("clip_path", "begin_group", "begin_mask", "begin_tile"):
                 getattr(self, f"use_virtual_{name}")()
 
         def clip_path(self, _: Any, path: Any, even_odd: int, ctm: Any, scissor: Any) -> None:
             if not mupdf.ll_fz_path_is_rect(path, ctm):
-                self.found.others.append(_box(scissor))
+                self.found.append(("clip", mupdf.FzRect(scissor)))
 
         def begin_group(self, _: Any, area: Any, *how: Any) -> None:
             if how[-1] * 255 < LEAST_ALPHA:
-                self.found.others.append(_box(area))
+                self.found.append(("group", mupdf.FzRect(area)))
 
         def begin_mask(self, _: Any, area: Any, *how: Any) -> None:
-            self.found.others.append(_box(area))
+            self.found.append(("mask", mupdf.FzRect(area)))
 
         def begin_tile(self, _: Any, area: Any, *how: Any) -> int:
-            self.found.patterns.append(_box(mupdf.ll_fz_transform_rect(area, how[3])))
+            self.found.append(("tile", mupdf.ll_fz_transform_rect(area, how[3])))
             return 0
 
     return VeilDevice
-
-
-def _box(rect: Any) -> Box:
-    return rect.x0, rect.y0, rect.x1, rect.y1

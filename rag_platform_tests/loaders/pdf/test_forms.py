@@ -1,4 +1,6 @@
-"""What stands in a form field with a cell for each character is a word, a password is no text."""
+"""What stands in a form field with a cell for each character is a word, a password is no text,
+and boxes are ticked or empty.
+"""
 
 from __future__ import annotations
 
@@ -57,3 +59,42 @@ def test_a_password_is_read_as_the_asterisks_that_a_viewer_shows(
     assert not {"90210", "48", "815"} & set(said)
     assert facts.summary.hidden == ()
     assert PdfLoader().verify_blocks(tmp_path / "form.pdf", facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize("profile", ["fast", "layout"])
+def test_boxes_that_are_drawn_are_ticked_or_empty(tmp_path: Path, profile: str) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 60), "Where do you live?", fontname="hebo", fontsize=14)
+        for row, place in enumerate(("Hull", "York", "Leeds", "Ripon")):
+            top = 100 + 40 * row
+            page.insert_text((92, top), place)
+            box = pymupdf.Rect(72, top - 9, 82, top + 1)
+            if place == "Ripon":
+                page.draw_oval(box, fill=(1, 1, 1))
+            else:
+                page.draw_rect(box)
+            if place == "York":
+                page.draw_line(box.tl, box.br)
+                page.draw_line(box.tr, box.bl)
+            if place == "Leeds":
+                page.draw_polyline([(74, top - 4), (76, top - 1), (81, top - 8)])
+        document.save(tmp_path / "form.pdf")
+    facts = PdfLoader(profile=profile).load(tmp_path / "form.pdf", "form.pdf")
+    said = facts.text.split("?")[1].split()
+    assert said == "☐ Hull ☑ York ☑ Leeds ☐ Ripon".split()
+    assert PdfLoader().verify_blocks(tmp_path / "form.pdf", facts.text, facts.blocks) == {}
+
+
+@pytest.mark.parametrize("fill", [(0, 0, 1), (1, 1, 1)])
+def test_keys_of_charts_and_cells_of_grids_are_no_boxes(tmp_path: Path, fill) -> None:
+    """Filled with colours, or side by side."""
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for row, name in enumerate(("Sales", "Costs")):
+            page.insert_text((92, 100 + 40 * row), name)
+            for left in (72,) if fill == (0, 0, 1) else (62, 72):
+                page.draw_rect((left, 91 + 40 * row, left + 10, 101 + 40 * row), fill=fill)
+        document.save(tmp_path / "chart.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "chart.pdf", "chart.pdf")
+    assert facts.text.split() == ["Sales", "Costs"]

@@ -389,6 +389,13 @@ def test_labels_of_boxes_and_commands_are_no_headings() -> None:
     assert heading_levels([page(*blocks)], [(1, "Note", 1)])[1, 2]
 
 
+def test_a_letter_begins_and_ends_without_a_heading() -> None:
+    ends = ("Kind regards", "Yours sincerely,", "Mit freundlichen Grüßen", "此致")
+    blocks = [heading("Dear Mr Olsen", bold=False), BODY, heading("Dear shareholders", 14), BODY]
+    blocks += map(heading, ends)
+    assert set(heading_levels([page(*blocks, engine="layout")])) == {(1, 2)}
+
+
 def test_the_number_of_a_chapter_stands_as_high_as_its_title() -> None:
     blocks = [heading("Chapter 2", 8), heading("Ports", 20), BODY, heading("2.1 Open", 14), BODY]
     levels = heading_levels([page(BODY), page(*blocks, number=2)], [(1, "Ports", 2)])

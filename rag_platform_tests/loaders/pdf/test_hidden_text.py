@@ -141,6 +141,21 @@ def test_words_beside_a_gradient_are_seen(tmp_path: Path) -> None:
     assert found == ("Visible line secret words", [])
 
 
+def test_a_space_on_a_gradient_stays_between_its_words(tmp_path: Path) -> None:
+    def draw(page: pymupdf.Page) -> None:
+        draw_gradient(page, 60)
+        page.insert_font(fontname="cour")
+        # the middle of the space alone lies on the gradient
+        stream = page.read_contents() + (
+            b" 60 690 300 30 re W n /blend sh BT /helv 11 Tf 72 700 Td (1.) Tj /cour 11 Tf ( ) Tj"
+            b" /helv 11 Tf (Undo) Tj ET"
+        )
+        page.parent.update_stream(page.get_contents()[0], stream)
+
+    found, _ = read(tmp_path, draw)
+    assert found.endswith("1. Undo")
+
+
 def draw_through(page: pymupdf.Page, drawn: bytes) -> None:
     """What is drawn shows within the letters alone, as a heading that changes its colour is."""
     page.insert_font(fontname="helv")

@@ -430,6 +430,12 @@ def drawn(folder: Path, *operators: str) -> Path:
         ("[(No)-300(sign)-300(for)-300(spaces)] TJ", "No sign for spaces"),
         ("[(A)-300(fox)-300(I)-300(saw)] TJ", "A fox I saw"),
         ("[(7)-300(5)-300(3)-300(1)-300(9)] TJ", "7 5 3 1 9"),
+        ("(S U M M A R Y) Tj", "SUMMARY"),
+        ("(A N N U A L   R E P O R T) Tj", "ANNUAL REPORT"),
+        ("9 Tc (SUMMARY) Tj 0 Tc", "SUMMARY"),
+        ("(A B C D E F G H I) Tj", "A B C D E F G H I"),
+        ("(B A D C A) Tj", "B A D C A"),
+        ("(M T W T F S S) Tj", "M T W T F S S"),
     ],
 )
 def test_letters_that_are_tracked_are_words(tmp_path: Path, operators: str, text: str) -> None:
@@ -438,6 +444,14 @@ def test_letters_that_are_tracked_are_words(tmp_path: Path, operators: str, text
     assert facts.text.removeprefix("# ") == text
     assert PdfLoader().verify_blocks(path, facts.text, facts.blocks) == {}
     assert reread(path, "pdf", facts.text, facts.blocks) == ({}, {})
+
+
+def test_a_chinese_title_that_is_set_letter_by_letter_is_a_word(tmp_path: Path) -> None:
+    with pymupdf.open() as document:
+        document.new_page().insert_text((72, 72), "劳  动  合  同  书", fontname="china-s")
+        document.save(tmp_path / "title.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "title.pdf", "title.pdf")
+    assert facts.text == "劳动合同书"
 
 
 def test_what_is_printed_twice_to_look_bold_is_read_once(tmp_path: Path) -> None:
