@@ -45,14 +45,14 @@ def _mask(char: Char) -> Char:
 
 
 def _write_cells(runs: Sequence[Run], width: float) -> Run:
-    """The characters of the runs as one."""
+    """The characters of the runs as one, each as wide as it is to the next: no gap parts a word."""
     chars = [char for run in runs for char in run.chars if not char.text.isspace()]
-    written = chars[:1]
-    for before, char in pairwise(chars):
-        if (char.x0 + char.x1 - before.x0 - before.x1) / 2 > 1.5 * width:
-            written.append(Char(" ", before.x1, before.y0, char.x0, before.y1))
-        written.append(char)
-    return runs[0]._replace(chars=tuple(written))
+    written: list[Char] = []
+    for char, after in pairwise(chars):
+        written.append(char._replace(x1=after.x0))
+        if (after.x0 + after.x1 - char.x0 - char.x1) / 2 > 1.5 * width:
+            written.append(Char(" ", after.x0, char.y0, after.x0, char.y1))
+    return runs[0]._replace(chars=(*written, *chars[-1:]))
 
 
 def write_boxes(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]) -> list[Run]:

@@ -57,6 +57,7 @@ class PageFacts:
 MAX_IMAGES_PER_PAGE = 200
 _SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
 _LINE = 6.0  # points, between two lines of code at most, and by which regions may overlap
+_LABEL_LINES, _LABEL_GAP = 4, 0.8  # at most; of the size of the letters
 MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
 
 
@@ -209,9 +210,36 @@ def _block(
         return make("list", characters.list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
         return make("table", text)
-    if kind in ("table", "picture", "formula"):
+    if kind == "picture":
+        return make(kind, "\n".join(_read_labels(printed) or lines))
+    if kind in ("table", "formula"):
         return make("paragraph" if kind == "table" else kind, "\n".join(lines))
     return make("paragraph" if kind == "heading" else kind, characters.flow_lines(lines, words))
+
+
+def _read_labels(printed: Sequence[Sequence[Run]]) -> list[str]:
+    """The texts of a picture that stand apart, as in the boxes of a flow chart, in the order of
+    their first lines; none where so many lines follow each other that they are rows of a table.
+    """
+    labels: list[list[list[Run]]] = []
+    for line in printed:
+        for run in line:
+            x0, y0, x1, y1 = run.box
+            for label in labels:
+                left, top, right, bottom = characters.union([item.box for item in label[-1]])
+                if top < (y0 + y1) / 2 < bottom and 0 <= x0 - right < run.size:
+                    label[-1].append(run)
+                    break
+                middle = (left + right) / 2
+                near = x0 < middle < x1 or left < (x0 + x1) / 2 < right
+                if near and -run.size / 2 < y0 - bottom < _LABEL_GAP * run.size:
+                    label.append([run])
+                    break
+            else:
+                labels.append([[run]])
+    if any(len(label) > _LABEL_LINES for label in labels):
+        return []
+    return [characters.flow_lines(list(map(characters.line_text, label))) for label in labels]
 
 
 def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:

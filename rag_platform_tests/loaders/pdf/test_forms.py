@@ -18,12 +18,18 @@ def write(path: Path, cells: float, turn: int = 0, flags: int = COMB) -> None:
     """A form whose fields have cells of so many points."""
     with pymupdf.open() as document:
         page = document.new_page()
-        for label, value, top in (("Postcode", "90210", 100), ("Tax number", "48 815", 140)):
+        values = (
+            ("Postcode", "90210", 100),
+            ("Tax number", "48 815", 140),
+            ("Bank", "DE0212", 180),
+        )
+        for label, value, top in values:
             page.insert_text((60, top), label)
             field = pymupdf.Widget()
             field.field_name, field.field_value = label, value
             field.field_type, field.field_flags = pymupdf.PDF_WIDGET_TYPE_TEXT, flags
             field.text_maxlen, field.text_fontsize = len(value), 11
+            field.border_width, field.border_color = 1, (0, 0, 0)
             field.rect = pymupdf.Rect(150, top - 12, 150 + cells * len(value), top + 6)
             page.add_widget(field)
         page.set_rotation(turn)
@@ -31,14 +37,14 @@ def write(path: Path, cells: float, turn: int = 0, flags: int = COMB) -> None:
 
 
 @pytest.mark.parametrize("turn", [0, 90])
-@pytest.mark.parametrize("cells", [10, 20])
+@pytest.mark.parametrize("cells", [10, 20, 40])
 @pytest.mark.parametrize("profile", ["fast", "layout"])
 def test_a_value_with_a_cell_for_each_character_is_one_word(
     tmp_path: Path, profile: str, cells: float, turn: int
 ) -> None:
     write(tmp_path / "form.pdf", cells, turn)
     facts = PdfLoader(profile=profile).load(tmp_path / "form.pdf", "form.pdf")
-    assert {"90210", "48", "815"} <= set(facts.text.split())
+    assert {"90210", "48", "815", "DE0212"} <= set(facts.text.split())
     assert PdfLoader().verify_blocks(tmp_path / "form.pdf", facts.text, facts.blocks) == {}
 
 
