@@ -247,17 +247,8 @@ def split_words(run: Run) -> Iterator[Word]:
 def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
     """Words between white space; only first and last characters are measured, which is slow."""
     word: list[str] = []
-    first = high = 0
-    count = textpage.count_chars()
-    for i in range(count + 1):
-        code = raw_api.FPDFText_GetUnicode(textpage, i) if i < count else 32
-        if 0xD800 <= code < 0xDC00:  # the first half of a character that UTF-16 writes as two
-            high = code
-            continue
-        if 0xDC00 <= code < 0xE000:
-            code, high = (
-                (0x10000 + ((high - 0xD800) << 10) + code - 0xDC00, 0) if high else (0xFFFD, 0)
-            )
+    first = 0
+    for i, code in itertools.chain(_codes(textpage), [(textpage.count_chars(), 32)]):
         hyphen = code == _LINE_END_HYPHEN
         printable = 32 < code < 127 or 160 < code < 0x110000
         char = "-" if hyphen else chr(code) if printable else " "
@@ -272,6 +263,20 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
                 ),
             )
             word = []
+
+
+def _codes(textpage: Any) -> Iterator[tuple[int, int]]:
+    """(place, code) of each character; of two halves in UTF-16 the place of the second."""
+    high = 0
+    for i in range(textpage.count_chars()):
+        code = raw_api.FPDFText_GetUnicode(textpage, i)
+        if 0xD800 <= code < 0xDC00:
+            high = code
+            continue
+        if 0xDC00 <= code < 0xE000:
+            code = 0x10000 + ((high - 0xD800) << 10) + code - 0xDC00 if high else 0xFFFD
+        high = 0
+        yield i, code
 
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
@@ -329,15 +334,15 @@ def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char],
     chars: list[Char] = []
     font, angle = _Font(), 0.0
     begins_word = True
-    for i in range(textpage.count_chars()):
-        code = raw_api.FPDFText_GetUnicode(textpage, i)
+    for i, code in _codes(textpage):
         if code in (10, 13):
             if _visible(chars):
                 yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
             continue
+        known = code < 0x110000 and raw_api.FPDFText_HasUnicodeMapError(textpage, i) != 1
         text = characters.clean_char(
-            "-" if code == _LINE_END_HYPHEN else chr(code) if code < 0x110000 else "\ufffd"
+            "-" if code == _LINE_END_HYPHEN else chr(code) if known else characters.UNKNOWN
         )
         box = _box(textpage, i, left, top)
         size = _size(textpage, i)

@@ -16,6 +16,7 @@ from rag_platform.intake import isolation as child_pool
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_images, read_words
 from rag_platform.text.scripts import letters
+from rag_platform_tests.glyphs import write_glyphs
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DATASHEET = REPOSITORY / "rag_platform" / "samples" / "datasheet.pdf"
@@ -145,3 +146,16 @@ def test_words_of_a_page_have_the_places_where_they_are_printed(tmp_path: Path) 
     assert number == 1
     assert [word.text for word in words] == ["Slide", "one"]
     assert 70 < words[0].box[0] < 76 and 175 < words[0].box[1] < 200 < words[0].box[3] < 210
+
+
+def test_letters_without_a_meaning_are_told_and_those_of_two_halves_are_one(tmp_path: Path) -> None:
+    line = [(text, 72.0 + 8 * at, 8.0) for at, text in enumerate("86𝜇Jy")]
+    known = write_glyphs(tmp_path / "known.pdf", line, simple=True)
+    assert PdfiumLoader().load(known, "known.pdf").text == "86𝜇Jy"
+    with pymupdf.open(write_glyphs(tmp_path / "wide.pdf", line)) as document:
+        for xref in range(1, document.xref_length()):
+            document.xref_set_key(xref, "ToUnicode", "null")
+        document.save(tmp_path / "unknown.pdf")
+    facts = PdfiumLoader().load(tmp_path / "unknown.pdf", "unknown.pdf")
+    assert facts.text == "\ufffd" * 5
+    assert any("no meaning" in note for note in facts.summary.warnings)
