@@ -27,7 +27,7 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box
 from rag_platform.loaders.archives import say_fault
 from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.forms import write_boxes, write_fields
+from rag_platform.loaders.pdf.forms import write_fields, write_marks
 from rag_platform.loaders.pdf.hidden_text import Hidden, split_hidden
 from rag_platform.loaders.pdf.layers import prepare_layers
 from rag_platform.loaders.pdf.runs import Char, Run, usual_size
@@ -176,7 +176,7 @@ _NO_ROOM = 0.02  # of its size, below which two letters touch
 _TRACKED = 3  # gaps in a line with wide tracking, at least
 # words that are set letter by letter: `S U M M A R Y`, and a title, 合 同 书
 _SPACED = re.compile(
-    rf"(?<!\S)(?:[^\W_] +){{4,}}[^\W_](?=\s|[.:!]|$)|^ *[{HAN}](?: +[{HAN}]){{2,}} *$"
+    rf"(?<!\S)(?:[^\W_]{{1,2}} +){{4,}}[^\W_]{{1,2}}(?=\s|[.:!]|$)|^ *[{HAN}](?: +[{HAN}]){{2,}} *$"
 )
 _VOWELS = frozenset("AEIOUYÄÖÜÉАЕИОУЫЭЮЯ")
 _WIDEST = 2.5  # of their size, between two letters of a word
@@ -329,7 +329,7 @@ def read_page_text(page: Any) -> tuple[list[Run], list[Hidden]]:
     blocks, flags = _raw_blocks(page)
     visible, hidden = split_hidden(page, blocks, flags)
     runs = _make_clear(page, make_runs(visible, gapped=_has_gaps(flags)))
-    return write_boxes(page, runs, blocks), hidden
+    return write_marks(page, runs, blocks), hidden
 
 
 def read_typed_text(page: Any) -> str:
@@ -563,6 +563,8 @@ def _close_spaced(chars: list[Char], size: float) -> list[Char]:
         latin = not _VOWELS.isdisjoint(said) and max(said) > "H" and said != sorted(said)
         if latin or (said and all(map(is_cjk, said))):
             gaps = [chars[other].x0 - chars[one].x1 for one, other in pairwise(places)]
+            if min(gaps) < _GAP * size:
+                continue
             widest = min(1.4 * sorted(gaps)[len(gaps) // 2], _WIDEST * size)
             for (one, other), gap in zip(pairwise(places), gaps, strict=True):
                 closed |= set(range(one + 1, other)) if gap < widest else set()

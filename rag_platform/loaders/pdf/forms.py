@@ -9,7 +9,8 @@ from typing import Any
 from rag_platform.loaders.pdf.runs import Char, Run
 
 _PASSWORD, _COMB = 1 << 13, 1 << 24  # of a field's flags
-_LEAST_BOX, _MOST_BOX = 5.0, 18.0  # points
+_LEAST_MARK, _LEAST_BOX, _MOST_BOX = 1.2, 6.0, 18.0  # points; what is smaller is a bullet
+_MOST_MARKS = 200  # of a page; one with more is a drawing
 _SLACK = 1.5  # points by which the sides of equal boxes may differ
 _LOOK, _AROUND = 4, (-1, -1, 1, 1)  # pixels a point, points
 _CONTRAST, _LIGHT = 40, 200  # of 255: of a line, of what is written on
@@ -55,32 +56,41 @@ def _write_cells(runs: Sequence[Run], width: float) -> Run:
     return runs[0]._replace(chars=(*written, *chars[-1:]))
 
 
-def write_boxes(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]) -> list[Run]:
-    """The runs; text right of a drawn box begins with ☑ or ☐. A box is ticked where something is in
-    it and another of its size is empty.
+def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]) -> list[Run]:
+    """The runs; text right of a drawn box begins with ☑ or ☐, and of a drawn bullet with •. A box
+    is ticked where something is in it and another of its size is empty.
     """
     import pymupdf
 
-    drawn = [pymupdf.Rect(block["bbox"]) for block in blocks if block["type"] == 3]
-    drawn = [box for box in drawn if box.width < _MOST_BOX and abs(box.width - box.height) < _SLACK]
+    boxes = [(pymupdf.Rect(item["bbox"]), item["stroked"]) for item in blocks if item["type"] == 3]
+    drawn = [
+        box
+        for box, _ in boxes
+        if _LEAST_MARK < box.width < _MOST_BOX and abs(box.width - box.height) < _SLACK
+    ]
+    # the point in a ring is none
+    rings = {(round(box.x0 + box.x1), round(box.y0 + box.y1)) for box, stroked in boxes if stroked}
     shown = None
-    found: list[tuple[tuple[int, int], Any, bool]] = []
-    for box in drawn:
+    found: list[tuple[tuple[int, int], Any, str]] = []
+    for box in drawn if len(drawn) < _MOST_MARKS else ():
         near = [other for other in drawn if other.intersects(box + _AROUND)]
         # else another is painted over it, or it is a cell among others
         alone = near[0] is box and all((one & box).width > box.width / 2 for one in near)
-        if alone and box.width > _LEAST_BOX and (place := _find_label(box, runs)):
+        if not alone or not (place := _find_label(box, runs)):
+            continue
+        if box.width > _LEAST_BOX:
             shown = shown or page.get_displaylist()
             if (ticked := _is_ticked(shown, box)) is not None:
-                found.append((place, box, ticked))
-    empty = [box.width for _, box, ticked in found if not ticked]
+                found.append((place, box, "☑" if ticked else "☐"))
+        elif place[1] == 0 and (round(box.x0 + box.x1), round(box.y0 + box.y1)) not in rings:
+            found.append((place, box, "•"))
+    empty = [box.width for _, box, sign in found if sign == "☐"]
     written = list(runs)
-    for (at, start), box, ticked in sorted(found, reverse=True, key=lambda item: item[0]):
-        if any(abs(box.width - width) < _SLACK for width in empty):
+    for (at, start), box, sign in sorted(found, reverse=True, key=lambda item: item[0]):
+        if sign == "•" or any(abs(box.width - width) < _SLACK for width in empty):
             chars = written[at].chars
-            sign = Char("☑" if ticked else "☐", *box)
             space = chars[start]._replace(text=" ", x0=box.x1, x1=chars[start].x0)
-            chars = (*chars[:start], sign, space, *chars[start:])
+            chars = (*chars[:start], Char(sign, *box), space, *chars[start:])
             written[at] = written[at]._replace(chars=chars)
     return written
 
@@ -90,13 +100,15 @@ def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:
     for at, run in enumerate(runs):
         _, top, right, bottom = run.box
         if run.horizontal and right > box.x1 and top < (box.y0 + box.y1) / 2 < bottom:
-            places = [i for i, char in enumerate(run.chars) if not char.text.isspace()]
-            before = [i for i in places if run.chars[i].x0 < box.x1 - _SLACK]
-            place = places[len(before)]
-            if (not before or run.chars[before[-1]].x1 < box.x0 + _SLACK) and (
-                run.chars[place].text.isalpha() and run.chars[place].x0 - box.x1 < 1.5 * run.size
+            seen = [(i, char) for i, char in enumerate(run.chars) if not char.text.isspace()]
+            before = [char.x1 for _, char in seen if char.x0 < box.x1 - _SLACK]
+            start, first = (seen[len(before) :] or seen)[0]
+            if (
+                max(before, default=0.0) < box.x0 + _SLACK
+                and -_SLACK <= first.x0 - box.x1 < 1.5 * run.size
+                and first.text.isalpha()
             ):
-                return at, place
+                return at, start
     return None
 
 

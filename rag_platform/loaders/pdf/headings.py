@@ -85,6 +85,8 @@ def heading_levels(pages: Sequence[PageFacts], outline: Outline = ()) -> dict[Pl
         crowd: list[Place] = []  # candidates of one style with nothing between them
         for position, block in enumerate(page.blocks):
             place = (page.page, position)
+            if position and _CLOSING.fullmatch(page.blocks[position - 1].text):
+                continue  # who signs
             if place in known or (
                 block.kind == "heading" and not is_false_heading(block, body, page.engine)
             ):

@@ -206,7 +206,7 @@ def _block(
         return make("code", f"```\n{characters.code_text(printed)}\n```")
     if kind == "heading" and letters("".join(lines)) and not all(run.slanted for run in runs):
         return make("heading", characters.flow_lines(lines, words))
-    if kind == "list":
+    if kind == "list" or (kind == "paragraph" and lines[0][:2] == "• "):
         return make("list", characters.list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
         return make("table", text)

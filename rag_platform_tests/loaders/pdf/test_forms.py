@@ -104,3 +104,34 @@ def test_keys_of_charts_and_cells_of_grids_are_no_boxes(tmp_path: Path, fill) ->
         document.save(tmp_path / "chart.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "chart.pdf", "chart.pdf")
     assert facts.text.split() == ["Sales", "Costs"]
+
+
+@pytest.mark.parametrize("profile", ["fast", "layout"])
+def test_bullets_that_are_drawn_begin_entries_of_a_list(tmp_path: Path, profile: str) -> None:
+    """Browsers draw them as paths; the point in a ring is a button that is chosen."""
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 60), "What we did in May", fontname="hebo", fontsize=14)
+        for row, text in enumerate(("Opened two depots", "Closed the shop in Hull", "Paid")):
+            page.insert_text((92, 100 + 14 * row), text)
+            middle = (80, 96 + 14 * row)
+            page.draw_circle(middle, 1.5, color=None, fill=(0, 0, 0))
+            if text == "Paid":
+                page.draw_circle(middle, 5)
+        document.save(tmp_path / "list.pdf")
+    facts = PdfLoader(profile=profile).load(tmp_path / "list.pdf", "list.pdf")
+    assert "\n- Opened two depots\n- Closed the shop in Hull" in facts.text
+    assert "- Paid" not in facts.text
+    assert PdfLoader().verify_blocks(tmp_path / "list.pdf", facts.text, facts.blocks) == {}
+
+
+def test_a_box_that_text_ends_at_has_no_label(tmp_path: Path) -> None:
+    """The last letter reaches over the box, as one that was typed into it."""
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((72, 100), "Size MMM")
+        for row in range(2):
+            page.draw_rect((112, 91 + 40 * row, 122, 101 + 40 * row))
+        document.save(tmp_path / "form.pdf")
+    facts = PdfLoader(profile="fast").load(tmp_path / "form.pdf", "form.pdf")
+    assert (facts.text, facts.summary.warnings) == ("Size MMM", ())

@@ -433,6 +433,7 @@ def drawn(folder: Path, *operators: str) -> Path:
         ("(S U M M A R Y) Tj", "SUMMARY"),
         ("(A N N U A L   R E P O R T) Tj", "ANNUAL REPORT"),
         ("9 Tc (SUMMARY) Tj 0 Tc", "SUMMARY"),
+        ("(UK US DE FR IT PL) Tj", "UK US DE FR IT PL"),
         ("(A B C D E F G H I) Tj", "A B C D E F G H I"),
         ("(B A D C A) Tj", "B A D C A"),
         ("(M T W T F S S) Tj", "M T W T F S S"),
