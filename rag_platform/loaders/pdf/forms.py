@@ -31,7 +31,10 @@ def write_fields(page: Any, runs: Sequence[Run]) -> list[Run]:
         if not inside:
             continue
         if field.field_flags & _PASSWORD:
-            value = [run._replace(chars=tuple(map(_mask, run.chars))) for run in inside]
+            value = [
+                run._replace(chars=tuple(char._replace(text="*") for char in run.chars))
+                for run in inside
+            ]
         else:
             value = [_write_cells(inside, field.rect.width / cells)]
         at = written.index(inside[0])
@@ -39,10 +42,6 @@ def write_fields(page: Any, runs: Sequence[Run]) -> list[Run]:
         written = [run for run in written if id(run) not in held]
         written[at:at] = value
     return written
-
-
-def _mask(char: Char) -> Char:
-    return char if char.text.isspace() else char._replace(text="*")
 
 
 def _write_cells(runs: Sequence[Run], width: float) -> Run:
@@ -63,13 +62,9 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
     import pymupdf
 
     boxes = [(pymupdf.Rect(item["bbox"]), item["stroked"]) for item in blocks if item["type"] == 3]
-    drawn = [
-        box
-        for box, _ in boxes
-        if _LEAST_MARK < box.width < _MOST_BOX and abs(box.width - box.height) < _SLACK
-    ]
-    # the point in a ring is none
-    rings = {(round(box.x0 + box.x1), round(box.y0 + box.y1)) for box, stroked in boxes if stroked}
+    drawn = [box for box, _ in boxes if _LEAST_MARK < box.width < _MOST_BOX]
+    drawn = [box for box in drawn if abs(box.width - box.height) < _SLACK]
+    rings = {_centre(box) for box, stroked in boxes if stroked}
     shown = None
     found: list[tuple[tuple[int, int], Any, str]] = []
     for box in drawn if len(drawn) < _MOST_MARKS else ():
@@ -82,7 +77,7 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
             shown = shown or page.get_displaylist()
             if (ticked := _is_ticked(shown, box)) is not None:
                 found.append((place, box, "☑" if ticked else "☐"))
-        elif place[1] == 0 and (round(box.x0 + box.x1), round(box.y0 + box.y1)) not in rings:
+        elif place[1] == 0 and _centre(box) not in rings:  # else the point of a button
             found.append((place, box, "•"))
     empty = [box.width for _, box, sign in found if sign == "☐"]
     written = list(runs)
@@ -93,6 +88,10 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
             chars = (*chars[:start], Char(sign, *box), space, *chars[start:])
             written[at] = written[at]._replace(chars=chars)
     return written
+
+
+def _centre(box: Any) -> tuple[int, int]:
+    return round(box.x0 + box.x1), round(box.y0 + box.y1)
 
 
 def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:

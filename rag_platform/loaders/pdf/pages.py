@@ -221,25 +221,22 @@ def _read_labels(printed: Sequence[Sequence[Run]]) -> list[str]:
     """The texts of a picture that stand apart, as in the boxes of a flow chart, in the order of
     their first lines; none where so many lines follow each other that they are rows of a table.
     """
-    labels: list[list[list[Run]]] = []
-    for line in printed:
-        for run in line:
-            x0, y0, x1, y1 = run.box
-            for label in labels:
-                left, top, right, bottom = characters.union([item.box for item in label[-1]])
-                if top < (y0 + y1) / 2 < bottom and 0 <= x0 - right < run.size:
-                    label[-1].append(run)
-                    break
-                middle = (left + right) / 2
-                near = x0 < middle < x1 or left < (x0 + x1) / 2 < right
-                if near and -run.size / 2 < y0 - bottom < _LABEL_GAP * run.size:
-                    label.append([run])
-                    break
-            else:
-                labels.append([[run]])
+    labels: list[list[Run]] = []
+    for run in (run for line in printed for run in line):
+        x0, y0, x1, _ = run.box
+        for label in labels:
+            left, _, right, bottom = label[-1].box
+            near = x0 < (left + right) / 2 < x1 or left < (x0 + x1) / 2 < right
+            if near and -run.size / 2 < y0 - bottom < _LABEL_GAP * run.size:
+                label.append(run)
+                break
+        else:
+            labels.append([run])
     if any(len(label) > _LABEL_LINES for label in labels):
         return []
-    return [characters.flow_lines(list(map(characters.line_text, label))) for label in labels]
+    return [
+        characters.flow_lines([characters.line_text([run]) for run in label]) for label in labels
+    ]
 
 
 def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:

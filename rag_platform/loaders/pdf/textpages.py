@@ -79,8 +79,8 @@ def _take_apart(char: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def find_veils(page: Any) -> list[tuple[str, Box]]:
-    """(`tile`, `group`, `mask` or `clip`, the rectangle around it) of what may hide text of a page:
-    patterns, groups without opacity, soft masks and clips that are no rectangle.
+    """(`tile`, `group` or `clip`, the rectangle around it) of what may hide text of a page:
+    patterns, groups without opacity and clips that are no rectangle.
     """
     from pymupdf import mupdf
 
@@ -99,7 +99,7 @@ def _veil_device() -> Any:
         def __init__(self) -> None:
             super().__init__()
             self.found: list[tuple[str, Any]] = []
-            for name in ("clip_path", "begin_group", "begin_mask", "begin_tile"):
+            for name in ("clip_path", "begin_group", "begin_tile"):
                 getattr(self, f"use_virtual_{name}")()
 
         def clip_path(self, _: Any, path: Any, even_odd: int, ctm: Any, scissor: Any) -> None:
@@ -109,9 +109,6 @@ def _veil_device() -> Any:
         def begin_group(self, _: Any, area: Any, *how: Any) -> None:
             if how[-1] * 255 < LEAST_ALPHA:
                 self.found.append(("group", mupdf.FzRect(area)))
-
-        def begin_mask(self, _: Any, area: Any, *how: Any) -> None:
-            self.found.append(("mask", mupdf.FzRect(area)))
 
         def begin_tile(self, _: Any, area: Any, *how: Any) -> int:
             self.found.append(("tile", mupdf.ll_fz_transform_rect(area, how[3])))
