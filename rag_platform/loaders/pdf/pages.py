@@ -219,7 +219,8 @@ def _block(
 
 def _read_labels(printed: Sequence[Sequence[Run]]) -> list[str]:
     """The texts of a picture that stand apart, as in the boxes of a flow chart, in the order of
-    their first lines; none where so many lines follow each other that they are rows of a table.
+    their first lines; none where hardly one has several lines, as in a chart, or so many follow
+    each other that they are rows of a table.
     """
     labels: list[list[Run]] = []
     for run in (run for line in printed for run in line):
@@ -232,7 +233,8 @@ def _read_labels(printed: Sequence[Sequence[Run]]) -> list[str]:
                 break
         else:
             labels.append([run])
-    if any(len(label) > _LABEL_LINES for label in labels):
+    lines = sorted(map(len, labels))
+    if lines[-1] > _LABEL_LINES or lines[-2:] < [2, 2]:
         return []
     return [
         characters.flow_lines([characters.line_text([run]) for run in label]) for label in labels
