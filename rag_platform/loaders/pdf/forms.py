@@ -61,13 +61,19 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
     """
     import pymupdf
 
-    boxes = [(pymupdf.Rect(item["bbox"]), item["stroked"]) for item in blocks if item["type"] == 3]
-    drawn = [box for box, _ in boxes if _LEAST_MARK < box.width < _MOST_BOX]
-    drawn = [box for box in drawn if abs(box.width - box.height) < _SLACK]
-    rings = {_centre(box) for box, stroked in boxes if stroked}
+    sides = [(item["bbox"], item["stroked"]) for item in blocks if item["type"] == 3]
+    drawn = [
+        pymupdf.Rect(box)
+        for box, _ in sides
+        if _LEAST_MARK < box[2] - box[0] < _MOST_BOX
+        and abs(box[2] - box[0] - box[3] + box[1]) < _SLACK
+    ]
+    if not 0 < len(drawn) < _MOST_MARKS:
+        return list(runs)
+    rings = {_centre(box) for box, stroked in sides if stroked}
     shown = None
     found: list[tuple[tuple[int, int], Any, str]] = []
-    for box in drawn if len(drawn) < _MOST_MARKS else ():
+    for box in drawn:
         near = [other for other in drawn if other.intersects(box + _AROUND)]
         # else another is painted over it, or it is a cell among others
         alone = near[0] is box and all((one & box).width > box.width / 2 for one in near)
@@ -91,7 +97,7 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
 
 
 def _centre(box: Any) -> tuple[int, int]:
-    return round(box.x0 + box.x1), round(box.y0 + box.y1)
+    return round(box[0] + box[2]), round(box[1] + box[3])
 
 
 def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:
