@@ -59,7 +59,7 @@ class PdfLoader(PagedLoader):
     max_pages: int = 100_000
 
     NAME: ClassVar[str] = "pdf"
-    VERSION: ClassVar[str] = "18"
+    VERSION: ClassVar[str] = "19"
     traits: ClassVar[Traits] = Traits(engine="pymupdf")
 
     @property

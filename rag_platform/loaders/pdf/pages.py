@@ -57,7 +57,6 @@ class PageFacts:
 MAX_IMAGES_PER_PAGE = 200
 _SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
 _LINE = 6.0  # points, between two lines of code at most, and by which regions may overlap
-_LABEL_LINES, _LABEL_GAP = 4, 0.8  # at most; of the size of the letters
 MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
 
 
@@ -210,35 +209,9 @@ def _block(
         return make("list", characters.list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
         return make("table", text)
-    if kind == "picture":
-        return make(kind, "\n".join(_read_labels(printed) or lines))
-    if kind in ("table", "formula"):
+    if kind in ("table", "picture", "formula"):
         return make("paragraph" if kind == "table" else kind, "\n".join(lines))
     return make("paragraph" if kind == "heading" else kind, characters.flow_lines(lines, words))
-
-
-def _read_labels(printed: Sequence[Sequence[Run]]) -> list[str]:
-    """The texts of a picture that stand apart, as in the boxes of a flow chart, in the order of
-    their first lines; none where hardly one has several lines, as in a chart, or so many follow
-    each other that they are rows of a table.
-    """
-    labels: list[list[Run]] = []
-    for run in (run for line in printed for run in line):
-        x0, y0, x1, _ = run.box
-        for label in labels:
-            left, _, right, bottom = label[-1].box
-            near = x0 < (left + right) / 2 < x1 or left < (x0 + x1) / 2 < right
-            if near and -run.size / 2 < y0 - bottom < _LABEL_GAP * run.size:
-                label.append(run)
-                break
-        else:
-            labels.append([run])
-    lines = sorted(map(len, labels))
-    if lines[-1] > _LABEL_LINES or lines[-2:] < [2, 2]:
-        return []
-    return [
-        characters.flow_lines([characters.line_text([run]) for run in label]) for label in labels
-    ]
 
 
 def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:

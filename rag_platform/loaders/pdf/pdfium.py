@@ -64,7 +64,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "11"
+    VERSION: ClassVar[str] = "12"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property

@@ -14,7 +14,6 @@ from rag_platform.loaders.pdf.layout import (
     split_columns,
     split_titles,
 )
-from rag_platform.loaders.pdf.pages import page_blocks
 from rag_platform.loaders.pdf.runs import Char, Run
 
 
@@ -231,17 +230,3 @@ def test_a_first_line_in_much_larger_print_is_a_heading():
     assert titles(("风", 0, 32), *body) == [("text", "风 第一条 第二条")]  # an initial
     assert titles(("风险与对策", 0, 50), *body) == whole  # one that reaches down beside the text
     assert titles(("风险", 0, 32), *body, label="picture") == [("picture", "风险 第一条 第二条")]
-
-
-def test_the_labels_of_a_flow_chart_are_read_one_after_the_other() -> None:
-    chart = [run("Check the", 20, 20, 10), run("order", 30, 33, 10), run("yes", 80, 26, 10)]
-    chart += [run("Send the", 120, 20, 10), run("invoice", 122, 33, 10), run("Stop", 20, 90, 10)]
-    rows = [
-        run(f"{text}{at}", x, 13 * at, 10) for at in range(5) for text, x in (("a", 20), ("b", 99))
-    ]
-    for runs, said in (
-        (chart, "Check the order\nSend the invoice\nyes\nStop"),
-        (rows, "a0 b0\na1 b1\na2 b2\na3 b3\na4 b4"),
-    ):
-        blocks, warnings = page_blocks(1, runs, [Region((0, 0, 200, 200), "picture")])
-        assert ([block.text for block in blocks], warnings) == ([said], [])
