@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rag_platform.config.settings import Limits, TextKept
 from rag_platform.intake.isolation import page_texts_in_child
 from rag_platform.ir import SHOWN, Block, Chunk, Facts, Json, PageKept
-from rag_platform.loaders.pdf import bidi
+from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
 from rag_platform.text.scripts import HAN, KANA, REORDERED

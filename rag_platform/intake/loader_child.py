@@ -27,8 +27,9 @@ from rag_platform.errors import ConfigError, DocumentError, ProviderError
 from rag_platform.intake import second_readers
 from rag_platform.ir import Block
 from rag_platform.loaders.archives import damage
-from rag_platform.loaders.pdf import characters, mupdf
 from rag_platform.loaders.pdf import images as pdf_images
+from rag_platform.loaders.pdf import mupdf
+from rag_platform.loaders.pdf.opening import load_pymupdf
 from rag_platform.loaders.pdf.page_json import page_to_json
 from rag_platform.loaders.pdf.pages import PageFacts
 from rag_platform.observability import faults
@@ -46,7 +47,7 @@ def main() -> None:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     # before the address space is measured: an engine's libraries are no document's fault
     if sys.argv[1] == "pymupdf":
-        characters.load_pymupdf()
+        load_pymupdf()
     elif sys.argv[1] == "pdfium":
         importlib.import_module("rag_platform.loaders.pdf.pdfium")
     baseline = _address_space()
@@ -316,7 +317,7 @@ def _prepare_layout() -> None:
             self.intra_op_num_threads = 1
 
     onnxruntime.SessionOptions = Options
-    characters.load_pymupdf(layout=True)
+    load_pymupdf(layout=True)
     import pymupdf4llm.helpers.document_layout  # noqa: F401  # before the memory limit is set
 
 

@@ -23,11 +23,14 @@ from rag_platform.errors import DocumentError
 from rag_platform.ir import Block, Box, Facts, MediaRef, ParseSummary
 from rag_platform.loaders.numerals import NUMBER, PAGE_WORDS, without_page_number
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf.characters import LIST_MARKER, UNKNOWN, broken_pdf, find_unproved
 from rag_platform.loaders.pdf.headings import heading_levels, number_depth
 from rag_platform.loaders.pdf.images import target_of
+from rag_platform.loaders.pdf.opening import broken_pdf
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
-from rag_platform.loaders.pdf.runs import Run
+from rag_platform.loaders.pdf.printed.characters import UNKNOWN
+from rag_platform.loaders.pdf.printed.lines import LIST_MARKER
+from rag_platform.loaders.pdf.printed.runs import Run
+from rag_platform.loaders.pdf.regions import find_unproved
 from rag_platform.loaders.text import reads_as_title
 from rag_platform.text.scripts import letters
 from rag_platform.traits import Traits

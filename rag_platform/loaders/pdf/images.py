@@ -15,9 +15,10 @@ from typing import Any
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Box
 from rag_platform.loaders.archives import Reading, damage
-from rag_platform.loaders.pdf import characters
-from rag_platform.loaders.pdf.layers import open_page
-from rag_platform.loaders.pdf.textpages import open_textpage
+from rag_platform.loaders.pdf.opening import load_pymupdf, open_pdf, unrotate
+from rag_platform.loaders.pdf.printed.layers import open_page
+from rag_platform.loaders.pdf.printed.runs import round_out
+from rag_platform.loaders.pdf.printed.textpages import open_textpage
 
 PLACED = -1
 
@@ -35,7 +36,7 @@ def find_images(page: Any) -> list[PageImage]:
 
     An image of a unique size in pixels is known by it; only the others are decoded and compared.
     """
-    pymupdf = characters.load_pymupdf()
+    pymupdf = load_pymupdf()
     shown = open_textpage(
         page, pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP
     ).extractIMGINFO()
@@ -51,7 +52,7 @@ def find_images(page: Any) -> list[PageImage]:
     found: dict[tuple[int, Box], PageImage] = {}
     for item in placed:
         xref = by_size.get((item["width"], item["height"]), item.get("xref", 0))
-        bbox = characters.round_out(item["bbox"])
+        bbox = round_out(item["bbox"])
         found.setdefault((xref, bbox), PageImage(xref, bbox))
     return list(found.values())
 
@@ -70,7 +71,7 @@ def target_of(image: PageImage, page: int, position: int) -> str:
 
 def read_images(path: Path, targets: Sequence[str]) -> Iterator[tuple[str, bytes | str]]:
     """(target, its bytes or why there are none), in order; errors do not stop the rest."""
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         yield from read_each(targets, partial(read_image, document))
 
 
@@ -90,7 +91,7 @@ def read_each(
 
 def read_image(document: Any, target: str) -> bytes:
     """The bytes of an image or whole page. Raises `inline_image_not_found`, `broken_image`."""
-    pymupdf = characters.load_pymupdf()
+    pymupdf = load_pymupdf()
     if target.startswith(PREFIX):
         return draw_page(document, target)
     kind, _, value = target.removeprefix("pdf:").partition("=")
@@ -101,7 +102,7 @@ def read_image(document: Any, target: str) -> bytes:
         return bytes(found["image"])
     number, position = (int(part) for part in value.split("."))
     page = open_page(document, number - 1)
-    characters.unrotate(page)
+    unrotate(page)
     wanted = find_images(page)[position]
     for block in page.get_text(
         "dict", flags=pymupdf.TEXT_PRESERVE_IMAGES | pymupdf.TEXT_MEDIABOX_CLIP

@@ -11,24 +11,20 @@ from statistics import median
 from typing import Any
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import (
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.characters import text_flags
+from rag_platform.loaders.pdf.printed.lines import visual_lines
+from rag_platform.loaders.pdf.printed.runs import Run, area, contains, round_out, union, usual_size
+from rag_platform.loaders.pdf.printed.textpages import TextPage
+from rag_platform.loaders.pdf.regions import (
     Region,
-    area,
     assign_runs,
-    contains,
     find_across,
     is_stretched,
     near_boxes,
     owner_of,
     owner_order,
-    round_out,
-    text_flags,
-    union,
-    visual_lines,
 )
-from rag_platform.loaders.pdf.runs import Run, usual_size
-from rag_platform.loaders.pdf.textpages import TextPage
 from rag_platform.text.scripts import letters
 
 _COLUMN_LINES, _COLUMN_EMS = 3, 10  # of prose; fewer or shorter lines are cells and addresses

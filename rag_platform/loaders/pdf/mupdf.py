@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Literal
 from rag_platform.ir import Block, Facts, HiddenText
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.assembly import (
     PagedLoader,
     PdfInfo,
@@ -28,14 +27,21 @@ from rag_platform.loaders.pdf.assembly import (
     storable_items,
     verify_pages,
 )
-from rag_platform.loaders.pdf.hidden_text import find_comments, find_off_layers
 from rag_platform.loaders.pdf.images import find_images
-from rag_platform.loaders.pdf.layers import open_page
 from rag_platform.loaders.pdf.layout import layout_regions
+from rag_platform.loaders.pdf.opening import load_pymupdf, open_pdf, unrotate
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.printed.characters import (
+    clean_char,
+    read_page_text,
+    read_runs,
+    read_typed_text,
+)
+from rag_platform.loaders.pdf.printed.hidden_text import find_comments, find_off_layers
+from rag_platform.loaders.pdf.printed.layers import open_page
+from rag_platform.loaders.pdf.printed.runs import Run
 from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes
-from rag_platform.loaders.pdf.runs import Run
 from rag_platform.traits import Traits
 
 Profile = Literal["layout", "fast"]
@@ -77,27 +83,27 @@ class PdfLoader(PagedLoader):
         self, path: Path, page: int, text: str, blocks: Sequence[Block], spans: Sequence[Span]
     ) -> PageQuote:
         """Where the spans of the facts are printed on a page; give all its blocks."""
-        with characters.open_pdf(path) as document:
+        with open_pdf(path) as document:
             shown = open_page(document, page - 1)
-            characters.unrotate(shown)
-            boxes = quote_boxes(characters.read_runs(shown), text, blocks, spans)
+            unrotate(shown)
+            boxes = quote_boxes(read_runs(shown), text, blocks, spans)
             return PageQuote(shown.rect.width, shown.rect.height, boxes)
 
     def verify_blocks(self, path: Path, text: str, blocks: Sequence[Block]) -> dict[int, str]:
         """Ordinal to reason for each block that its rectangle does not print."""
-        with characters.open_pdf(path) as document:
+        with open_pdf(path) as document:
 
             def read(number: int) -> list[Run]:
                 page = open_page(document, number - 1)
-                characters.unrotate(page)
-                return characters.read_runs(page)
+                unrotate(page)
+                return read_runs(page)
 
             return verify_pages(text, blocks, int(document.page_count), read)
 
 
 def describe(path: Path, max_pages: int = 100_000) -> PdfInfo:
     """Pages, metadata and outline. Raises as `opened`, and `too_many_pages`."""
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         pages = int(document.page_count)
         require_pages(pages, max_pages)
         return PdfInfo(
@@ -140,7 +146,7 @@ def load_window(
     returned.
     """
     result: list[PageFacts] = []
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         for number in range(first, last):
             (on_page or result.append)(_read_page(document, number, "fast" if raw else profile))
     return result
@@ -148,11 +154,11 @@ def load_window(
 
 def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
     """(page, all its words as typed, also hidden ones) of [first, last), from 0; "" if broken."""
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         for number in range(first, min(last, document.page_count)):
             text = ""
             with Reading("stage.loader"):  # loading names a broken page
-                text = characters.read_typed_text(open_page(document, number))
+                text = read_typed_text(open_page(document, number))
             yield number + 1, text
 
 
@@ -184,11 +190,11 @@ def _without_collection() -> Iterator[None]:
 
 
 def _page_content(document: Any, number: int, engine: str) -> PageFacts:
-    pymupdf = characters.load_pymupdf(layout=engine == "layout")
+    pymupdf = load_pymupdf(layout=engine == "layout")
     pymupdf.TOOLS.reset_mupdf_warnings()
     page = open_page(document, number)
-    characters.unrotate(page)
-    runs, unseen = characters.read_page_text(page)
+    unrotate(page)
+    runs, unseen = read_page_text(page)
     # a page without text has nothing to lay out
     laid_out = engine == "layout" and runs
     regions = layout_regions(page, runs) if laid_out else plain_regions(runs)
@@ -204,7 +210,6 @@ def _page_content(document: Any, number: int, engine: str) -> PageFacts:
     with Reading("stage.loader"):  # a broken comment costs no page
         unseen += find_comments(page)
     hidden = [
-        HiddenText(number + 1, reason, "".join(map(characters.clean_char, text)))
-        for reason, text in unseen
+        HiddenText(number + 1, reason, "".join(map(clean_char, text))) for reason, text in unseen
     ]
     return page_facts(number + 1, blocks, images, engine, warnings, hidden)

@@ -9,10 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rag_platform.ir import Box, HiddenText
-from rag_platform.loaders.pdf import bidi, characters, tables
-from rag_platform.loaders.pdf.characters import Region
+from rag_platform.loaders.pdf import tables
 from rag_platform.loaders.pdf.images import PageImage
-from rag_platform.loaders.pdf.runs import Run, usual_size
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.characters import is_line_number
+from rag_platform.loaders.pdf.printed.lines import (
+    code_text,
+    flow_lines,
+    line_text,
+    list_text,
+    page_words,
+    visual_lines,
+)
+from rag_platform.loaders.pdf.printed.runs import Run, round_out, union, usual_size
+from rag_platform.loaders.pdf.regions import Region, assign_runs, proves
 from rag_platform.text.scripts import letters
 
 _MEANINGLESS = re.compile("[\ufffd\ue000-\uf8ff]")
@@ -82,15 +92,15 @@ def page_blocks(
 
     Raises AssertionError when a visible character lies outside of every region.
     """
-    words = characters.page_words(runs)
+    words = page_words(runs)
     mono = sum(len(run.chars) for run in runs if run.mono)
     # letters of one width say nothing of code there
     typewritten = mono > 0.8 * sum(len(run.chars) for run in runs)
-    pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
+    pieces, orphans = assign_runs(runs, [region.bbox for region in regions])
     parts = list(regions) if typewritten else _part_code(regions, pieces)
     if parts != list(regions):
         regions = parts
-        pieces, orphans = characters.assign_runs(runs, [region.bbox for region in regions])
+        pieces, orphans = assign_runs(runs, [region.bbox for region in regions])
     if orphans:
         raise AssertionError(
             f"{len(orphans)} pieces of text lie outside of every region, the first is"
@@ -102,10 +112,10 @@ def page_blocks(
     for region, owned in zip(regions, pieces, strict=True):
         if not owned:
             continue
-        printed = characters.visual_lines(owned)
-        lines = [characters.line_text(line) for line in printed]
+        printed = visual_lines(owned)
+        lines = [line_text(line) for line in printed]
         block = _block(region, owned, printed, lines, words, typewritten)
-        if not characters.proves(block.kind, block.text, letters("".join(lines))):
+        if not proves(block.kind, block.text, letters("".join(lines))):
             differing += 1
             block = PageBlock(
                 "paragraph", "\n".join(lines), region.bbox, block.size, block.bold, len(lines)
@@ -139,7 +149,7 @@ def _part_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> li
     for whole, owned in zip(regions, pieces, strict=True):
         for region, code in _cut_code(whole, owned):
             if code and above is not None and _follows(above, region.bbox):
-                region = Region(characters.union([above, region.bbox]), "text")
+                region = Region(union([above, region.bbox]), "text")
                 found.pop()
             found.append(region)
             above = region.bbox if code else None
@@ -152,7 +162,7 @@ def _cut_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]
     """
     if region.label not in ("text", "list-item") or not owned:
         return [(region, False)]
-    lines = characters.visual_lines(owned)
+    lines = visual_lines(owned)
     groups: list[tuple[bool, list[Run]]] = []
     for line in lines:
         code = _is_code([line], 0.0)
@@ -162,10 +172,9 @@ def _cut_code(region: Region, owned: Sequence[Run]) -> list[tuple[Region, bool]]
             groups.append((code, list(line)))
     if len(groups) < 2 or groups[0][0] or region.label != "text":
         return [(region, len(groups) == 1 and groups[0][0])]
-    boxes = [characters.union([run.box for run in group]) for _, group in groups]
+    boxes = [union([run.box for run in group]) for _, group in groups]
     return [
-        (Region(characters.round_out(box), "text"), code)
-        for box, (code, _) in zip(boxes, groups, strict=True)
+        (Region(round_out(box), "text"), code) for box, (code, _) in zip(boxes, groups, strict=True)
     ]
 
 
@@ -202,16 +211,16 @@ def _block(
         and _is_code(printed, MAX_OTHER if kind == "paragraph" else 0.0)
         and not (typewritten and (kind != "paragraph" or _is_prose(lines)))
     ):
-        return make("code", f"```\n{characters.code_text(printed)}\n```")
+        return make("code", f"```\n{code_text(printed)}\n```")
     if kind == "heading" and letters("".join(lines)) and not all(run.slanted for run in runs):
-        return make("heading", characters.flow_lines(lines, words))
+        return make("heading", flow_lines(lines, words))
     if kind == "list" or (kind == "paragraph" and lines[0][:2] == "• "):
-        return make("list", characters.list_text(printed, lines, words))
+        return make("list", list_text(printed, lines, words))
     if kind == "table" and (text := tables.table_text(runs, region, words)):
         return make("table", text)
     if kind in ("table", "picture", "formula"):
         return make("paragraph" if kind == "table" else kind, "\n".join(lines))
-    return make("paragraph" if kind == "heading" else kind, characters.flow_lines(lines, words))
+    return make("paragraph" if kind == "heading" else kind, flow_lines(lines, words))
 
 
 def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:
@@ -219,9 +228,7 @@ def _is_code(printed: Sequence[Sequence[Run]], most: float) -> bool:
     comment in Chinese is.
     """
     size = max(run.size for line in printed for run in line)
-    printed = [
-        line[characters.is_line_number(line[0].text, line[0].size, size) :] for line in printed
-    ]
+    printed = [line[is_line_number(line[0].text, line[0].size, size) :] for line in printed]
     printed = [line for line in printed if line]
     runs = [run for line in printed for run in line]
     mono = sum(len(run.chars) for run in runs if run.mono)

@@ -26,7 +26,6 @@ import pypdfium2.raw as raw_api
 from rag_platform.ir import Block, Box, Facts
 from rag_platform.loaders.archives import Reading
 from rag_platform.loaders.parts import Engine
-from rag_platform.loaders.pdf import bidi, characters
 from rag_platform.loaders.pdf.assembly import (
     PagedLoader,
     PdfInfo,
@@ -44,10 +43,14 @@ from rag_platform.loaders.pdf.images import (
     read_each,
     zoom_of,
 )
+from rag_platform.loaders.pdf.opening import broken_pdf, encrypted_pdf, require_bytes
 from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.characters import MONOSPACED, UNKNOWN, clean_char
+from rag_platform.loaders.pdf.printed.lines import line_text, order_typed_lines
+from rag_platform.loaders.pdf.printed.runs import Char, Run, clamp_box, round_out, union
 from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes, turn
-from rag_platform.loaders.pdf.runs import Char, Run
 from rag_platform.traits import Traits
 
 _LOCK = threading.RLock()  # PDFium serves one thread at a time
@@ -100,14 +103,14 @@ class PdfiumLoader(PagedLoader):
 @contextmanager
 def open_pdf(path: Path) -> Iterator[Any]:
     """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
-    characters.require_bytes(path)
+    require_bytes(path)
     with _LOCK:
         try:
             document = pypdfium2.PdfDocument(path)
         except pypdfium2.PdfiumError as error:
             if getattr(error, "err_code", None) in _ENCRYPTED:
-                raise characters.encrypted_pdf() from error
-            raise characters.broken_pdf(error, path) from error
+                raise encrypted_pdf() from error
+            raise broken_pdf(error, path) from error
         try:
             yield document
         finally:
@@ -226,7 +229,7 @@ def read_words(path: Path, numbers: Sequence[int]) -> Iterator[tuple[int, list[W
                 if typed:
                     found = [
                         word
-                        for line in characters.order_typed_lines(read_runs(page))
+                        for line in order_typed_lines(read_runs(page))
                         for run in line
                         for word in split_words(run)
                     ]
@@ -240,7 +243,7 @@ def split_words(run: Run) -> Iterator[Word]:
             word = list(chars)
             yield Word(
                 "".join(char.text for char in word),
-                characters.union([(char.x0, char.y0, char.x1, char.y1) for char in word]),
+                union([(char.x0, char.y0, char.x1, char.y1) for char in word]),
             )
 
 
@@ -258,9 +261,7 @@ def _words(textpage: Any, left: float, top: float) -> Iterator[Word]:
         elif word:
             yield Word(
                 "".join(word),
-                characters.union(
-                    [_box(textpage, first, left, top), _box(textpage, i - 1, left, top)]
-                ),
+                union([_box(textpage, first, left, top), _box(textpage, i - 1, left, top)]),
             )
             word = []
 
@@ -292,9 +293,7 @@ def page_texts(path: Path, first: int, last: int) -> Iterator[tuple[int, str]]:
                 finally:
                     textpage.close()
                 if bidi.has_leftwards(text):
-                    text = "\n".join(
-                        map(characters.line_text, characters.order_typed_lines(read_runs(page)))
-                    )
+                    text = "\n".join(map(line_text, order_typed_lines(read_runs(page))))
                 found = text
             yield number + 1, found
 
@@ -341,9 +340,7 @@ def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char],
             chars, font, begins_word = [], _Font(), True
             continue
         known = code < 0x110000 and raw_api.FPDFText_HasUnicodeMapError(textpage, i) != 1
-        text = characters.clean_char(
-            "-" if code == _LINE_END_HYPHEN else chr(code) if known else characters.UNKNOWN
-        )
+        text = clean_char("-" if code == _LINE_END_HYPHEN else chr(code) if known else UNKNOWN)
         box = _box(textpage, i, left, top)
         size = _size(textpage, i)
         if chars and not text.isspace() and _apart(chars, box, size):
@@ -389,7 +386,7 @@ def _box(textpage: Any, i: int, left: float, top: float) -> Box:
         return (0.0, 0.0, 0.0, 0.0)
     x0, x1 = sorted((rect.left - left, rect.right - left))
     y0, y1 = sorted((top - rect.top, top - rect.bottom))
-    return characters.clamp_box((x0, y0, x1, y1))
+    return clamp_box((x0, y0, x1, y1))
 
 
 def _size(textpage: Any, i: int) -> float:
@@ -409,7 +406,7 @@ def _weight(textpage: Any, i: int) -> tuple[bool, bool]:
     raw_api.FPDFText_GetFontInfo(textpage, i, buffer, 128, flags)
     name = buffer.value.decode("utf-8", "replace")
     bold = bool(flags.value & _FORCE_BOLD) or raw_api.FPDFText_GetFontWeight(textpage, i) >= 600
-    mono = bool(flags.value & _FIXED_PITCH or characters.MONOSPACED.search(name))
+    mono = bool(flags.value & _FIXED_PITCH or MONOSPACED.search(name))
     return mono, bold or bool(re.search(r"bold|black|heavy", name, re.I))
 
 
@@ -430,9 +427,7 @@ def _images(page: Any) -> list[tuple[Any, Box]]:
             found.append(
                 (
                     item,
-                    characters.round_out(
-                        characters.clamp_box((x0 - left, top - y1, x1 - left, top - y0))
-                    ),
+                    round_out(clamp_box((x0 - left, top - y1, x1 - left, top - y0))),
                 )
             )
     return found

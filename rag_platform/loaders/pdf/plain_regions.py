@@ -9,15 +9,10 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 
-from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import (
-    Region,
-    find_across,
-    opens_item,
-    round_out,
-    union,
-)
-from rag_platform.loaders.pdf.runs import Run
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.lines import opens_item
+from rag_platform.loaders.pdf.printed.runs import Run, round_out, union
+from rag_platform.loaders.pdf.regions import Region, find_across
 
 _MOST_HEADING_LINES = 3
 _INITIAL = 1.8  # of the size of its paragraph

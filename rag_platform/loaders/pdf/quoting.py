@@ -15,8 +15,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rag_platform.ir import Block, Box
-from rag_platform.loaders.pdf import characters
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.lines import visual_lines
+from rag_platform.loaders.pdf.printed.runs import Char, Run, union
+from rag_platform.loaders.pdf.regions import assign_runs
 from rag_platform.text.scripts import letters
 
 _WORD = re.compile(r"[^\s|]+")
@@ -66,7 +67,7 @@ def quote_boxes(
 ) -> tuple[tuple[Box, ...], ...]:
     """The rectangles of each span of the facts `text` on one page; give all blocks of that page."""
     placed = [block for block in blocks if block.bbox is not None]
-    pieces, _ = characters.assign_runs(runs, [block.bbox for block in placed if block.bbox])
+    pieces, _ = assign_runs(runs, [block.bbox for block in placed if block.bbox])
     found: list[list[Box]] = [[] for _ in spans]
     for block, owned in zip(placed, pieces, strict=True):
         inside = [(max(start, block.start), min(end, block.end)) for start, end in spans]
@@ -84,7 +85,7 @@ class _Printed:
     """The lines that a block prints."""
 
     def __init__(self, owned: Sequence[Run]) -> None:
-        lines = characters.visual_lines(owned)
+        lines = visual_lines(owned)
         self._chars = [[(char, run) for run in line for char in run.chars] for line in lines]
         self._letters = [
             _Letter(letter, number, at)
@@ -186,7 +187,7 @@ def _line_boxes(line: Sequence[tuple[Char, Run]], places: set[int]) -> Iterator[
 
 def _union(line: Sequence[tuple[Char, Run]], places: Sequence[int]) -> Box:
     """The rectangle around characters, as high as their line."""
-    x0, y0, x1, y1 = characters.union([line[at][0][1:] for at in places])
+    x0, y0, x1, y1 = union([line[at][0][1:] for at in places])
     runs = [line[at][1] for at in places]
     if all(run.horizontal for run in runs):
         y0, y1 = min(y0, *(run.box[1] for run in runs)), max(y1, *(run.box[3] for run in runs))

@@ -11,9 +11,14 @@ from pathlib import Path
 from rag_platform.errors import DocumentError
 from rag_platform.ir import Block
 from rag_platform.loaders.archives import Reading
-from rag_platform.loaders.pdf import assembly, bidi, characters
-from rag_platform.loaders.pdf.layers import open_page
+from rag_platform.loaders.pdf import assembly
+from rag_platform.loaders.pdf.opening import open_pdf, unrotate
 from rag_platform.loaders.pdf.pdfium import Word, read_words, split_words
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.characters import all_runs
+from rag_platform.loaders.pdf.printed.layers import open_page
+from rag_platform.loaders.pdf.printed.lines import order_typed_lines
+from rag_platform.loaders.pdf.printed.runs import area
 from rag_platform.loaders.word_comparison import (
     Likeness,
     Line,
@@ -91,11 +96,11 @@ def _by_pdfium(
 def _by_mupdf(
     path: Path, pages: Mapping[int, Sequence[Block]]
 ) -> Iterator[tuple[int, list[Word] | str]]:
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         for number in pages:
             with Reading("stage.second_reading") as reading:
                 page = open_page(document, number - 1)
-                characters.unrotate(page)
+                unrotate(page)
                 words = [
                     Word(word, (x0, y0, x1, y1))
                     for x0, y0, x1, y1, word, *_ in page.get_text("words")
@@ -103,7 +108,7 @@ def _by_mupdf(
                 if any(bidi.has_leftwards(word.text) for word in words):
                     words = [
                         word
-                        for line in characters.order_typed_lines(characters.all_runs(page))
+                        for line in order_typed_lines(all_runs(page))
                         for run in line
                         for word in split_words(run)
                     ]
@@ -141,7 +146,7 @@ def _assign_words(words: Sequence[Word], text: str, blocks: Sequence[Block]) -> 
     has it, else the smallest: the rectangle of a watermark lies on other text.
     """
     order = sorted(
-        (characters.area(block.bbox), number, block.bbox)
+        (area(block.bbox), number, block.bbox)
         for number, block in enumerate(blocks)
         if block.bbox is not None
     )

@@ -11,16 +11,10 @@ from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise
 from statistics import fmean
 
-from rag_platform.loaders.pdf import bidi
-from rag_platform.loaders.pdf.characters import (
-    MAX_HEADER_ROWS,
-    Region,
-    flow_lines,
-    line_text,
-    union,
-    visual_lines,
-)
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
+from rag_platform.loaders.pdf.printed.runs import Char, Run, union
+from rag_platform.loaders.pdf.regions import MAX_HEADER_ROWS, Region
 from rag_platform.text import pipe_tables
 
 _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")

@@ -11,7 +11,7 @@ from rag_platform.loaders.pdf.images import PageImage
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.runs import Char, Run
 
 BODY = PageBlock(
     "paragraph",

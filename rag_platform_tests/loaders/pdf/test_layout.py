@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import pytest
 
-from rag_platform.loaders.pdf.characters import Region, assign_runs
 from rag_platform.loaders.pdf.layout import (
     drop_backgrounds,
     keep_sentences_whole,
@@ -14,7 +13,8 @@ from rag_platform.loaders.pdf.layout import (
     split_columns,
     split_titles,
 )
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.regions import Region, assign_runs
 
 
 def run(text: str, x: float, y: float, size: float) -> Run:

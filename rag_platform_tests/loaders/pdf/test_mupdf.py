@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 
 from rag_platform.errors import DocumentError
 from rag_platform.intake.second_readers import reread
-from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.assembly import PdfInfo
-from rag_platform.loaders.pdf.characters import Region
 from rag_platform.loaders.pdf.mupdf import PdfLoader, describe, load_window
+from rag_platform.loaders.pdf.opening import open_pdf
 from rag_platform.loaders.pdf.page_json import page_from_json, page_to_json
 from rag_platform.loaders.pdf.pages import PageBlock, PageFacts, page_blocks
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.characters import read_runs
+from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, list_text, visual_lines
+from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.regions import Region, assign_runs
 from rag_platform_tests.conftest import THOROUGH
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -308,7 +310,7 @@ def test_heading_levels_without_an_outline_follow_the_font_size():
     ],
 )
 def test_lines_become_running_text(lines, expected):
-    assert characters.flow_lines(lines, frozenset({"re-entry"})) == expected
+    assert flow_lines(lines, frozenset({"re-entry"})) == expected
 
 
 def test_a_drop_cap_belongs_to_the_first_line_only():
@@ -317,14 +319,14 @@ def test_a_drop_cap_belongs_to_the_first_line_only():
         run("nce upon", 12, 1),
         run("a time", 12, 13),
     ]
-    assert [characters.line_text(line) for line in characters.visual_lines(runs)] == [
+    assert [line_text(line) for line in visual_lines(runs)] == [
         "Once upon",
         "a time",
     ]
 
 
 def test_pieces_of_a_line_are_set_apart_only_by_a_gap():
-    assert characters.line_text([run("ab", 0, 0), run("cd", 10, 0), run("ef", 40, 0)]) == "abcd ef"
+    assert line_text([run("ab", 0, 0), run("cd", 10, 0), run("ef", 40, 0)]) == "abcd ef"
 
 
 def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_their_parents():
@@ -337,8 +339,8 @@ def test_list_entries_keep_their_numbers_lose_their_bullets_and_stand_under_thei
         ("-5 degrees", 12),
     ]
     lines = [[run(text, x, 12 * row)] for row, (text, x) in enumerate(printed)]
-    texts = [characters.line_text(line) for line in lines]
-    assert characters.list_text(lines, texts, frozenset()).split("\n") == [
+    texts = [line_text(line) for line in lines]
+    assert list_text(lines, texts, frozenset()).split("\n") == [
         "- first continued",
         "  - inner",
         "- second",
@@ -360,7 +362,7 @@ boxes = st.tuples(*[st.integers(0, 80)] * 2, *[st.integers(1, 60)] * 2).map(
 )
 def test_every_character_has_exactly_one_owner(rectangles, texts):
     runs = [run(text, x, y) for text, x, y in texts if text.strip()]
-    pieces, orphans = characters.assign_runs(runs, rectangles)
+    pieces, orphans = assign_runs(runs, rectangles)
     shared = sorted(
         c for group in [*pieces, orphans] for r in group for c in r.chars if c.text != " "
     )
@@ -586,8 +588,8 @@ def test_signs_of_the_font_zapfdingbats_are_read_as_what_they_show(tmp_path: Pat
         stream = b"BT /Za 12 Tf 72 700 Td 30 TL (4) Tj T* (8) Tj T* (u) Tj T* (n) Tj T* (H) Tj ET"
         document.update_stream(page.get_contents()[0], stream)
         document.save(tmp_path / "signs.pdf")
-    with characters.open_pdf(tmp_path / "signs.pdf") as document:
-        assert [run.text for run in characters.read_runs(document[0])] == list("✔✘◆■★")
+    with open_pdf(tmp_path / "signs.pdf") as document:
+        assert [run.text for run in read_runs(document[0])] == list("✔✘◆■★")
 
 
 def test_a_space_without_room_ends_no_word(tmp_path: Path) -> None:

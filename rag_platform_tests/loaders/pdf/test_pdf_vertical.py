@@ -7,8 +7,8 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.loaders.pdf.characters import clean_char
 from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.loaders.pdf.printed.characters import clean_char
 
 COLUMNS = (
     "国境の長いトンネルを抜けると雪国であった。",

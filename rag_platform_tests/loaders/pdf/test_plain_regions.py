@@ -8,7 +8,7 @@ import pymupdf
 
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.plain_regions import plain_regions
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.runs import Char, Run
 
 SAMPLE = Path(__file__).resolve().parents[3] / "rag_platform" / "samples" / "datasheet.pdf"
 

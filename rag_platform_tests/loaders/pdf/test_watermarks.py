@@ -9,10 +9,10 @@ import pymupdf
 import pytest
 
 from rag_platform.intake.second_readers import reread
-from rag_platform.loaders.pdf.characters import find_across
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.regions import find_across
 
 LINES = [f"Line {number} of the report says something of its own." for number in range(24)]
 

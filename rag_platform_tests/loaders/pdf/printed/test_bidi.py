@@ -8,11 +8,13 @@ import pymupdf
 import pytest
 
 from rag_platform.documents.kept_text import tokens
-from rag_platform.loaders.pdf import bidi, characters, mupdf, pdfium, tables
-from rag_platform.loaders.pdf.characters import Region, line_text, visual_lines
+from rag_platform.loaders.pdf import mupdf, pdfium, tables
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.pdfium import PdfiumLoader, read_words
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.lines import line_text, visual_lines
+from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.regions import Region, proves, region_letters
 from rag_platform.loaders.pdf.second_reading import reread
 from rag_platform.text.scripts import letters
 from rag_platform_tests.glyphs import seen, write_glyphs
@@ -286,7 +288,7 @@ def test_cells_stay_whole_and_the_first_column_is_the_rightmost():
             "| משה כהן | תל אביב | 1,250 |",
             "| שרה לוי | באר שבע | 980 |",
         ]
-        assert characters.proves("table", text, characters.region_letters(stored))
+        assert proves("table", text, region_letters(stored))
 
 
 def test_columns_are_read_from_the_rightmost_on(tmp_path):

@@ -5,11 +5,14 @@ its rectangle.
 from __future__ import annotations
 
 import functools
+import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rag_platform.ir import Box
+
+FAR = 1e6  # broken files place glyphs at infinity
 
 
 class Char(NamedTuple):
@@ -65,3 +68,45 @@ def usual_size(sizes: Iterable[tuple[float, int]]) -> float:
     for size, count in sizes:
         counts[size] += count
     return max(counts, key=lambda size: (counts[size], size), default=0.0)
+
+
+def clamp_box(bbox: Sequence[float]) -> Box:
+    """The rectangle with every coordinate a number that can be stored and compared."""
+    x0, y0, x1, y1 = (min(max(value, -FAR), FAR) if value == value else 0.0 for value in bbox)
+    return x0, y0, x1, y1
+
+
+def round_out(bbox: Sequence[float]) -> Box:
+    """The rectangle rounded outwards to hundredths of a point, as it is stored."""
+    x0, y0, x1, y1 = (float(value) for value in bbox)
+    return (
+        math.floor(x0 * 100) / 100,
+        math.floor(y0 * 100) / 100,
+        math.ceil(x1 * 100) / 100,
+        math.ceil(y1 * 100) / 100,
+    )
+
+
+def union(boxes: Sequence[Sequence[float]]) -> Box:
+    """The smallest rectangle around the given ones."""
+    return (
+        min(b[0] for b in boxes),
+        min(b[1] for b in boxes),
+        max(b[2] for b in boxes),
+        max(b[3] for b in boxes),
+    )
+
+
+def area(bbox: Sequence[float]) -> float:
+    """Square points of a rectangle."""
+    return max(0.0, bbox[2] - bbox[0]) * max(0.0, bbox[3] - bbox[1])
+
+
+def contains(outer: Box, inner: Box) -> bool:
+    """True where the inner box lies inside the outer one, edges included."""
+    return (
+        outer[0] <= inner[0]
+        and outer[2] >= inner[2]
+        and outer[1] <= inner[1]
+        and outer[3] >= inner[3]
+    )

@@ -8,9 +8,9 @@ import pymupdf
 import pytest
 
 from rag_platform.ir import HiddenText
-from rag_platform.loaders.pdf import characters
-from rag_platform.loaders.pdf.hidden_text import find_off_layers
 from rag_platform.loaders.pdf.mupdf import PdfLoader
+from rag_platform.loaders.pdf.printed.characters import read_page_text
+from rag_platform.loaders.pdf.printed.hidden_text import find_off_layers
 
 WHITE, BLUE = (1, 1, 1), (0, 0, 1)
 
@@ -393,7 +393,7 @@ def test_words_under_a_bar_are_hidden_and_their_neighbours_are_not(tmp_path):
         box(page, word[:4], (0, 0, 0))
         document.save(path := tmp_path / "bar.pdf")
     with pymupdf.open(path) as document:
-        runs, hidden = characters.read_page_text(document[0])
+        runs, hidden = read_page_text(document[0])
     assert ["".join(char.text for char in run.chars).split() for run in runs] == [
         ["The", "informant", "is", "Mr", "Dupont", "of", "Lyon"]
     ]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pymupdf
 import pytest
 
-from rag_platform.loaders.pdf.characters import text_flags
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.loaders.pdf.textpages import TextPage
+from rag_platform.loaders.pdf.printed.characters import text_flags
+from rag_platform.loaders.pdf.printed.textpages import TextPage
 from rag_platform_tests.glyphs import seen, write_glyphs
 
 # an ornate bracket of the Koran, the basmala as one sign, a Yiddish point, a mark over a letter

@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 
 from rag_platform.ir import Block
-from rag_platform.loaders.pdf.characters import (
-    MONOSPACED,
-    assign_runs,
-    find_unproved,
-    flow_lines,
-    line_text,
-    visual_lines,
-)
 from rag_platform.loaders.pdf.mupdf import PdfLoader
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.characters import MONOSPACED
+from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
+from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.regions import assign_runs, find_unproved
 from rag_platform.loaders.pdf.second_reading import reread
 from rag_platform_tests.glyphs import Glyph, name_glyphs, write_glyphs
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from rag_platform.ir import Box
-from rag_platform.loaders.pdf.textpages import LEAST_ALPHA, TextPage, find_veils
+from rag_platform.loaders.pdf.printed.textpages import LEAST_ALPHA, TextPage, find_veils
 from rag_platform.text.scripts import letters
 
 # how a span is painted: MuPDF's FZ_STEXT_FILLED, _STROKED, _CLIPPED

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from rag_platform.loaders.pdf.runs import Char, Run
+from rag_platform.loaders.pdf.printed.runs import Char, Run
 
 _PASSWORD, _COMB = 1 << 13, 1 << 24  # of a field's flags
 _LEAST_MARK, _LEAST_BOX, _MOST_BOX = 1.2, 6.0, 18.0  # points; what is smaller is a bullet

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from rag_platform.text.scripts import HAN, KANA
 
 if TYPE_CHECKING:
-    from rag_platform.loaders.pdf.runs import Char, Run
+    from rag_platform.loaders.pdf.printed.runs import Char, Run
 
 _LEFTWARDS = re.compile(
     "[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff]"

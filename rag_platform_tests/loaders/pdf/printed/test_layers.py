@@ -9,10 +9,10 @@ import pypdfium2
 import pytest
 
 from rag_platform.ir import HiddenText
-from rag_platform.loaders.pdf import characters
 from rag_platform.loaders.pdf.images import read_images
-from rag_platform.loaders.pdf.layers import open_page
 from rag_platform.loaders.pdf.mupdf import PdfLoader, page_texts
+from rag_platform.loaders.pdf.opening import open_pdf
+from rag_platform.loaders.pdf.printed.layers import open_page
 from rag_platform.loaders.pdf.second_reading import reread
 
 ON, OFF = "5 0 R", "6 0 R"
@@ -250,7 +250,7 @@ def test_the_pages_before_and_behind_are_read_alike(tmp_path: Path) -> None:
             )
         ),
     )
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         for _ in range(2):
             texts = [open_page(document, number).get_text().strip() for number in range(3)]
             assert texts == ["one", "", "three"]
@@ -258,7 +258,7 @@ def test_the_pages_before_and_behind_are_read_alike(tmp_path: Path) -> None:
 
 def test_a_file_without_layers_is_left_as_it_is(tmp_path: Path) -> None:
     path = write_page(tmp_path, f"/OCGs[{ON} {OFF}]", layers="")
-    with characters.open_pdf(path) as document:
+    with open_pdf(path) as document:
         before = [document.xref_object(number) for number in range(1, document.xref_length())]
         open_page(document, 0)
         after = [document.xref_object(number) for number in range(1, document.xref_length())]

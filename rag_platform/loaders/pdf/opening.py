@@ -1,0 +1,105 @@
+"""Opens a PDF with MuPDF, which keeps global state, and says what is wrong with one that it cannot
+open.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rag_platform.errors import DocumentError
+from rag_platform.loaders.archives import say_fault
+from rag_platform.loaders.pdf.printed.layers import prepare_layers
+
+# MuPDF keeps global state: one thread at a time may use it.
+MUPDF_LOCK = threading.RLock()
+
+
+def load_pymupdf(*, layout: bool = False) -> Any:
+    """The module pymupdf; its layout models (0.5 s, 100 MB) are loaded only on request."""
+    if "pymupdf" not in sys.modules and not layout:
+        sys.modules["pymupdf.layout"] = None  # type: ignore[assignment]  # the import of pymupdf would load the models with it
+        try:
+            import pymupdf
+        finally:
+            del sys.modules["pymupdf.layout"]
+    import pymupdf
+
+    if layout:
+        importlib.import_module("pymupdf.layout")
+    return pymupdf
+
+
+@contextmanager
+def open_pdf(path: Path) -> Iterator[Any]:
+    """The opened PDF, locked to this thread. Raises `empty_file`, `broken_file`, `encrypted`."""
+    pymupdf = load_pymupdf()
+    require_bytes(path)
+    with MUPDF_LOCK:
+        pymupdf.TOOLS.mupdf_display_errors(False)
+        pymupdf.TOOLS.mupdf_display_warnings(False)
+        # the layout engine sets this too: one meaning of rectangles everywhere
+        pymupdf.TOOLS.unset_quad_corrections(True)
+        try:
+            document = pymupdf.open(path, filetype="pdf")
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise broken_pdf(error, path) from error
+        with document:
+            if document.needs_pass and not document.authenticate(""):
+                raise encrypted_pdf()
+            prepare_layers(document)  # first: MuPDF may have to repair the file for it
+            try:
+                pages = int(document.page_count)
+            except (RuntimeError, ValueError) as error:
+                raise broken_pdf(error, path) from error
+            if pages < 1:
+                raise broken_pdf("it has no pages")
+            yield document
+
+
+def require_bytes(path: Path) -> None:
+    """Raise DocumentError `empty_file` for a file without a byte."""
+    if path.stat().st_size == 0:
+        raise DocumentError(
+            f"{path.name}: the file is empty (0 bytes); export it again from its source",
+            code="empty_file",
+        )
+
+
+def encrypted_pdf() -> DocumentError:
+    """The refusal of a PDF with a password."""
+    return DocumentError(
+        "the PDF is encrypted and needs a password; remove the protection (for example"
+        " `qpdf --decrypt --password=...`) and ingest the result",
+        code="encrypted",
+    )
+
+
+def broken_pdf(reason: str | Exception, path: Path | None = None) -> DocumentError:
+    """The refusal of a PDF that cannot be read, with what an engine said of it at `path`."""
+    text = reason if isinstance(reason, str) else say_fault(reason).replace(str(path), "the file")
+    if re.search("Failed to (open|load)", text):
+        text = "no PDF structure in it"
+    return DocumentError(
+        f"the PDF cannot be read ({text}); repair it (for example `qpdf in.pdf out.pdf`) or export"
+        " it again",
+        code="broken_file",
+    )
+
+
+def unrotate(page: Any) -> None:
+    """Turn a page upright for reading. MuPDF's way alone would show again what is cropped."""
+    if not page.rotation:
+        return
+    pymupdf = load_pymupdf()
+    crop, media = page.cropbox, page.mediabox
+    shown = pymupdf.Rect(crop.x0, media.y1 - crop.y1, crop.x1, media.y1 - crop.y0)
+    back = page.remove_rotation()
+    if crop != media:
+        page.set_mediabox(shown * ~back)

@@ -1,0 +1,328 @@
+"""The lines of characters on a page in the order of reading, and how lines read as text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from rag_platform.ir import Box
+from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.pdf.printed.runs import Run, union, usual_size
+
+_FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
+MAX_PART = 12  # characters above or below the bar of a fraction
+BULLETS = "•◦▪▫●○■□‣⁃–—-*·∙\uf0b7\uf0a7\uf0d8\uf0a8\uf076\uf0fc➢➤✓✔❖◆◇►▶"
+_NUMBERED = re.compile(
+    r"^(?:\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]|[ivxIVX]{1,5}[.)]|[一二三四五六七八九十]+、"
+    r"|（[一二三四五六七八九十\d]+）)(?:\s|$|(?<=[、）]))"
+)
+LIST_MARKER = re.compile(r"(?:[-*+]|\d{1,9}[.)]) ")
+# their hyphen is part of the word
+_HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"))
+# not behind many: that is the rule above the name of who signs
+_CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
+_LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
+_INITIAL = 1.8  # of the size of the lines beside it
+
+
+def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
+    """Runs with the rectangle that says which line they are of.
+
+    Flat signs count as half a line, raised and lowered ones as the sign they stand at, behind which
+    a run is cut.
+    """
+    usual = usual_size((run.size, len(run.chars)) for run in runs)
+    scripts = [run for run in runs if run.size <= 0.8 * usual]
+    found: list[tuple[Box, Run]] = []
+    for run in runs:
+        if run.size > 0.8 * usual:
+            pieces, scripts = (
+                _cut_at_scripts(run, scripts)
+                if scripts and run.size < 1.25 * usual
+                else ([(_half_line(run), run)], scripts)
+            )
+            found += pieces
+    return [*found, *((_half_line(run), run) for run in scripts)]
+
+
+def _cut_at_scripts(run: Run, scripts: list[Run]) -> tuple[list[tuple[Box, Run]], list[Run]]:
+    """(a run in pieces, each followed by its scripts; the scripts that stand elsewhere)."""
+    x0, y0, x1, y1 = run.box
+    reach = 0.2 * run.size
+    near = [s for s in scripts if s.box[1] < y1 and s.box[3] > y0 and x0 < s.box[0] < x1 + reach]
+    found: list[tuple[Box, Run]] = []
+    start = 0
+    for at, char in enumerate(run.chars) if near else ():
+        held = [
+            s
+            for s in near
+            if abs(s.box[0] - char.x1) < reach
+            and s.box[1] < char.y1
+            and s.box[3] > char.y0
+            and not char[0].isspace()
+        ]
+        if held:
+            piece = run._replace(chars=run.chars[start : at + 1])
+            found += [(_half_line(piece), item) for item in (piece, *held)]
+            near = [s for s in near if s not in held]
+            scripts = [s for s in scripts if s not in held]
+            start = at + 1
+    rest = run._replace(chars=run.chars[start:]) if start else run
+    return ([*found, (_half_line(rest), rest)] if rest.text.strip() else found), scripts
+
+
+def _half_line(run: Run) -> Box:
+    x0, y0, x1, y1 = run.box
+    middle, half = (y0 + y1) / 2, max(y1 - y0, 0.5 * run.size) / 2
+    return x0, middle - half, x1, middle + half
+
+
+def place_fractions(lines: Sequence[list[Run]]) -> list[list[Run]]:
+    """The lines; parts above and below a gap of a formula are read in that gap.
+
+    The upper part comes first; limits of an integral or a sum run from the lower to the upper.
+    """
+    result = list(lines)
+    at = 1
+    while at < len(result) - 1:
+        above, line, below = result[at - 1 : at + 2]
+        slot = (
+            _slot(above, line, below)
+            if _FORMULA.search("".join(run.text for run in line))
+            else None
+        )
+        if slot is None:
+            at += 1
+            continue
+        limits = max(run.size for run in (*above, *below)) <= 0.8 * max(run.size for run in line)
+        result[at - 1 : at + 2] = [
+            [
+                *line[:slot],
+                *(below if limits else above),
+                *(above if limits else below),
+                *line[slot:],
+            ]
+        ]
+    return result
+
+
+def _slot(above: Sequence[Run], line: Sequence[Run], below: Sequence[Run]) -> int | None:
+    """The place among a line's runs that one part stands over and the other under, or None."""
+    top, bottom = min(run.box[1] for run in line), max(run.box[3] for run in line)
+    reach = 0.8 * max(run.size for run in line)
+    places = set()
+    for part in (above, below):
+        left, right = min(run.box[0] for run in part), max(run.box[2] for run in part)
+        if sum(len(run.text.strip()) for run in part) > MAX_PART or any(
+            run.box[0] < right - 1 and run.box[2] > left + 1 for run in line
+        ):
+            return None
+        places.add(sum(run.box[2] <= left + 1 for run in line))
+    close = (
+        top - max(run.box[3] for run in above) < reach
+        and min(run.box[1] for run in below) - bottom < reach
+    )
+    left = min(run.box[0] for run in (*above, *below))
+    right = max(run.box[2] for run in (*above, *below))
+    beside = min(max(run.box[0] - right, left - run.box[2]) for run in line) < reach
+    return places.pop() if close and beside and len(places) == 1 else None
+
+
+def visual_lines(runs: Sequence[Run]) -> list[list[Run]]:
+    """Runs in printed lines, top to bottom in reading direction, turned text last."""
+    level = _raise_initials(line_boxes([run for run in runs if run.horizontal]))
+    level.sort(key=lambda item: ((item[0][1] + item[0][3]) / 2, item[0][0]))
+    # the box is the flattest piece's: a drop cap must not swallow a second line
+    lines: list[tuple[Box, list[tuple[Box, Run]]]] = []
+    for box, run in level:
+        if lines:
+            core = lines[-1][0]
+            overlap = min(core[3], box[3]) - max(core[1], box[1])
+            if overlap >= 0.5 * min(core[3] - core[1], box[3] - box[1]):
+                flattest = min(core, box, key=lambda item: item[3] - item[1])
+                lines[-1] = (flattest, [*lines[-1][1], (box, run)])
+                continue
+        lines.append((box, [(box, run)]))
+    ordered = [[run for _, run in sorted(items, key=lambda item: item[0][0])] for _, items in lines]
+    if any(bidi.has_leftwards(run.text) for _, run in level):
+        ordered = bidi.order_as_typed(ordered, bidi.is_leftwards(runs))
+    return place_fractions(ordered) + [
+        [run] for run in bidi.order_columns([run for run in runs if not run.horizontal])
+    ]
+
+
+def _raise_initials(level: list[tuple[Box, Run]]) -> list[tuple[Box, Run]]:
+    """The runs with their rectangles; a letter as tall as lines beside it stands in their first."""
+    found: list[tuple[Box, Run]] = []
+    least = min((run.size for _, run in level), default=0.0)
+    for box, run in level:
+        x0, y0, x1, y1 = box
+        text = run.text.strip() if _INITIAL * least < run.size else ""
+        if len(text) == 1 and text.isalpha():
+            beside = [
+                other
+                for other, line in level
+                if _INITIAL * line.size < run.size
+                and x0 < other[0] < x1 + line.size
+                and y0 - line.size < other[1] < y1
+            ]
+            if len(beside) > 1:
+                top = min(beside, key=lambda other: other[1])
+                box = (x0, top[1], x1, top[3])
+        found.append((box, run))
+    return found
+
+
+def order_typed_lines(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """The lines of a page as typed, block by block: each block has its own direction."""
+    for _, block in groupby(runs, lambda run: run.block):
+        yield from visual_lines(list(block))
+
+
+def line_text(line: Sequence[Run]) -> str:
+    """One printed line; pieces with a gap between them are set apart by a space."""
+    text, right, initial = "", 0.0, 0.0
+    for run in line:
+        piece = run.text
+        box = run.box
+        apart = not run.horizontal or (
+            abs(box[0] - right) > 0.1 * run.size and initial < _INITIAL * run.size
+        )
+        if text and not text[-1].isspace() and not piece[:1].isspace() and apart:
+            text += " "
+        text = text + piece
+        right = box[2]
+        initial = run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0
+    return re.sub(r"[ \n\r]+", " ", text).strip()
+
+
+def is_cjk(char: str) -> bool:
+    """True for ideographs, kana and full-width punctuation, written without spaces."""
+    code = ord(char)
+    return (
+        0x2E80 <= code <= 0x312F
+        or 0x31A0 <= code <= 0x4DBF
+        or 0x4E00 <= code <= 0x9FFF
+        or 0xF900 <= code <= 0xFAFF
+        or 0xFE30 <= code <= 0xFE4F
+        or 0xFF00 <= code <= 0xFF65
+        or 0x20000 <= code <= 0x3FFFF
+    )
+
+
+def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str:
+    """Printed lines as running text, words, names of code and addresses cut at a line end joined
+    again.
+
+    A hyphen stays before a capital or a digit, and where `words`, the compounds of the page, has
+    it.
+    """
+    text = ""
+    for line in lines:
+        if not line:
+            continue
+        if not text:
+            text = line
+        elif text[-1] == "\u00ad" or (
+            text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()
+        ):
+            first, second = _last_word(text)[:-1], re.split(r"\s", line)[0]
+            compound = text[-1] != "\u00ad" and (
+                first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words
+            )
+            text = (text if compound else text[:-1]) + line
+        elif (
+            text[-1] in "-\u2010"
+            and text[-2:-1].isalpha()
+            and line[0].isalnum()
+            and not line[0].islower()
+            and not is_cjk(line[0])
+        ):
+            # the hyphen of a compound or a name: a dash would stand apart from the word
+            text += line
+        elif (is_cjk(text[-1]) and is_cjk(line[0])) or (
+            line[0].isalnum() and _ends_unfinished(text)
+        ):
+            text += line
+        else:
+            text += f" {line}"
+    return text
+
+
+def _ends_unfinished(text: str) -> bool:
+    """True where only the next line ends the last word: a name cut behind its underscore, or an
+    address that has only begun.
+    """
+    if text[-1] not in "_.=&?":
+        return False
+    word = _last_word(text)
+    return _CUT_NAME.search(word) is not None or ("://" in word and word[-1] in "=&?")
+
+
+def _last_word(text: str) -> str:
+    # not of the whole text: it is asked of every line that a paragraph grows by
+    return text[-_LONGEST_WORD:].rsplit(maxsplit=1)[-1]
+
+
+def page_words(runs: Sequence[Run]) -> frozenset[str]:
+    """Every hyphenated compound of a page, to tell a compound from a word cut at a line end."""
+    return frozenset(
+        word.strip(".,;:()") for run in runs for word in run.text.split() if "-" in word[1:-1]
+    )
+
+
+def code_text(lines: Sequence[Sequence[Run]]) -> str:
+    """Printed lines with their indentation, counted in the width of a character."""
+    boxes = [union([run.box for run in line]) for line in lines]
+    left = min(box[0] for box in boxes)
+    widths = sorted(
+        char.x1 - char.x0
+        for line in lines
+        for run in line
+        for char in run.chars
+        if char.x1 > char.x0
+    )
+    size = max(run.size for line in lines for run in line)
+    advance = max(0.6 * size, widths[len(widths) // 2]) if widths else size
+    return "\n".join(
+        " " * min(80, round((box[0] - left) / advance)) + line_text(line)
+        for box, line in zip(boxes, lines, strict=True)
+    )
+
+
+def opens_item(line: str) -> bool:
+    """True for a line that begins with a bullet or an entry's number."""
+    return _opens_bullet(line) or bool(_NUMBERED.match(line))
+
+
+def _opens_bullet(line: str) -> bool:
+    return (
+        line[:1] in BULLETS
+        and line != ""
+        and (len(line) == 1 or line[1] == " " or line[0] not in "-–—*·")
+    )
+
+
+def list_text(printed: Sequence[Sequence[Run]], lines: Sequence[str], words: frozenset[str]) -> str:
+    """List entries, one a line: bullets become `- `, entries further right are indented."""
+    entries: list[tuple[float, str, list[str]]] = []  # left edge, marker, lines
+    for line, runs in zip(lines, printed, strict=True):
+        if _opens_bullet(line):
+            entries.append((min(run.box[0] for run in runs), "- ", [line[1:].strip()]))
+        elif _NUMBERED.match(line) or not entries:
+            entries.append(
+                (min(run.box[0] for run in runs), "" if _NUMBERED.match(line) else "- ", [line])
+            )
+        else:
+            entries[-1][2].append(line)
+    least = 0.6 * max(run.size for runs in printed for run in runs)
+    above: list[tuple[float, int]] = []  # left edge and indentation of the entries around
+    written = []
+    for left, marker, texts in entries:
+        above = [item for item in above if item[0] + least < left]
+        text = marker + flow_lines([item for item in texts if item] or [""], words)
+        indent = above[-1][1] if above else 0
+        written.append(" " * indent + text.rstrip())
+        above.append((left, indent + (len(match[0]) if (match := LIST_MARKER.match(text)) else 2)))
+    return "\n".join(written)
