@@ -35,8 +35,8 @@ from rag_platform.intake.receiving import ReceiveOptions, Reception, receive
 from rag_platform.ir import Version
 from rag_platform.normalisation.edits import canonical
 from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import build_candidate, publish_candidate
-from rag_platform.releases.verification import verify_release
 from rag_platform.workspace import Workspace
 
 KINDS = {"A": "new", "M": "new_version", "D": "retired"}

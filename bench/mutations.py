@@ -39,8 +39,8 @@ from small_library import NAMESPACE, Place, picture, write_config
 
 from rag_platform.errors import RagError
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.catalog_proof import PROVED
-from rag_platform.releases.verification import Verification, verify_release
+from rag_platform.releases.proofs.catalog_proof import PROVED
+from rag_platform.releases.proofs.verification import Verification, verify_release
 from rag_platform.storage.store import sha256_file
 
 TABLES = tuple(table for table in PROVED if table != "meta")

@@ -42,9 +42,9 @@ from rag_platform.ledger.hiding import hidden_by_ledger
 from rag_platform.ledger.schema import Release
 from rag_platform.providers.tantivy import IndexedRow, Tantivy
 from rag_platform.providers.term_analysis import Analysis
-from rag_platform.releases.catalog_proof import given_fingerprints
 from rag_platform.releases.checks import hash_files, release_files
 from rag_platform.releases.manifest import VERSIONS, read_manifest, write_manifest, write_versions
+from rag_platform.releases.proofs.catalog_proof import given_fingerprints
 from rag_platform.releases.publishing import publish_candidate
 from rag_platform.releases.release_store import open_release, require_current
 from rag_platform.retrieval.library import Library

@@ -32,6 +32,7 @@ from rag_platform.releases.checks import changed_files
 from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect, exclude_others
 from rag_platform.releases.manifest import Manifest, read_manifest
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import (
     build_candidate,
     is_behind_ledger,
@@ -40,7 +41,6 @@ from rag_platform.releases.publishing import (
     settle,
 )
 from rag_platform.releases.stored_artifacts import Record
-from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.store import Store
 from rag_platform.workspace import Workspace

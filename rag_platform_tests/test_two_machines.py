@@ -26,17 +26,18 @@ from rag_platform.ledger.ledger import open_ledger
 from rag_platform.ledger.servers import server_id
 from rag_platform.releases import bucket_collection, servers, transfer
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import prove, record_deletion
+from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.following import following
 from rag_platform.releases.garbage_collection import collect
 from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.proofs.deletion_proof import prove
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import (
     build_candidate,
     publish_candidate,
     push_current,
     roll_back,
 )
-from rag_platform.releases.verification import verify_release
 from rag_platform.retrieval.library import Library
 from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store, files_below, sha256_file

@@ -109,7 +109,7 @@ def verify_answer(
 
 def prove_chunk(library: Library, chunk_id: str, namespace: str | None = None) -> ProvedData:
     """The proof of one chunk, made now from the bytes of its file. Raises NotFoundError."""
-    from rag_platform.releases.verification import verify_release
+    from rag_platform.releases.proofs.verification import verify_release
 
     began = time.monotonic()
     with holding(library, chunk_id, namespace) as held:
@@ -170,7 +170,7 @@ def _compare(chunk: Chunk, version: Version, *, alone: bool) -> Iterator[Compari
 
 
 def _find_source(library: Library, chunk_id: str, names: Sequence[str]) -> _Source:
-    from rag_platform.releases.verification import verify_release
+    from rag_platform.releases.proofs.verification import verify_release
 
     namespaces = tuple(names) or tuple(library.namespaces())
     for namespace in namespaces:

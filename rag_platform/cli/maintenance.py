@@ -174,8 +174,8 @@ def gc(
 ) -> Json:
     """Remove unneeded data. That is what no document, release or draft of any library needs."""
     from rag_platform.assets.collecting import partition_keys
-    from rag_platform.releases.deletion import prove
     from rag_platform.releases.garbage_collection import collect, start_gc
+    from rag_platform.releases.proofs.deletion_proof import prove
 
     parts: dict[str, Any] = {
         "settings": context.settings,

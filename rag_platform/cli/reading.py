@@ -222,7 +222,7 @@ def sources_list(context: Context, namespace: str | None) -> Json:
 @answers()
 def verify(context: Context, chunk_id: str | None, everything: bool, namespace: str | None) -> Json:
     """Prove quotes against the raw bytes."""
-    from rag_platform.releases.verification import verify_release
+    from rag_platform.releases.proofs.verification import verify_release
 
     if everything == bool(chunk_id):
         raise InputError("name a CHUNK_ID, or give --all", code="usage")

@@ -41,7 +41,6 @@ from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
-from rag_platform.releases.catalog_proof import given_fingerprints
 from rag_platform.releases.checks import (
     Candidate,
     IndexChanges,
@@ -64,6 +63,7 @@ from rag_platform.releases.manifest import (
     write_manifest,
     write_versions,
 )
+from rag_platform.releases.proofs.catalog_proof import given_fingerprints
 from rag_platform.releases.release_store import usable_parent
 from rag_platform.releases.version_bundles import bring_version, output_fingerprint
 from rag_platform.storage.store import (

@@ -22,7 +22,7 @@ from rag_platform.errors import ConfigError
 from rag_platform.ir import Chunk
 from rag_platform.providers.usem3 import Usem3
 from rag_platform.registry import build
-from rag_platform.releases.verification import verify_release
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.sectioners.markdown import AstMarkdown
 from rag_platform.sectioners.rules import RuleBased
 from rag_platform.text.sentences import sentence_ends

@@ -22,6 +22,7 @@ from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ingestion.request import IngestionTotals
 from rag_platform.ir import QueryRequest, QueryResult
 from rag_platform.releases.manifest import read_manifest
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import (
     build_candidate,
     is_behind_ledger,
@@ -29,7 +30,6 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.releases.release_store import current
-from rag_platform.releases.verification import verify_release
 from rag_platform.workspace import Workspace
 
 GUIDE = """\

@@ -17,7 +17,7 @@ from rag_platform.errors import ConfigError, InputError, IntegrityError, Release
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.exchange import export_release, import_release
-from rag_platform.releases.verification import verify_release
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.storage.store import files_below, sha256_file
 from rag_platform.workspace import DataRoot
 from rag_platform_tests.conftest import Shelf

@@ -21,11 +21,12 @@ from rag_platform.intake.downloading import Downloaded
 from rag_platform.ledger.ledger import open_url
 from rag_platform.releases import garbage_collection
 from rag_platform.releases import release_store as releases
-from rag_platform.releases.deletion import Proof, prove, record_deletion
+from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import Collected, collect, exclude_others
+from rag_platform.releases.proofs.deletion_proof import Proof, prove
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.releases.publishing import build_candidate, pin_release, publish_candidate
 from rag_platform.releases.stored_artifacts import Belongings, Record, read_record, write_record
-from rag_platform.releases.verification import verify_release
 from rag_platform.storage.store import write_json
 from rag_platform.workspace import Workspace
 from rag_platform_tests.partitions import Keys

@@ -16,8 +16,9 @@ from rag_platform.errors import NotFoundError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.ledger.schema import Draft
 from rag_platform.releases import garbage_collection
-from rag_platform.releases.deletion import Proof, prove, record_deletion
+from rag_platform.releases.deletion import record_deletion
 from rag_platform.releases.garbage_collection import collect
+from rag_platform.releases.proofs.deletion_proof import Proof, prove
 from rag_platform.workspace import Workspace
 from rag_platform_tests.chat_server import Reply, chat_server, said
 from rag_platform_tests.conftest import TINY, Shelf

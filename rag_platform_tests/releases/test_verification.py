@@ -25,8 +25,8 @@ from rag_platform.ingestion.rebuild_plan import estimate_embedding
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import Block, Chunk, Edit
 from rag_platform.media.store import keep
-from rag_platform.releases.catalog_proof import PROVED
-from rag_platform.releases.verification import verify_release
+from rag_platform.releases.proofs.catalog_proof import PROVED
+from rag_platform.releases.proofs.verification import verify_release
 from rag_platform.storage.records import ANEW
 from rag_platform.storage.store import LEDGER, read_records, sha256_file, write_records
 from rag_platform.workspace import Workspace

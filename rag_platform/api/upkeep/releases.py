@@ -141,7 +141,7 @@ def _after(
 
 def prove_deletion(settings: Settings, namespace: str, doc_id: str) -> DeletionProof:
     """What is left of a document where a server may look. Raises NotFoundError."""
-    from rag_platform.releases.deletion import prove
+    from rag_platform.releases.proofs.deletion_proof import prove
 
     with open_root(settings) as root:
         found = prove(

@@ -1,0 +1,358 @@
+"""Counts what every store still holds of a deleted document."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from rag_platform.config.folders import config_folders
+from rag_platform.config.settings import Settings, Strategy
+from rag_platform.documents import descriptions
+from rag_platform.documents.lookup import find_document, find_version
+from rag_platform.errors import RagError
+from rag_platform.indexes import dense, lexical
+from rag_platform.indexes.embedding_cache import EmbeddingCache
+from rag_platform.ir import Document, Json, Version
+from rag_platform.ledger.ledger import Ledger
+from rag_platform.ledger.servers import name_waiting
+from rag_platform.observability import redaction
+from rag_platform.observability.trace_store import erasing
+from rag_platform.releases import release_store as releases
+from rag_platform.releases.bucket_collection import count_in_bucket
+from rag_platform.releases.deletion import (
+    STORES,
+    Partitions,
+    find_belongings,
+    find_lingering_vectors,
+    names_of,
+    open_catalog,
+    strategies_of,
+)
+from rag_platform.releases.manifest import Manifest
+from rag_platform.releases.stored_artifacts import (
+    Belongings,
+    of_versions,
+)
+from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
+from rag_platform.storage.records import CACHED
+from rag_platform.storage.store import Store, read_json
+from rag_platform.text.plurals import pluralise
+
+_OUR_FOLDERS = frozenset(
+    "raw facts versions media cache releases deletions logs traces spool inbox dagster".split()
+)
+_READ_TOGETHER = (("chunk_ids", "content_hashes"),)  # kinds that the same files tell
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """What is left of a document, by store; `shared` counts what other documents need as well."""
+
+    doc_id: str
+    remaining: dict[str, int]
+    shared: dict[str, int]
+    open: tuple[str, ...]  # what could not be looked into, with the reason
+
+    @property
+    def total(self) -> int:
+        """Everything that remains."""
+        return sum(self.remaining.values())
+
+    def data(self) -> Json:
+        """The `gc --prove` payload of the public contract."""
+        left = [f"- {name}: {count:,}" for name, count in self.remaining.items() if count]
+        lines = [
+            (
+                f"{self.total:,} of {self.doc_id} left"
+                if left
+                else f"nothing of {self.doc_id} is left in any store"
+            ),
+            *left,
+        ]
+        lines += [
+            f"- shared with other documents: {count:,} {name}"
+            for name, count in self.shared.items()
+            if count
+        ]
+        lines += [f"- not looked into: {reason}" for reason in self.open]
+        return {
+            "markdown": "\n".join(lines),
+            "doc_id": self.doc_id,
+            "remaining": self.remaining,
+            "total": self.total,
+            "shared": self.shared,
+            "not_looked_into": list(self.open),
+        }
+
+
+def prove(
+    namespace: str,
+    doc: str,
+    version: str | None = None,
+    *,
+    settings: Settings,
+    store: Store,
+    ledger: Ledger,
+    partitions: Partitions | str,
+) -> Proof:
+    """What every store still holds of a document, or of one version; nothing is changed.
+
+    Counted are the items that deletions recorded and those found now, without the ones that other
+    documents (or, for a version, the document's other versions) need too. `partitions` may be the
+    reason why they could not be opened. Raises NotFoundError for an unknown document.
+    """
+    document = find_document(ledger, namespace, doc)
+    mine = ledger.versions(namespace, document.doc_id)
+    if version is not None:
+        mine = [find_version(document, mine, version)]
+    doc_id, version_id = document.doc_id, mine[0].version_id if version is not None else None
+    manifests = releases.list_releases(store, namespace)
+    ids = [version.version_id for version in mine]
+    stones = [
+        stone
+        for stone in ledger.tombstones(namespace, since=0)
+        if stone.doc_id == doc_id and version_id in (None, stone.version_id)
+    ]
+    own = find_belongings(
+        namespace, mine, stones, manifests, settings=settings, store=store, ledger=ledger
+    )
+    work = _Count(document, mine, own, settings, store, ledger)
+    names = work.names(whole=version_id is None)
+    words = ledger.words_left(namespace, doc_id, ids, whole=version_id is None)
+    if isinstance(partitions, str):
+        keys, events, blind = set[str](), 0, [partitions]
+    else:
+        keys, (events, blind) = partitions.keys(), partitions.count_records(ids, names)
+    others, packed = _other_files(store, names)
+    in_bucket: dict[str, int] = {}
+    if store.remote is not None:
+        alone = own.file_sha256s - work.others("file_sha256s")
+        in_bucket["blobs"], unseen = count_in_bucket(namespace, mine, alone, store)
+        waiting = [it for it in ledger.find_unacknowledged(namespace) if it[0] in stones]
+        work.open += [*unseen, *name_waiting(waiting, settings.blobs.silent_seconds)]
+    work.open += [*blind, *packed, *_list_datasets(document, own.chunk_ids)]
+    remaining = {
+        "raw": work.count_own("file_sha256s", work.raw()),
+        "facts": work.facts(),
+        "stage_files": sum(_count_files(store, version) for version in mine),
+        **work.in_releases(manifests),
+        "embeddings": work.count_own("content_hashes", work.embeddings()),
+        "media": work.count_own("asset_ids", work.media()),
+        "media_texts": work.count_own("context_hashes", work.media_texts()),
+        "descriptions": work.count_own("description_keys", work.descriptions()),
+        "downloads": int(version_id is None and store.download_path(document.source_uri).is_file()),
+        "logs": erasing.quoting(store.logs_dir, names),
+        "partitions": len(keys & set(ids)),
+        "events": events,
+        "drafts": words.pop("drafts"),
+        "ledger": sum(words.values()),
+        # a sync retires a deleted document whose file is gone
+        "ledger_backups": len(store.ledger_backups())
+        if any(not s.lifted_at for s in stones)
+        else 0,
+        "evaluations": count_results(store.home, names),
+        "other_files": others,
+        **in_bucket,
+    }
+    return Proof(
+        doc_id,
+        remaining,
+        {name: count for name, count in work.shared.items() if count},
+        tuple(work.open),
+    )
+
+
+def _other_files(store: Store, names: redaction.Names) -> tuple[int, list[str]]:
+    """How many other files below the data root name the document, and which files cannot be looked
+    into.
+    """
+    strange = [
+        path
+        for path in sorted(store.home.iterdir())
+        if path.name not in _OUR_FOLDERS
+        and not path.name.startswith((".", "ledger", DATABASE, "evaluations"))
+    ]
+    # the files of runs hold what their case results do
+    strange += [
+        path
+        for path in (store.home / "evaluations").glob("*")
+        if not path.name.startswith(RUN_PREFIX)
+    ]
+    files = [file for path in strange for file in (path, *path.rglob("*")) if file.is_file()]
+    unfinished = sum(path.is_file() for path in store.spool_dir.rglob("*"))
+    packed = [
+        f"release {path.name} of {path.parent.name} is unfinished: `rag gc` removes it when nobody"
+        " builds it"
+        for path in store.area("releases").glob("*/*/")
+        if path.name.startswith(".") or not (path / "manifest.json").is_file()
+    ]
+    if unfinished:
+        packed.append(
+            f"{pluralise(unfinished, 'unfinished file')} in spool/: `rag gc` removes those that"
+            " nobody writes"
+        )
+    packed += [
+        f"{path.relative_to(store.home)} is packed"
+        for folder in (store.logs_dir, *strange)
+        for path in redaction.opaque(folder)
+    ]
+    return sum(names.stand_in(path.read_bytes()) for path in files), packed
+
+
+def _list_datasets(document: Document, chunk_ids: Iterable[str]) -> list[str]:
+    """The datasets of the user's config folder that name the document, which nothing changes."""
+    names = redaction.Names([document.doc_id, document.filename], chunk_ids)
+    folder, _ = config_folders("datasets")
+    return [
+        f"dataset {path.name} of the config folder names it and may quote it: take its cases out"
+        for path in sorted(folder.glob("*"))
+        if path.is_file() and names.stand_in(path.read_bytes())
+    ]
+
+
+def _count_files(store: Store, version: Version) -> int:
+    folder = store.version_dir(version)
+    leftovers = folder.parent.glob(f".trash-{folder.name}*")
+    return sum(path.is_file() for root in (folder, *leftovers) for path in root.rglob("*"))
+
+
+@dataclass
+class _Count:
+    """One proof in progress."""
+
+    document: Document
+    mine: list[Version]
+    own: Belongings
+    settings: Settings
+    store: Store
+    ledger: Ledger
+    shared: dict[str, int] = field(default_factory=dict)
+    open: list[str] = field(default_factory=list)
+    _others: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def count_own(self, kind: str, found: Collection[str]) -> int:
+        """How many of the found hashes belong to the document alone; the others are counted as
+        shared.
+        """
+        if not found:
+            return 0
+        alone = set(found) - self.others(kind)
+        self.shared[STORES[kind]] = len(found) - len(alone)
+        return len(alone)
+
+    def others(self, kind: str) -> frozenset[str]:
+        """All hashes of one kind that other versions in the ledger have; read when first needed."""
+        if kind not in self._others:
+            kinds = next((both for both in _READ_TOGETHER if kind in both), (kind,))
+            mine = {version.version_id for version in self.mine}
+            found = Belongings()
+            for namespace in self.ledger.namespaces():
+                versions = [
+                    v
+                    for v in self.ledger.versions(namespace)
+                    if v.version_id not in mine and v.status != "purged"
+                ]
+                found |= of_versions(
+                    self.store,
+                    versions,
+                    strategies=strategies_of(namespace, self.settings, self.ledger, ()),
+                    kinds=kinds,
+                )
+            self._others |= {name: getattr(found, name) for name in kinds}
+        return self._others[kind]
+
+    def raw(self) -> set[str]:
+        """Stored files."""
+        return {value for value in self.own.file_sha256s if self.store.raw_path(value).is_file()}
+
+    def facts(self) -> int:
+        """Folders of facts, without those of bytes that other documents have too."""
+        folders = {
+            sha: list((self.store.area("facts") / sha[:2] / sha).glob("*"))
+            for sha in self.own.file_sha256s
+        }
+        alone = (
+            self.own.file_sha256s - self.others("file_sha256s")
+            if any(folders.values())
+            else frozenset()
+        )
+        self.shared["facts"] = sum(len(found) for sha, found in folders.items() if sha not in alone)
+        return sum(len(folders[sha]) for sha in alone)
+
+    def in_releases(self, manifests: Iterable[Manifest]) -> dict[str, int]:
+        """Rows of catalogs, word indexes and vector indexes of every release on disk."""
+        counts = {"releases": 0, "catalog": 0, "lexical": 0, "vectors": 0, "ann": 0}
+        ids = [version.version_id for version in self.mine]
+        chunks = self.own.chunk_ids - (
+            self.others("chunk_ids") if len(ids) < self._versions() else frozenset()
+        )
+        for manifest in manifests:
+            counts["releases"] += bool(manifest.versions.keys() & set(ids))
+            with open_catalog(self.store, manifest) as catalog:
+                counts["catalog"] += len(catalog.stored_ids(chunks, ids))
+            directory = self.store.release_dir(manifest.namespace, manifest.release_id)
+            strategy = Strategy.model_validate(manifest.strategy_config)
+            try:
+                if strategy.builds_lexical:
+                    counts["lexical"] += len(
+                        chunks & lexical.open_reader(strategy.lexical, directory / "lexical").ids()
+                    )
+                if strategy.builds_dense:
+                    counts["vectors"] += len(find_lingering_vectors(self.store, manifest, chunks))
+                    if dense.has_ann(directory / "dense"):
+                        with closing(dense.open_ann(strategy.dense, directory / "dense")) as ann:
+                            counts["ann"] += len(chunks & ann.ids())
+            except (RagError, OSError, ValueError) as error:
+                self.open.append(f"release {manifest.release_id}: {error}")
+        return counts
+
+    def _versions(self) -> int:
+        return len(self.ledger.versions(self.document.namespace, self.document.doc_id))
+
+    def embeddings(self) -> set[str]:
+        """Content hashes with a cached vector."""
+        if not self.store.embeddings_path.is_file():
+            return set()
+        with EmbeddingCache(self.store.embeddings_path) as cache:
+            return {
+                content_hash
+                for _, content_hash, _ in cache.entries()
+                if content_hash in self.own.content_hashes
+            }
+
+    def media(self) -> set[str]:
+        """Stored images."""
+        return {
+            asset_id for asset_id in self.own.asset_ids if self.store.media_dir(asset_id).exists()
+        }
+
+    def media_texts(self) -> set[str]:
+        """Recorded surroundings in which a stored image was described."""
+        texts = [
+            path
+            for asset_id in self.own.asset_ids
+            for path in self.store.media_dir(asset_id).glob("texts/caption-*.json")
+        ]
+        return {
+            read_json(path, CACHED).get("context_hash", "") for path in texts
+        } & self.own.context_hashes
+
+    def descriptions(self) -> set[str]:
+        """Stored answers of models about the document's chunks."""
+        return set(
+            self.own.description_keys
+            & descriptions.list_answers(self.store.descriptions_path).keys()
+        )
+
+    def names(self, *, whole: bool) -> redaction.Names:
+        """The ways in which lines of logs and events name the document."""
+        words, files = (
+            names_of(self.document, self.ledger)
+            if whole
+            else ([version.version_id for version in self.mine], [])
+        )
+        ids = self.own.chunk_ids | self.own.asset_ids
+        if not whole or self.own.asset_ids:
+            ids -= self.others("chunk_ids") | self.others("asset_ids")
+        return redaction.Names(words, ids, files)
