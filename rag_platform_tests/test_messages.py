@@ -201,10 +201,6 @@ def fill(text: str, values: list[str]) -> str:
         ),
         ("no document 'a' in library 'b'; c", "知识库 'b' 中没有文档 'a'；c"),
         (
-            "no run begins with 'x'; see `rag eval list`",
-            "没有运行的 id 开头为 'x'；见 `rag eval list`",
-        ),
-        (
             "- failed: a.pdf: [encrypted] the mail is encrypted; save it decrypted",
             "- 失败：a.pdf：[encrypted] 邮件已加密；请解密后保存",
         ),

@@ -428,16 +428,6 @@ def test_a_manifest_changed_since_it_was_published_is_found(
     assert codes(shelf) == ["ledger"]
 
 
-@pytest.mark.parametrize("value", ["NULL", "'default.other@0123456789ab'"])
-def test_a_live_version_that_the_ledger_lost_is_found(
-    published: Path, shelf: Shelf, value: str
-) -> None:
-    with closing(sqlite3.connect(shelf.store.ledger_path)) as db, db:
-        db.execute(f"UPDATE documents SET live_version = {value} WHERE filename = 'roads.md'")
-    (failure,) = verify_release(shelf.store, "default").failures
-    assert failure.reason.startswith("ledger: documents.live_version is 'default.roads-docs-")
-
-
 def test_a_file_put_into_a_release_is_found(published: Path, shelf: Shelf) -> None:
     (published / "dense" / "more.npy").write_bytes(b"x")
     assert codes(shelf) == ["file_unknown"]

@@ -58,7 +58,7 @@ window.openApp = (html, csp, tool, input, result, locale, theme) => {
 """
 # what a host puts around an app that names no domains
 CSP = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:"
-HOSTILE = "<img src=x onerror=document.title='broken'><script>document.title='broken'</script>"
+HOSTILE = "<img src=x onerror=document.title='broken'><svg onload=document.title='broken'></svg>"
 
 
 def talk(shelf: Any, conversation: Callable[[Client], Awaitable[Any]], *, apps: bool = True) -> Any:

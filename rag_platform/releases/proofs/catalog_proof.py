@@ -122,7 +122,7 @@ _LASTING = {
 }
 _PASSING = {
     # `origin`: releases of older programs say where the file lay
-    "documents": ("origin", "pinned", "status", "updated_at", "wanted_version"),
+    "documents": ("live_version", "origin", "pinned", "status", "updated_at", "wanted_version"),
     "versions": ("status", "code", "reason", "attempts"),
 }
 _SHOWN = 5
