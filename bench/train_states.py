@@ -1,11 +1,16 @@
 r"""Fits what `rag_platform/answering/states.py` decides by, and writes its coefficients.
 
-    python bench/answers.py --half tuned --keep HOME --results question.jsonl
-    python bench/answers.py --half tuned --keep HOME --results searches.jsonl --searches
+    python bench/answers.py --half tuned --keep HOME --results fast.jsonl
+    python bench/answers.py --half tuned --keep HOME --strategy default --results default.jsonl
     python bench/small_answers.py --half tuned --results small.jsonl
+    python bench/train_states.py --question fast.jsonl default.jsonl small.jsonl
+
+    python bench/answers.py --half tuned --keep HOME --results searches.jsonl --searches \
+        --corpus fastapi-en --corpus fastapi-zh --corpus wsl
     python bench/small_answers.py --half tuned --results small_searches.jsonl --searches
-    python bench/train_states.py --question question.jsonl small.jsonl \
-        --searches searches.jsonl small_searches.jsonl
+    python bench/train_states.py --searches searches.jsonl small_searches.jsonl
+
+What no results are given for stays as it is.
 
 A logistic regression with a ridge penalty over standardised signals, by Newton's method; what
 it learns is whether the evidence is among the first three hits. The penalty is the one of PENALTIES
@@ -18,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    several: Json = {"type": Path, "nargs": "+", "metavar": "FILE", "required": True}
+    several: Json = {"type": Path, "nargs": "+", "metavar": "FILE"}
     parser.add_argument("--question", help="results of the questions alone", **several)
     parser.add_argument("--searches", help="results with the search phrasings", **several)
     parser.add_argument("--material", type=Path, default=answers.MATERIAL)
@@ -129,21 +135,18 @@ def main() -> None:
         known.update(part)
     for library in small_answers.load_libraries("tuned"):
         known.update(small_answers.read_questions(library))
-    models, penalties = {}, {}
-    for name in ("question", "searches"):
+    kept = yaml.safe_load(TARGET.read_text(encoding="utf-8"))
+    models, trained_on = kept["models"], kept["trained_on"]
+    for name in filter(partial(getattr, given), ("question", "searches")):
         results = [row for path in getattr(given, name) for row in answers.read_lines(path)]
         if other := [row["id"] for row in results if row["id"] not in known]:
             parser.error(f"{other[0]} is no question of the tuned half; run with --half tuned")
         rows = answers.judge_results(judge, known, results)
-        models[name], penalties[name] = train(results, rows, LEFT_OUT[name])
+        models[name], penalty = train(results, rows, LEFT_OUT[name])
+        trained_on[name] = {"results": len(results), "penalty": penalty}
     files = [*sorted(folder.glob("*.jsonl")), small_answers.LIBRARIES]
     data = b"".join(path.read_bytes() for path in files)
-    trained_on = {
-        "questions": len(results),
-        "half": "tuned",
-        "penalty": penalties,
-        "sha256": hashlib.sha256(data).hexdigest(),
-    }
+    trained_on["sha256"] = hashlib.sha256(data).hexdigest()
     text = yaml.safe_dump({"trained_on": trained_on, "models": models}, sort_keys=False)
     TARGET.write_text(HEAD + text, encoding="utf-8")
 
