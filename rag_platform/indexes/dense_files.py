@@ -155,14 +155,17 @@ def read_matrix(directory: Path) -> tuple[list[str], Vectors]:
     parts = read_parts(directory)
     if not parts.gone and not len(parts.fresh_ids):
         return list(parts.ids), parts.base
-    batches = list(read_batches(directory))
+    batches = list(_split_rows(parts))
     ids = [chunk_id for names, _ in batches for chunk_id in names]
     return ids, np.concatenate([*(rows for _, rows in batches), parts.base[:0]])
 
 
 def read_batches(directory: Path) -> Iterator[tuple[list[str], Vectors]]:
     """The ids and rows of `read_matrix`, some thousand at a time."""
-    parts = read_parts(directory)
+    return _split_rows(read_parts(directory))
+
+
+def _split_rows(parts: Parts) -> Iterator[tuple[list[str], Vectors]]:
     ids, of, rows = _merge([_without(parts.ids, parts.gone), _all(list(parts.fresh_ids))])
     for start, block in enumerate(_gather([parts.base, parts.fresh], of, rows)):
         yield ids.take(slice(start * _ROWS_AT_ONCE, (start + 1) * _ROWS_AT_ONCE)), block

@@ -86,18 +86,18 @@ class MarkdownLoader:
         warnings = list(head.warnings)
         starts = line_starts(text)
         try:
-            blocks, media, notes = parse(text, head.end, starts)
+            blocks, media, notes, hidden = parse(text, head.end, starts)
             blocks = [locate(block, bytes_of, starts) for block in blocks]
             warnings += notes
         except (RecursionError, _TooDeepError) as error:
             blocks = paragraph_blocks(text, bytes_of, head.end, ordinal=1 if head.end else 0)
-            media = []
+            media, hidden = [], []
             warnings.append(
                 f"too deeply nested to be parsed as Markdown ({error}); read as plain paragraphs"
             )
             if head.end:
                 blocks.insert(0, locate(Block(0, "front_matter", 0, head.end), bytes_of, starts))
-        edges = [head.end, *itertools.chain(*find_hidden(text, head.end)), len(text)]
+        edges = [head.end, *itertools.chain(*hidden), len(text)]
         shown = "".join(text[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
         if not shown.strip():
             raise DocumentError(
@@ -180,8 +180,9 @@ def find_hidden(text: str, start: int) -> list[tuple[int, int]]:
 
 def parse(
     text: str, start: int, starts: Sequence[int]
-) -> tuple[list[Block], list[MediaRef], list[str]]:
-    """(blocks without bytes, images, warnings) of text[start:]; `starts` are the line offsets.
+) -> tuple[list[Block], list[MediaRef], list[str], list[tuple[int, int]]]:
+    """(blocks without bytes, images, warnings, hidden spans) of text[start:]; `starts` are the line
+    offsets.
 
     Every character that is not white space lies in exactly one block.
     """
@@ -193,7 +194,8 @@ def parse(
         if span is not None:
             blocks.append(Block(len(blocks), kind, *span, level=level, title=title))
     media, notes = find_images(text, blocks, tokens, lines, references)
-    return blocks, media, notes
+    hidden = hidden_spans(text, tokens, lines) if _MAY_HIDE.search(text, start) else ()
+    return blocks, media, notes, list(hidden)
 
 
 @dataclass(frozen=True, slots=True)

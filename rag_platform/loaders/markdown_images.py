@@ -26,9 +26,10 @@ IMG_TAG = re.compile(
     r"<!--.*?(?:-->|\Z)|<img\b(?:[^<>\"']|\"[^\"]{0,4000}\"|'[^']{0,4000}'){0,4000}>",
     re.DOTALL | re.IGNORECASE,
 )
-SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-_STYLE = re.compile(SRC.pattern.replace("src", "style", 1), re.IGNORECASE)
+SRC, ALT, _STYLE = (
+    re.compile(rf"""\b{name}\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
+    for name in ("src", "alt", "style")
+)
 _HIDDEN = re.compile(r"\shidden(?=\s|=[\"']|\Z)", re.IGNORECASE)
 _VOID = set("area base br col embed hr img input link meta source track wbr".split())
 # what browsers never show, and any other tag

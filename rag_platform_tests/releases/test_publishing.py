@@ -416,13 +416,19 @@ def test_a_damaged_pointer_is_told_with_what_mends_it(desk: Any, written: bytes)
     assert pointer.read_text("utf-8") == f"{first}\n"
 
 
-def test_going_forward_mends_a_damaged_pointer(desk: Any) -> None:
+def damage_pointer(desk: Any) -> str:
+    """Publish twice, go back and empty CURRENT; returns what it named."""
     desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
     first = desk.publish()
     desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
     desk.publish()
     desk.call("releases", "rollback")
     desk.store.current_path("default").write_bytes(b"")
+    return str(first)
+
+
+def test_going_forward_mends_a_damaged_pointer(desk: Any) -> None:
+    first = damage_pointer(desk)
     assert desk.call("releases", "forward").data["release"]["release_id"] == first
     assert releases.current(desk.store, "default") == first
     never = desk.store.current_path("other")
@@ -446,11 +452,6 @@ def test_a_release_with_a_damaged_manifest_is_built_anew_as_it_says(desk: Any, n
 
 
 def test_a_job_makes_a_damaged_pointer_name_what_the_ledger_says(desk: Any) -> None:
-    desk.write(gate="# Gate\n\nThe gate opens at 05:30.\n")
-    first = desk.publish()
-    desk.write(dock="# Dock\n\nThe dock holds 12 trucks.\n")
-    desk.publish()
-    desk.call("releases", "rollback")
-    desk.store.current_path("default").write_bytes(b"")
+    first = damage_pointer(desk)
     assert desk.call("ingest", desk.docs).data["release_id"] == first
     assert releases.current(desk.store, "default") == first

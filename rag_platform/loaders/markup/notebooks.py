@@ -226,7 +226,7 @@ def _markdown(source: str, place: str) -> Iterator[Part]:
     if not source.strip():
         return
     try:
-        blocks, media, _ = parse(source, 0, line_starts(source))
+        blocks, media, *_ = parse(source, 0, line_starts(source))
     except (RecursionError, ValueError):
         blocks, media = [Block(0, "paragraph", 0, len(source))], []
     for block in blocks:
