@@ -41,7 +41,8 @@ from rag_platform.releases.release_store import current
 from rag_platform.text.plurals import pluralise
 from rag_platform.workspace import DataRoot
 
-_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED]
+_CANCELED = dg.DagsterRunStatus.CANCELED
+_ENDED = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, _CANCELED]
 _RUNS_LOOKED_AT = 50
 _RUN_KEY = "dagster/run_key"  # Dagster's tag of a run that a sensor asked for under a key
 
@@ -274,7 +275,7 @@ def _unfinished_requests(
     instance: dg.DagsterInstance, root: DataRoot, names: Collection[str]
 ) -> list[dg.RunRequest]:
     """Requests for what a run of these libraries was to process and did not, because it was killed;
-    each as often as a document is tried.
+    each as often as a document is tried. What somebody cancelled waits until its folder changes.
     """
     left = {
         name: [version.version_id for version in root.ledger.find_received(name)] for name in names
@@ -282,6 +283,9 @@ def _unfinished_requests(
     waiting = busy(instance, root.ledger, list(names)) if any(left.values()) else set()
     found: list[dg.RunRequest] = []
     for name in sorted(name for name in names if left[name] and name not in waiting):
+        last = dg.RunsFilter(job_name=ingest_job.name, tags={NAMESPACE_TAG: name})
+        if [run.status for run in instance.get_runs(last, limit=1)] == [_CANCELED]:
+            continue
         for request in _ingest_requests(instance, left[name], name):
             key = ":".join((name, request.tags[RANGE_START], request.tags[RANGE_END]))
             keys = [f"{key}:{number}" for number in range(root.settings.jobs.max_attempts)]

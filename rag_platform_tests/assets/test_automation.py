@@ -675,6 +675,19 @@ def test_what_a_killed_run_left_in_the_inbox_is_asked_for_again_and_not_for_ever
     assert len({*keys}) == 3 and "nothing changed" in tick().skip_message
 
 
+def test_what_somebody_cancelled_waits_until_its_folder_changes(
+    desk: Any, instance: dg.DagsterInstance
+) -> None:
+    put(desk, gate=GATE)
+    tick = Ticks("inbox", instance)
+    (request,) = tick().run_requests
+    with running(instance, "ingest", **request.tags) as run:
+        instance.report_run_canceled(run)
+    assert "nothing changed" in tick().skip_message
+    put(desk, dock=DOCK)
+    assert len(covered(instance, tick().run_requests)) == 2
+
+
 def test_a_file_beside_the_folders_of_the_inbox_is_named(
     desk: Any, instance: dg.DagsterInstance
 ) -> None:
