@@ -133,6 +133,7 @@ def candidate(
             failed = "; ".join(f"{check.name}: {check.details}" for check in manifest.failures)
             record.state = "failed"
             record.reason = f"release {manifest.release_id} was not published: {failed}"
+            context.log.error(record.reason)
     now = release_code_versions(workspace.settings)
     for name, (upstream, _) in _STORES.items():
         # the inputs of one namespace are among those of all

@@ -135,12 +135,14 @@ def record_job(
     try:
         with jobs.keep_heartbeat(job.job_id, ledger):
             yield record
-    except BusyError as error:
-        end("failed", f"{error.message}; `rag jobs retry {job.job_id}` does the work then")
-        raise
-    except (RagError, dg.Failure) as error:
-        message = error.message if isinstance(error, RagError) else error.description
-        end("failed", message or f"{type(error).__name__}: {error}")
+    except RagError as error:
+        later = f"; `rag jobs retry {job.job_id}` does the work then"
+        reason = f"{error.message}{later if isinstance(error, BusyError) else ''}"
+        end("failed", reason)
+        # the run's page begins with what a Failure says, with anything else in a stack
+        raise dg.Failure(f"[{error.code}] {reason}") from error
+    except dg.Failure as error:
+        end("failed", error.description or str(error))
         raise
     except Exception as error:
         end("failed", f"{type(error).__name__}: {error}")

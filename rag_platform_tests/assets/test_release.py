@@ -5,6 +5,7 @@ it.
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -316,6 +317,9 @@ def test_a_release_that_answers_worse_is_held_back_until_somebody_overrides(
     assert "05:30" in said(shelf, "When does the gate open?")
     newest = shelf.ledger.releases("default")[0]
     assert newest.state == "rejected"
+    logs = instance.all_logs(result.run_id)
+    said_in_log = [log.user_message for log in logs if log.level == logging.ERROR]
+    assert any(text.startswith("release ") and "is not there" in text for text in said_in_log)
     assert "1 of 1 expectation not met" in newest.reason
     assert "the text is not there" in newest.reason
     parts = {"settings": shelf.settings, "store": shelf.store, "ledger": shelf.ledger}
