@@ -98,6 +98,12 @@ def ingestion(
     context: dg.AssetExecutionContext, platform: Platform
 ) -> Iterator[dg.MaterializeResult[None]]:
     """Materialise the selected stages of the run's versions, document by document."""
+    if not context.selected_asset_keys:  # "Execute all" on the page of an asset's checks
+        context.log.warning(
+            "nothing was checked: these checks come with the materialization of a document; choose"
+            " its partition there"
+        )
+        return
     failures: list[str] = []
     for namespace, versions in _by_namespace(context.partition_keys, platform.root.ledger).items():
         failures += _ingest(context, platform.root.workspace(namespace), namespace, versions)
@@ -126,6 +132,10 @@ def _ingest(
         job = record.job
         events = IngestionEvents(context, workspace, job, record.trace_id)
         progress = _DocumentProgress(ledger, job)
+        context.log.info(
+            f"{pluralise(len(versions), 'document')} of library {namespace!r}; `rag jobs show"
+            f" {job.job_id}` says how far they are"
+        )
         with tracing.watching(progress.tell_stage):
             totals = ingest_versions(
                 versions,

@@ -11,7 +11,7 @@ from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_m
 from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
 from rag_platform.evaluation.runs import open_library
 from rag_platform.observability import faults
-from rag_platform.releases.release_store import find_parent, require_current
+from rag_platform.releases.release_store import current, find_parent, require_current
 
 _WARN = dg.AssetCheckSeverity.WARN
 _ASSET = dg.AssetKey("published_release")
@@ -66,6 +66,27 @@ def drift_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluat
     return _evaluation("drift", namespace, _guard(_check_drift, namespace, platform))
 
 
+def _check_each(
+    context: dg.AssetCheckExecutionContext,
+    name: str,
+    check: Callable[[str, Platform], dg.AssetCheckResult],
+    platform: Platform,
+) -> dg.AssetCheckResult:
+    """The result for the run's library; without a partition, which is how Dagster executes checks
+    alone, that for all published ones, each logged as its own too.
+    """
+    if context.has_partition_key:
+        return _guard(check, context.partition_key, platform)
+    store, failed = platform.root.store, []
+    names = [n for n in platform.root.ledger.namespaces() if current(store, n)]
+    for namespace in names:
+        found = _evaluation(name, namespace, _guard(check, namespace, platform))
+        context.op_execution_context.log_event(found)  # type: ignore[arg-type]
+        failed += [] if found.passed else [namespace]
+    details = f"checked: {', '.join(names) or 'none'}; warnings: {', '.join(failed) or 'none'}"
+    return dg.AssetCheckResult(passed=not failed, severity=_WARN, metadata={"details": details})
+
+
 def _evaluation(name: str, namespace: str, found: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=_ASSET,
@@ -101,7 +122,7 @@ with warnings.catch_warnings():  # partitioned checks are a preview, as those of
     )
     def canaries(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
         """Ask the published release the canaries of its parent."""
-        return _guard(_check_canaries, context.partition_key, platform)
+        return _check_each(context, "canaries", _check_canaries, platform)
 
     @dg.asset_check(
         asset=_ASSET,
@@ -110,4 +131,4 @@ with warnings.catch_warnings():  # partitioned checks are a preview, as those of
     )
     def drift(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
         """Compare the signals of real questions with those of the last stable window."""
-        return _guard(_check_drift, context.partition_key, platform)
+        return _check_each(context, "drift", _check_drift, platform)

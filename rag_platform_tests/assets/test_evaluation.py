@@ -87,4 +87,24 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
         raise_on_error=False,
     )
     (failure,) = [event for event in again.all_events if event.is_step_failure]
-    assert "0 strategies were evaluated" in str(failure.step_failure_data.error)
+    error = failure.step_failure_data.error
+    assert error is not None and error.message.startswith(
+        "dagster._core.definitions.events.Failure: [nothing_to_compare] 0 strategies were evaluated"
+    )
+
+
+def test_checks_alone_look_at_every_published_library(
+    instance: dg.DagsterInstance, shelved: Shelf
+) -> None:
+    """As "Execute all" on the page of an asset's checks launches them, without a partition."""
+    from rag_platform.definitions import defs
+
+    shelved.ledger.bind_strategy("empty", "tiny", "")  # received, never published
+    key = dg.AssetCheckKey(dg.AssetKey("published_release"), "drift")
+    job = defs.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=set(), asset_check_selection={key}
+    )
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert result.success
+    found = [(e.partition, e.passed) for e in result.get_asset_check_evaluations()]
+    assert found == [("default", True), (None, True)]

@@ -253,6 +253,20 @@ def test_a_file_that_cannot_be_read_warns_and_fails_no_run(
     ]
 
 
+def test_checks_without_their_documents_are_skipped(
+    instance: dg.DagsterInstance, received: Any
+) -> None:
+    """As "Execute all" on the page of an asset's checks launches them, without a partition."""
+    received(a="# A\n\nOne.\n")
+    job = defs.resolve_implicit_global_asset_job_def().get_subset(
+        asset_selection=set(),
+        asset_check_selection={dg.AssetCheckKey(dg.AssetKey("chunks"), "text_kept")},
+    )
+    result = job.execute_in_process(instance=instance, raise_on_error=False)
+    assert result.success and evaluations(instance, "chunks", "text_kept") == []
+    assert any("nothing was checked" in e.user_message for e in instance.all_logs(result.run_id))
+
+
 def test_damaged_data_fails_the_run(
     instance: dg.DagsterInstance, received: Any, shelf: Any
 ) -> None:
