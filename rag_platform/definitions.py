@@ -20,7 +20,7 @@ defs = dg.Definitions(
         evaluation.evaluation_run,
         evaluation.strategy_comparison,
     ],
-    asset_checks=[signals.canaries, signals.drift],
+    asset_checks=[signals.signals],
     jobs=[
         automation.ingest_job,
         automation.release_job,

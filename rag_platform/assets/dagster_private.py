@@ -8,6 +8,7 @@ Dagster's private modules.
 
 import importlib
 import sys
+import time
 import uuid
 from collections.abc import Sequence
 from typing import Any
@@ -45,6 +46,9 @@ try:
             f"Dagster {dg.__version__} is installed, and only {CHECKED_WITH} was looked into"
         )
     from dagster._core.code_pointer import ModuleCodePointer
+    from dagster._core.definitions.asset_checks.asset_check_evaluation import (
+        AssetCheckEvaluationTargetMaterializationData,
+    )
     from dagster._core.events import ASSET_EVENTS, DagsterEventBatchMetadata
     from dagster._core.origin import RepositoryPythonOrigin, get_python_environment_entry_point
     from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
@@ -67,6 +71,7 @@ try:
     from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
     from dagster._serdes import ConfigurableClassData
     from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
+    from dagster_shared.record import replace
 except ImportError as error:
     ABSENT = str(error)
 
@@ -91,6 +96,33 @@ def log_materializations(
         dg.DagsterEvent.asset_materialization(
             step, event, DagsterEventBatchMetadata(batch_id, number == len(events))
         )
+
+
+def log_checks(
+    context: dg.AssetExecutionContext | dg.OpExecutionContext,
+    found: Sequence[dg.AssetCheckEvaluation],
+) -> None:
+    """Log what checks found of partitions, each with the materialisation that it judged: without
+    it Dagster counts the check of the partition as missing.
+    """
+    partitions: dict[dg.AssetKey, set[str]] = {}
+    for one in found:
+        partitions.setdefault(one.asset_key, set()).add(one.partition or "")
+    ids = {
+        key: context.instance.get_latest_storage_id_by_partition(
+            key, dg.DagsterEventType.ASSET_MATERIALIZATION, wanted
+        )
+        for key, wanted in partitions.items()
+    }
+    for one in found:
+        newest = ids[one.asset_key].get(one.partition or "")
+        if newest is not None and not ABSENT:
+            target = AssetCheckEvaluationTargetMaterializationData(
+                storage_id=newest, run_id=context.run.run_id, timestamp=time.time()
+            )
+            one = replace(one, target_materialization_data=target)
+        # taken as the other events are, though the type of an op's context does not say so
+        context.log_event(one)  # type: ignore[arg-type]
 
 
 def explain_backfill(instance: dg.DagsterInstance, backfill: Any, message: str) -> None:

@@ -2,13 +2,14 @@
 each other, with their figures as metadata, which Dagster plots over time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 
 import dagster as dg
 
+from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.definition_metadata import define_asset
-from rag_platform.assets.partitions import NAMESPACE_TAG
+from rag_platform.assets.partitions import NAMESPACE_TAG, unread_inputs
 from rag_platform.assets.resources import Platform
 from rag_platform.assets.runs import record_job
 from rag_platform.assets.signals import drift_evaluation
@@ -34,6 +35,7 @@ from rag_platform.releases.release_store import current
 from rag_platform.retrieval.library import Library
 
 _SETTINGS = load_settings()
+_RELEASE_UNREAD = unread_inputs(["published_release"])  # it is that of any library
 _NONE = "no dataset"  # a partition definition holds at least one key
 
 Metadata = dict[str, str | int | float | dg.MarkdownMetadataValue | dg.PathMetadataValue]
@@ -51,10 +53,11 @@ dataset_strategies = dg.MultiPartitionsDefinition(
 @dg.asset(
     group_name="evaluation",
     partitions_def=dataset_strategies,
+    deps=[dg.AssetDep("published_release", partition_mapping=dg.AllPartitionMapping())],
     **define_asset("evaluation_run", _SETTINGS),
     description=(
-        "One dataset asked of its library under one strategy; results that depend on nothing that"
-        " changed are taken over."
+        "One dataset asked of its library, the default one or that of gates.yaml, under one"
+        " strategy; results that depend on nothing that changed are taken over."
     ),
 )
 def evaluation_run(
@@ -71,7 +74,7 @@ def evaluation_run(
         open_library(root.settings, root.store) as library,
     ):
         metadata = _evaluate(platform, library, dataset, strategy, store, namespace)
-    return dg.MaterializeResult(metadata=metadata)
+    return dg.MaterializeResult(metadata=metadata, tags=_RELEASE_UNREAD)
 
 
 @dg.asset(
@@ -117,22 +120,25 @@ def evaluate_all(context: dg.OpExecutionContext, platform: Platform) -> None:
                 for strategy in dict.fromkeys([bound[namespace], *WAYS]):
                     metadata = _evaluate(platform, library, dataset, strategy, store, namespace)
                     partition = dg.MultiPartitionKey({"dataset": target, "strategy": strategy})
-                    _log(context, evaluation_run.key, partition, metadata)
+                    _log(context, evaluation_run.key, partition, metadata, _RELEASE_UNREAD)
                 metadata = _compare(context, platform, target, store)
                 _log(context, strategy_comparison.key, target, metadata)
             except RagError as error:  # one dataset must never stop the others
                 problems.append(f"{target}: [{error.code}] {error.message}")
-        for namespace in bound:
-            # taken as the other events are, though its type does not say so
-            context.log_event(drift_evaluation(namespace, platform))  # type: ignore[arg-type]
+        log_checks(context, [drift_evaluation(namespace, platform) for namespace in bound])
     if problems:
         raise dg.Failure("\n".join(problems), allow_retries=False)
 
 
 def _log(
-    context: dg.OpExecutionContext, key: dg.AssetKey, partition: str, metadata: Metadata
+    context: dg.OpExecutionContext,
+    key: dg.AssetKey,
+    partition: str,
+    metadata: Metadata,
+    tags: Mapping[str, str] | None = None,
 ) -> None:
-    context.log_event(dg.AssetMaterialization(key, partition=partition, metadata=metadata))
+    event = dg.AssetMaterialization(key, partition=partition, metadata=metadata, tags=tags)
+    context.log_event(event)
 
 
 @dg.job(name="evaluation", description="Evaluates every dataset and compares the strategies.")

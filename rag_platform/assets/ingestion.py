@@ -15,7 +15,7 @@ from typing import Any
 
 import dagster as dg
 
-from rag_platform.assets.dagster_private import log_materializations
+from rag_platform.assets.dagster_private import log_checks, log_materializations
 from rag_platform.assets.definition_metadata import define_asset
 from rag_platform.assets.event_metadata import check_processed, evaluation, failure, materialization
 from rag_platform.assets.partitions import document_versions, stage_code_versions
@@ -37,6 +37,7 @@ from rag_platform.workspace import Workspace
 
 _EVENTS_AT_ONCE = 128
 _SHOWN_AFTER_SECONDS = 2.0
+_SHOWN = 20  # versions, in a warning
 
 DESCRIPTIONS = {
     "raw_document": "The bytes as received, hashed again.",
@@ -130,6 +131,11 @@ def _ingest(
     args = {"version_ids": [version.version_id for version in versions]}
     with run_of_job(context, workspace, "ingest", namespace, args, items) as record:
         job = record.job
+        if old := [version.version_id for version in versions if not _is_wanted(version, ledger)]:
+            context.log.warning(
+                "replaced or deleted since, so what is made of these is in no release:"
+                f" {', '.join(old[:_SHOWN])}; `rag gc` drops such partitions"
+            )
         events = IngestionEvents(context, workspace, job, record.trace_id)
         progress = _DocumentProgress(ledger, job)
         context.log.info(
@@ -157,6 +163,11 @@ def _ingest(
             if failed := ledger.failed_job_items(job.job_id):
                 record.state, record.reason = "partly", describe_failures(failed, job.job_id)
     return events.faults
+
+
+def _is_wanted(version: Version, ledger: Ledger) -> bool:
+    document = ledger.document(version.namespace, version.doc_id)
+    return version.version_id in (document.live_version, document.wanted_version)
 
 
 class IngestionEvents:
@@ -258,8 +269,7 @@ class IngestionEvents:
         pending, self._pending = self._pending, []
         log_materializations(self._context, pending)
         checks, self._checks = self._checks, []
-        for check in checks:
-            self._context.log_event(check)
+        log_checks(self._context, checks)
 
 
 def add_totals(result: dict[str, Any], totals: IngestionTotals) -> dict[str, Any]:

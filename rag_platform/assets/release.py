@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.definition_metadata import define_asset
 from rag_platform.assets.partitions import (
     CODE_VERSION,
@@ -281,7 +282,7 @@ def published_release(
     if context.run.job_name == RELEASE_JOB:
         if not own:  # which has ended
             tell("release", 0, 1, "published; asking it questions made of the release before")
-        context.log_event(canaries_evaluation(namespace, platform))
+        log_checks(context, [canaries_evaluation(namespace, platform)])
 
 
 def _failed_documents(namespace: str, ledger: Ledger) -> dict[str, Any]:

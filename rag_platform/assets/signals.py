@@ -1,10 +1,11 @@
 """Checks of a published release that warn and hold nothing back: its canaries, and drift."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import dagster as dg
 
+from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.partitions import namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
@@ -66,27 +67,6 @@ def drift_evaluation(namespace: str, platform: Platform) -> dg.AssetCheckEvaluat
     return _evaluation("drift", namespace, _guard(_check_drift, namespace, platform))
 
 
-def _check_each(
-    context: dg.AssetCheckExecutionContext,
-    name: str,
-    check: Callable[[str, Platform], dg.AssetCheckResult],
-    platform: Platform,
-) -> dg.AssetCheckResult:
-    """The result for the run's library; without a partition, which is how Dagster executes checks
-    alone, that for all published ones, each logged as its own too.
-    """
-    if context.has_partition_key:
-        return _guard(check, context.partition_key, platform)
-    store, failed = platform.root.store, []
-    names = [n for n in platform.root.ledger.namespaces() if current(store, n)]
-    for namespace in names:
-        found = _evaluation(name, namespace, _guard(check, namespace, platform))
-        context.op_execution_context.log_event(found)  # type: ignore[arg-type]
-        failed += [] if found.passed else [namespace]
-    details = f"checked: {', '.join(names) or 'none'}; warnings: {', '.join(failed) or 'none'}"
-    return dg.AssetCheckResult(passed=not failed, severity=_WARN, metadata={"details": details})
-
-
 def _evaluation(name: str, namespace: str, found: dg.AssetCheckResult) -> dg.AssetCheckEvaluation:
     return dg.AssetCheckEvaluation(
         asset_key=_ASSET,
@@ -112,23 +92,42 @@ def _guard(
         return dg.AssetCheckResult(passed=False, severity=_WARN, metadata={"details": details})
 
 
+_SIGNALS = {
+    "canaries": (
+        canaries_evaluation,
+        "Questions made of the release before are still answered; warns.",
+    ),
+    "drift": (
+        drift_evaluation,
+        "What users ask and get is as in the last stable window; warns.",
+    ),
+}
+
 with warnings.catch_warnings():  # partitioned checks are a preview, as those of the candidate are
     warnings.simplefilter("ignore", dg.PreviewWarning)
 
-    @dg.asset_check(
-        asset=_ASSET,
-        partitions_def=namespaces,
-        description="Questions made of the release before are still answered; warns.",
+    @dg.multi_asset_check(
+        name="signals",
+        specs=[
+            dg.AssetCheckSpec(name, asset=_ASSET, partitions_def=namespaces, description=text)
+            for name, (_, text) in _SIGNALS.items()
+        ],
+        can_subset=True,
     )
-    def canaries(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
-        """Ask the published release the canaries of its parent."""
-        return _check_each(context, "canaries", _check_canaries, platform)
-
-    @dg.asset_check(
-        asset=_ASSET,
-        partitions_def=namespaces,
-        description="What users ask and get is as in the last stable window; warns.",
-    )
-    def drift(context: dg.AssetCheckExecutionContext, platform: Platform) -> dg.AssetCheckResult:
-        """Compare the signals of real questions with those of the last stable window."""
-        return _check_each(context, "drift", _check_drift, platform)
+    def signals(
+        context: dg.AssetCheckExecutionContext, platform: Platform
+    ) -> Iterator[dg.AssetCheckResult]:
+        """Check the run's library; without a partition, as "Execute all" on the page of checks
+        launches it, every published one.
+        """
+        store, ledger = platform.root.store, platform.root.ledger
+        names = (
+            [context.partition_key]
+            if context.has_partition_key
+            else [name for name in ledger.namespaces() if current(store, name)]
+        )
+        chosen = sorted(key.name for key in context.selected_asset_check_keys)
+        found = [_SIGNALS[check][0](name, platform) for check in chosen for name in names]
+        log_checks(context.op_execution_context, found)
+        # nothing: Dagster takes no result of a partitioned check from a run without a partition
+        yield from ()

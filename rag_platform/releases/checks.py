@@ -46,7 +46,8 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
         "raw_document",
         (
             "The document passed every stage. Where it did not: the stage, the reason and what to"
-            " do. A file that cannot be read only warns, and the other documents go live."
+            " do. A file that cannot be read only warns, and the other documents go live. Few that"
+            " passed at once have a result."
         ),
     ),
     "pages_complete": (
@@ -60,7 +61,7 @@ DOCUMENT_CHECKS: dict[str, tuple[str, str]] = {
         "chunks",
         (
             "The words that a second reader finds in the file stand in the chunks, or are listed as"
-            " dropped on purpose."
+            " dropped on purpose. A file without pages has a result only where something is lost."
         ),
     ),
     "chunks_stable": (

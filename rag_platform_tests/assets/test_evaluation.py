@@ -59,6 +59,10 @@ def test_the_night_logs_a_run_a_strategy_and_the_comparison(
     found = metadata(instance, "evaluation_run", "golden@default|sparse_only")
     assert found["retrieval.hit_rate@10"] == dg.FloatMetadataValue(1.0)
     assert isinstance(found["report"], dg.MarkdownMetadataValue)
+    graph = defs.resolve_asset_graph()
+    assert graph.get(dg.AssetKey("evaluation_run")).parent_keys == {
+        dg.AssetKey("published_release")
+    }
     assert (shelved.store.home / found["files"].value / "cases.parquet").is_file()
     assert str(found["picture"].value).startswith("![sparse_only](data:image/png;base64,")
     compared = metadata(instance, "strategy_comparison", "golden@default")
@@ -99,6 +103,8 @@ def test_checks_alone_look_at_every_published_library(
     """As "Execute all" on the page of an asset's checks launches them, without a partition."""
     from rag_platform.definitions import defs
 
+    event = dg.AssetMaterialization("published_release", partition="default")
+    instance.report_runless_asset_event(event)
     shelved.ledger.bind_strategy("empty", "tiny", "")  # received, never published
     key = dg.AssetCheckKey(dg.AssetKey("published_release"), "drift")
     job = defs.resolve_implicit_global_asset_job_def().get_subset(
@@ -106,5 +112,6 @@ def test_checks_alone_look_at_every_published_library(
     )
     result = job.execute_in_process(instance=instance, raise_on_error=False)
     assert result.success
-    found = [(e.partition, e.passed) for e in result.get_asset_check_evaluations()]
-    assert found == [("default", True), (None, True)]
+    (found,) = result.get_asset_check_evaluations()
+    assert (found.partition, found.passed) == ("default", True)
+    assert found.target_materialization_data is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,8 @@ def test_a_file_that_cannot_be_read_warns_and_fails_no_run(
         assert metadata["code"].value == "empty_file" and metadata["failed_stage"].value == "facts"
         assert "holds no text" in metadata["reason"].value
         assert metadata["remedy"].value.startswith("mend or replace the file")
+    # with it the page of the check counts this partition as failed, and not as missing
+    assert found.target_materialization_data.storage_id == stored.storage_id
     # of facts and what follows nothing was made, and their pages say why too
     for stage in INGESTION_STAGES[1:]:
         found = dg.AssetRecordsFilter(dg.AssetKey(stage), asset_partitions=[keys[1]])
@@ -387,8 +390,13 @@ def test_a_backfill_over_old_partitions_brings_nothing_old_back(
     assert run(instance, other, other).success
     shelf.ledger.retire("default", [shelf.ledger.version(other).doc_id])
 
-    assert run(instance, first, other).success
+    result = run(instance, first, other)
+    assert result.success
     assert [version.version_id for _, version in shelf.ledger.live("default")] == [first]
+    (warned,) = [
+        log.user_message for log in instance.all_logs(result.run_id) if log.level == logging.WARNING
+    ]
+    assert second in warned and other in warned and first not in warned
     assert status(instance, "embeddings", [first, second, other]) == ["MATERIALIZED"] * 3
 
 
