@@ -68,7 +68,10 @@ release_job = dg.define_asset_job(
     jobs=[ingest_job, release_job],
     minimum_interval_seconds=15,
     default_status=dg.DefaultSensorStatus.STOPPED,
-    description="Watches inbox/<namespace>/: new, changed and removed files become ingest runs.",
+    description=(
+        "Watches inbox/<library>/ in the data folder: new, changed and removed files become ingest"
+        " runs."
+    ),
 )
 def inbox(
     context: dg.SensorEvaluationContext, platform: Platform
@@ -123,7 +126,7 @@ def inbox(
     held = (
         "what changed is held already"
         if changed
-        else f"nothing changed in {pluralise(len(folders), 'inbox folder')}"
+        else f"nothing changed in {pluralise(len(folders), 'folder')} of {root.store.inbox_dir}"
     )
     skip = None if requests else dg.SkipReason("; ".join(problems) or held)
     return dg.SensorResult(
