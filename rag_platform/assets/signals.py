@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import dagster as dg
 
 from rag_platform.assets.dagster_private import log_checks
-from rag_platform.assets.partitions import namespaces
+from rag_platform.assets.partitions import NAMESPACE_TAG, namespaces
 from rag_platform.assets.resources import Platform
 from rag_platform.evaluation.monitoring.canaries import ask_canaries, canaries_markdown
 from rag_platform.evaluation.monitoring.drift import drift_markdown, measure_drift
@@ -121,11 +121,11 @@ with warnings.catch_warnings():  # partitioned checks are a preview, as those of
         launches it, every published one.
         """
         store, ledger = platform.root.store, platform.root.ledger
-        names = (
-            [context.partition_key]
-            if context.has_partition_key
-            else [name for name in ledger.namespaces() if current(store, name)]
-        )
+        if context.has_partition_key:
+            names = [context.partition_key]
+        else:  # it changes no library, so no release waits for it or follows it
+            context.instance.add_run_tags(context.run.run_id, {NAMESPACE_TAG: ""})
+            names = [name for name in ledger.namespaces() if current(store, name)]
         chosen = sorted(key.name for key in context.selected_asset_check_keys)
         found = [_SIGNALS[check][0](name, platform) for check in chosen for name in names]
         log_checks(context.op_execution_context, found)
