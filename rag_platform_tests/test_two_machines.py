@@ -17,7 +17,7 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.api.status import status
 from rag_platform.config.settings import ReleasePolicy, Settings, load_settings, load_strategy
-from rag_platform.errors import IntegrityError, ProviderError, ReleaseError
+from rag_platform.errors import IntegrityError, LedgerError, ProviderError, ReleaseError
 from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
@@ -39,6 +39,7 @@ from rag_platform.releases.publishing import (
     roll_back,
 )
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import require_known
 from rag_platform.storage.blobs import open_blobs, open_for_writing, raw_key
 from rag_platform.storage.store import Store, files_below, sha256_file
 from rag_platform.workspace import Workspace
@@ -356,6 +357,25 @@ def test_collection_keeps_in_the_bucket_what_is_kept(
     assert pull(there).release_id == made[-1]
 
 
+@pytest.mark.parametrize("lost", ["manifest.json", "versions.json"])
+def test_the_bucket_keeps_the_sound_copy_of_a_release_that_is_damaged_here(
+    machines: tuple[Shelf, Shelf], tmp_path: Path, lost: str
+) -> None:
+    here, _ = machines
+    docs = write(tmp_path / "alpha" / "docs", gate=GATE)
+    first = here.ingest(docs)
+    write(docs, gate=GATE.replace("05:30", "06:45"))
+    here.ingest(docs)
+    path = here.store.release_dir("default", first) / lost
+    path.unlink()
+    path.write_bytes(b'{"torn')
+    collect(settings=here.settings, store=here.store, ledger=here.ledger)
+    assert not path.exists() and first in transfer.list_pushed(here.store, "default")
+    transfer.bring(here.store, "default", first)
+    roll_back("default", first, store=here.store, ledger=here.ledger)
+    assert releases.current(here.store, "default") == first
+
+
 def test_a_hard_deletion_reaches_the_bucket(machines: tuple[Shelf, Shelf], tmp_path: Path) -> None:
     here, there = machines
     docs = write(tmp_path / "docs", gate=GATE, dock="# Dock\n\nThe dock holds 12 trucks.\n")
@@ -512,6 +532,9 @@ def test_status_says_that_the_ledger_is_away(
     away = Store(here.store.home, "postgresql://rag@127.0.0.1:1/rag", here.store.remote)
     library = Library(here.settings, away, hidden_by_ledger(away))
     data = status(library)
+    require_known(library, "default")
+    with pytest.raises(LedgerError, match="cannot be reached"):
+        require_known(library, "new")  # nothing of it is published: only the ledger may know it
     library.close()
     assert (
         "cannot be reached" in data["ledger_problem"] and data["ledger_problem"] in data["problems"]

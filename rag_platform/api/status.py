@@ -54,6 +54,8 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         name: together([own, *(other[name] for other in others)])
         for name, own in library.cache_figures().items()
     }
+    problem = why_no_ledger(library.store)
+    names = library.namespaces() if problem else known_namespaces(library)
     data: StatusData = {
         "markdown": "",
         "app_version": build_info()["app_version"],
@@ -69,12 +71,12 @@ def status(library: Library, others: Sequence[Json] = (), *, serving: bool = Tru
         "uptime_seconds": round(time.monotonic() - _STARTED, 1),
         "namespaces": [
             row
-            for row in (_namespace_status(library, name) for name in known_namespaces(library))
+            for row in (_namespace_status(library, name) for name in names)
             if _holds_anything(row)
         ],
     }
-    data["jobs"] = _jobs(library)
-    data["ledger_problem"] = why_no_ledger(library.store)
+    data["jobs"] = [] if problem else _jobs(library, names)
+    data["ledger_problem"] = problem
     if library.store.remote is not None and not data["ledger_problem"]:
         with closing(open_ledger(library.store)) as ledger:
             data["servers"] = servers_data(library.settings, ledger, server_id(library.store))
@@ -169,14 +171,14 @@ def _collection(library: Library, namespace: str) -> CollectionPart:
     }
 
 
-def _jobs(library: Library) -> list[JobStatus]:
+def _jobs(library: Library, names: Sequence[str]) -> list[JobStatus]:
     """The jobs that are open, and the newest of each namespace."""
-    if not library.store.has_ledger() or why_no_ledger(library.store):
+    if not library.store.has_ledger():
         return []
     with closing(open_ledger(library.store)) as ledger:
         found = {
             job.job_id: job
-            for name in known_namespaces(library)
+            for name in names
             for job in (
                 *ledger.jobs(name, 1),
                 *(job for state in OPEN_STATES for job in ledger.jobs(name, state=state)),

@@ -271,11 +271,19 @@ class _Collection:
                 transfer.pull(namespace, store=self.store, ledger=self.ledger)
             rows = self.ledger.releases(namespace)
             pinned = {row.release_id for row in rows if row.pinned}
-            surplus = releases.surplus(self.store, namespace, self.settings.releases.keep, pinned)
+            found = releases.list_releases(self.store, namespace)
+            surplus = releases.surplus(
+                self.store, namespace, self.settings.releases.keep, pinned, releases=found
+            )
+            damaged = {path.name for path in releases.list_damaged(self.store, namespace, found)}
+            self.result.left += [
+                f"release {name} of {namespace} is damaged and goes from this data root"
+                for name in sorted(damaged)
+            ]
             gone = {path.name for path in surplus}
             published = releases.current(self.store, namespace)
             self.manifests[namespace] = []
-            for manifest in releases.list_releases(self.store, namespace):
+            for manifest in found:
                 if manifest.release_id in gone:
                     continue
                 if deleted := self._find_deleted(manifest):
@@ -298,7 +306,7 @@ class _Collection:
             for path in surplus:
                 self.result.add("releases", 1, directory_bytes([path]))
             if not self.plan:
-                self._drop_releases(namespace, surplus)
+                self._drop_releases(namespace, surplus, damaged)
         only = self.scope.version_ids if self.scope else None
         self.kept = retention.survey(
             self.manifests, settings=self.settings, store=self.store, ledger=self.ledger, only=only
@@ -342,7 +350,9 @@ class _Collection:
         versions = self.ledger.versions(record.namespace, record.doc_id)
         return {version.version_id for version in versions if is_condemned(version, stones, used)}
 
-    def _drop_releases(self, namespace: str, surplus: Sequence[Path]) -> None:
+    def _drop_releases(
+        self, namespace: str, surplus: Sequence[Path], damaged: Collection[str]
+    ) -> None:
         if surplus and (pointer := self.store.current_path(namespace)).is_file():
             time.sleep(
                 max(0.0, min(GRACE_SECONDS, pointer.stat().st_mtime + GRACE_SECONDS - time.time()))
@@ -351,8 +361,10 @@ class _Collection:
             releases.drop(path)
         if self.ledger.read_only:
             return
-        # the ledger says which are gone
-        record_dropped(namespace, [path.name for path in surplus], self.ledger)
+        # the ledger says which are gone; of a damaged one the object store may hold a sound copy
+        there = damaged if self.store.remote else ()
+        gone = [path.name for path in surplus if path.name not in there]
+        record_dropped(namespace, gone, self.ledger)
         retain(namespace, settings=self.settings, store=self.store, ledger=self.ledger)
 
     def blobs(self) -> None:

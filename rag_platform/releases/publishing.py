@@ -589,10 +589,12 @@ def retain(namespace: str, *, settings: Settings, store: Store, ledger: Ledger) 
     removed = releases.clean(
         releases.surplus(store, namespace, settings.releases.keep, pinned, there - public, found)
     )
-    transfer.forget(store, namespace, removed)
+    # of a damaged one the object store may hold a sound copy
+    old = [release_id for release_id in removed if release_id in there]
+    transfer.forget(store, namespace, old)
     kept = there.difference(removed)
     # what is not here may lie on another machine, where there is an object store
-    gone = removed if store.remote else [r.release_id for r in rows if r.release_id not in kept]
+    gone = old if store.remote else [r.release_id for r in rows if r.release_id not in kept]
     record_dropped(namespace, gone, ledger)
     return removed
 

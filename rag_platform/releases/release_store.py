@@ -320,26 +320,42 @@ def _list_ids(store: Store, namespace: str) -> str:
 
 
 def list_releases(store: Store, namespace: str) -> list[Manifest]:
-    """The manifests of every finished release, newest first."""
-    return _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
+    """The manifests of every finished release, newest first, without damaged ones. Raises
+    IntegrityError where the published one is damaged.
+    """
+    found = _read_manifests(store, namespace, lambda path: read_manifest(path.parent))
+    published = current_or_empty(store, namespace)
+    if published not in {"", *(manifest.release_id for manifest in found)}:
+        with suppress(NotFoundError):
+            read_manifest(store.release_dir(namespace, published))
+    return found
 
 
 def list_heads(store: Store, namespace: str) -> list[Manifest]:
-    """`list_releases` without versions, files and fingerprints, and without releases whose manifest
-    is damaged; cheap to ask for again.
+    """`list_releases` without versions, files and fingerprints, and without the published one where
+    its manifest is damaged; cheap to ask for again.
     """
-    return _read_manifests(store, namespace, _remembered_head, damaged=(IntegrityError,))
+    return _read_manifests(store, namespace, _remembered_head)
+
+
+def list_damaged(store: Store, namespace: str, readable: Collection[Manifest]) -> list[Path]:
+    """Directories of the finished releases that cannot be read, the published one apart; `readable`
+    are those that were.
+    """
+    known = {manifest.release_id for manifest in readable} | {current_or_empty(store, namespace)}
+    return [
+        path.parent
+        for path in sorted(store.releases_dir(namespace).glob("[!.]*/manifest.json"))
+        if path.parent.name not in known and _is_damaged(path.parent)
+    ]
 
 
 def _read_manifests(
-    store: Store,
-    namespace: str,
-    read: Callable[[Path], Manifest],
-    damaged: tuple[type[RagError], ...] = (),
+    store: Store, namespace: str, read: Callable[[Path], Manifest]
 ) -> list[Manifest]:
     found: list[Manifest] = []
     for path in store.releases_dir(namespace).glob("[!.]*/manifest.json"):
-        with suppress(NotFoundError, FileNotFoundError, *damaged):
+        with suppress(NotFoundError, FileNotFoundError, IntegrityError):
             found.append(read(path))
     return sorted(
         found, key=lambda manifest: (manifest.created_at, manifest.release_id), reverse=True
@@ -371,7 +387,7 @@ def surplus(
     unpublished: Collection[str] = (),
     releases: Sequence[Manifest] | None = None,
 ) -> list[Path]:
-    """Unfinished directories, those with a damaged manifest, and releases beyond the newest `keep`.
+    """Unfinished directories, damaged releases, and releases beyond the newest `keep`.
 
     The published release, its parent and the pinned ones always stay, so that going back stays
     possible; of rejected ones only the newest. Those that never were public (`unpublished`) take
@@ -387,9 +403,7 @@ def surplus(
     unfinished = [
         path
         for path in inside
-        if not (path / "manifest.json").is_file()
-        or path.name.startswith(".")
-        or (path.name != read and _is_damaged(path))
+        if not (path / "manifest.json").is_file() or path.name.startswith(".")
     ]
     releases = list_heads(store, namespace) if releases is None else releases
     rejected = [manifest.release_id for manifest in releases if manifest.failures]
@@ -406,16 +420,19 @@ def surplus(
     kept = {*good[:keep], *waiting[:1], *rejected[:1], read, *parents, *pinned}
     return [
         *unfinished,
+        *list_damaged(store, namespace, releases),
         *(store.release_dir(namespace, m.release_id) for m in releases if m.release_id not in kept),
     ]
 
 
 def _is_damaged(directory: Path) -> bool:
     try:
-        _remembered_head(directory / "manifest.json")
+        read_manifest(directory)
     except IntegrityError:
         return True
-    except (NotFoundError, FileNotFoundError, SchemaVersionError):
+    except NotFoundError:  # it has lost a file, if it is still there
+        return (directory / "manifest.json").is_file()
+    except SchemaVersionError:
         pass
     return False
 

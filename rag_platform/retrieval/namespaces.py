@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 
 from rag_platform import access
-from rag_platform.errors import InputError, RagError, unknown_namespace
+from rag_platform.errors import InputError, unknown_namespace
 from rag_platform.ledger.ledger import open_ledger
 from rag_platform.retrieval.library import Library
 
 
 def known_namespaces(library: Library) -> list[str]:
     """The namespaces that the caller may see, sorted: those with a published release, and those of
-    the ledger where it can be asked.
+    the ledger. Raises as `open_ledger`.
     """
     known = set(library.namespaces())
     if library.store.has_ledger():
-        with suppress(RagError), closing(open_ledger(library.store)) as ledger:
+        with closing(open_ledger(library.store)) as ledger:
             known |= set(ledger.namespaces())
     return sorted(filter(access.current().may_see, known))
 
@@ -27,8 +27,16 @@ def require_known(library: Library, namespace: str) -> None:
     default one need not be there yet.
     """
     library.require_visible(namespace)
-    default = access.current().default_namespace(library.settings.default_namespace)
-    if namespace != default and namespace not in (known := known_namespaces(library)):
+    if namespace != access.current().default_namespace(library.settings.default_namespace):
+        require_existing(library, namespace)
+
+
+def require_existing(library: Library, namespace: str) -> None:
+    """Raises NotFoundError for a namespace that is not there, and as `open_ledger` where only the
+    ledger knows that.
+    """
+    there = namespace in library.namespaces()
+    if not there and namespace not in (known := known_namespaces(library)):
         raise unknown_namespace(namespace, known)
 
 

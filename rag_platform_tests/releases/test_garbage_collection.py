@@ -361,6 +361,35 @@ def test_a_pinned_release_holds_on_until_forced(bench: Bench) -> None:
     ] == "dropped"
 
 
+@pytest.mark.parametrize("lost", ["manifest.json", "versions.json"])
+def test_a_damaged_release_keeps_nothing_from_being_removed(bench: Bench, lost: str) -> None:
+    bench.write(gate=GATE, dock=DOCK)
+    first = bench.ingest()
+    bench.write(dock=DOCK.replace("12", "14"))
+    bench.ingest()
+    path = bench.store.release_dir("default", first) / lost
+    path.unlink()  # other releases may share the file
+    path.write_bytes(b'{"torn')
+    record = bench.delete("gate.md", release=False)
+    assert f"release {first} is damaged" in bench.prove("gate.md").open[-1]
+    bench.release(full=True)
+    left = bench.collect(record).left
+    # the publication removed the one whose manifest is damaged
+    said = [f"release {first} of default is damaged and goes from this data root"]
+    assert left == (said if lost == "versions.json" else [])
+    assert not path.parent.exists() and bench.prove("gate.md").total == 0
+    assert bench.proved() == 1
+
+
+def test_a_damaged_published_release_is_named(bench: Bench) -> None:
+    bench.write(gate=GATE)
+    path = bench.store.release_dir("default", bench.ingest()) / "versions.json"
+    path.write_bytes(b'{"torn')
+    with pytest.raises(IntegrityError, match=r"versions\.json of release .* cannot be read"):
+        bench.collect()
+    assert path.parent.exists()
+
+
 def test_what_is_published_is_never_taken_away(bench: Bench) -> None:
     bench.write(gate=GATE, dock=DOCK)
     bench.ingest()

@@ -132,6 +132,10 @@ def prove(
         waiting = [it for it in ledger.find_unacknowledged(namespace) if it[0] in stones]
         work.open += [*unseen, *name_waiting(waiting, settings.blobs.silent_seconds)]
     work.open += [*blind, *packed, *_list_datasets(document, own.chunk_ids)]
+    work.open += [
+        f"release {path.name} is damaged and not looked into: `rag gc` removes it"
+        for path in releases.list_damaged(store, namespace, manifests)
+    ]
     remaining = {
         "raw": work.count_own("file_sha256s", work.raw()),
         "facts": work.facts(),
