@@ -28,6 +28,13 @@ class AskedCase:
     proved: frozenset[str] = frozenset()  # cited chunks that stand in the stored bytes
     failed: bool = False  # the question ended with an error
 
+    @property
+    def is_stale(self) -> bool:
+        """True where the release holds nothing of what should be found: no answer tells then
+        whether the library is good.
+        """
+        return bool(self.labels.stale) and not any(self.labels.grades.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Score:

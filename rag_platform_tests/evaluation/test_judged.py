@@ -69,7 +69,7 @@ def by_case(results: ResultStore, found: EvalRun) -> dict[str, dict[str, float]]
 
 def test_rules_judge_what_was_answered(library: Library, results: ResultStore) -> None:
     found = run(library, results, judge="rules")
-    assert found.metric_set_ids[-1] == "judged@1"
+    assert found.metric_set_ids[-1] == "judged@2"
     assert by_case(results, found) == {
         "port": {
             "generation.faithfulness": 1.0,

@@ -11,9 +11,12 @@ import pytest
 from rag_platform.answering.citations import make_citation
 from rag_platform.evaluation.artifacts import CitationProof
 from rag_platform.evaluation.cases import Dataset, EvalCase, ExpectedText
-from rag_platform.evaluation.labels import Labels
+from rag_platform.evaluation.judges.fake import FakeJudge
+from rag_platform.evaluation.labels import Labels, Stale
 from rag_platform.evaluation.measuring import AskedCase
+from rag_platform.evaluation.metric_sets.answers import Answers
 from rag_platform.evaluation.metric_sets.citations import Citations
+from rag_platform.evaluation.metric_sets.judged import JudgedAnswers
 from rag_platform.evaluation.metric_sets.retrieval import Retrieval
 from rag_platform.evaluation.results import ResultStore
 from rag_platform.evaluation.runs import RunOptions, evaluate, open_library
@@ -99,6 +102,28 @@ def test_an_empty_result_counts_0_a_repeated_hit_once_and_no_label_nothing() -> 
     assert Retrieval().compute([unlabelled], (2,))["one"] == {}
 
 
+def test_a_text_that_is_gone_counts_for_nothing_and_the_others_do() -> None:
+    labels = Labels("chunk", stale=[Stale("text 1", "text_gone")])
+    item = asked("")
+    case = EvalCase(case_id="one", query=QUESTION, expected_text=(ExpectedText(text="port 9090"),))
+    refused = dataclasses.replace(
+        item, case=case, labels=labels, result=dataclasses.replace(item.result, answered=False)
+    )
+    assert Answers().compute([refused], (1,))["one"] == {}
+    assert JudgedAnswers().compute([refused], (1,), FakeJudge())["one"] == {}
+    both = dataclasses.replace(
+        case, expected_text=(*case.expected_text, ExpectedText(text="port 8080"))
+    )
+    held = Labels("chunk", {"text 2": 1}, stale=labels.stale)
+    answered = dataclasses.replace(asked(GOOD), case=both, labels=held)
+    assert Answers().compute([answered], (1,))["one"] == {
+        "refusal.right": 1.0,
+        "answer.evidence": 1.0,
+    }
+    refusal = dataclasses.replace(refused, case=dataclasses.replace(case, should_refuse=True))
+    assert Answers().compute([refusal], (1,))["one"] == {"refusal.right": 1.0}
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Iterator[ResultStore]:
     store = ResultStore(tmp_path)
@@ -133,7 +158,7 @@ def test_a_run_keeps_what_each_stage_made(read_only_shelf: Shelf, results: Resul
     told = show(read_only_shelf.store.logs_dir, port.trace_id)["eval"]
     assert {**told, "metrics": dict((m["name"], m["value"]) for m in told["metrics"])} == {
         "eval_run_id": run.run_id, "case_id": "port", "dataset_id": "small",
-        "metric_set_id": "retrieval@2+answers@2+citations@2", "judge_profile_id": "",
+        "metric_set_id": "retrieval@2+answers@3+citations@2", "judge_profile_id": "",
         "expected_documents": ["ports.md"], "metrics": port.metrics,
     }  # fmt: skip
 

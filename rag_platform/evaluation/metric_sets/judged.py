@@ -20,11 +20,12 @@ class JudgedAnswers:
     """`generation.faithfulness` and `generation.answer_relevancy` of what was answered, and
     `generation.answer_correctness` of cases with an `expected_answer`.
 
-    Where something was expected and no answer given, relevancy and correctness are 0. What the
-    judge could not judge is absent. Reasons stand in the trace, as events `judge.score`.
+    Where something was expected and no answer given, relevancy and correctness are 0, unless the
+    release no longer holds it. What the judge could not judge is absent. Reasons stand in the
+    trace, as events `judge.score`.
     """
 
-    VERSION: ClassVar[str] = "1"
+    VERSION: ClassVar[str] = "2"
 
     def compute(
         self, items: Sequence[AskedCase], k_values: Sequence[int], judge: Judge | None = None
@@ -67,7 +68,7 @@ def _measure(item: AskedCase, judge: Judge) -> dict[str, float]:
 
 def _judge(item: AskedCase, judge: Judge) -> Iterator[tuple[str, Score]]:
     case, answer = item.case, item.result.answer_markdown
-    expected = "" if case.should_refuse else case.expected_answer
+    expected = "" if case.should_refuse or item.is_stale else case.expected_answer
     if item.result.answered:
         contexts = [_with_headings(hit) for hit in item.context]
         yield "generation.faithfulness", judge.score_faithfulness(answer, contexts)
@@ -75,7 +76,7 @@ def _judge(item: AskedCase, judge: Judge) -> Iterator[tuple[str, Score]]:
         if expected:
             score = judge.score_answer_correctness(answer, expected, case.query)
             yield "generation.answer_correctness", score
-    elif case.expects_something and not case.should_refuse:
+    elif case.expects_something and not (case.should_refuse or item.is_stale):
         yield "generation.answer_relevancy", Score(0.0, "nothing was answered")
         if expected:
             yield "generation.answer_correctness", Score(0.0, "nothing was answered")
