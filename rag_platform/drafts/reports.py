@@ -168,11 +168,12 @@ def operation_line(operation: Json) -> str:
     return " ".join([str(operation.get("op")), str(operation.get("chunk_id")), *rest])
 
 
-def chunk_line(row: Json) -> str:
-    """A chunk of a draft in one line."""
+def chunk_line(row: Json, *, whole: bool = False) -> str:
+    """A chunk of a draft in one line, with the beginning of its text, or the whole of it."""
     marks = [name for name in ("edited", "disabled", "parent") if row[name]]
     place = f" [{', '.join(marks)}]" if marks else ""
-    return f"{row['chunk_id']}{place} {row['section_path']}: {_short(row['text'])}"
+    text = " ".join(row["text"].split())
+    return f"{row['chunk_id']}{place} {row['section_path']}: {text if whole else _short(text)}"
 
 
 def _piece(piece: Piece) -> Json:
@@ -212,8 +213,8 @@ def _diff(own: Sequence[Chunk], edited: Edited) -> list[str]:
     """The chunks of a draft against those that were cut: `-` gone, `+` new, what stays in its place
     counted.
     """
-    left = [chunk_line(_piece(Piece(chunk, (chunk.chunk_id,)))) for chunk in own]
-    right = [chunk_line(_piece(piece)) for piece in edited.pieces]
+    left = [chunk_line(_piece(Piece(chunk, (chunk.chunk_id,))), whole=True) for chunk in own]
+    right = [chunk_line(_piece(piece), whole=True) for piece in edited.pieces]
     lines: list[str] = []
     for kind, a, b, c, d in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         if kind == "equal":
