@@ -78,18 +78,23 @@ class DocumentError(RagError):
     default_code = "document_failed"
 
 
-# codes of failures that lie in a file's bytes or its name: the same file fails again
+# codes of failures that lie in a file's bytes, its name or its address: the same fails again
 NEEDS_ANOTHER_FILE = frozenset(
     {
+        "address_refused",
         "archive_bomb",
         "bad_name",
         "bad_text",
+        "bad_url",
         "binary_content",
         "blank_page",
         "broken_file",
         "broken_image",
+        "credentials_in_url",
         "empty_file",
         "encrypted",
+        "port_not_allowed",
+        "scheme_not_allowed",
         "too_deep",
         "too_large",
         "too_many_pages",

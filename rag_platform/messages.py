@@ -134,9 +134,11 @@ def _translate_value(value: str, language: str) -> str:
     """What stands in a place: a message or several, or names, which no language changes."""
     if " " not in value and value != "none":
         return value
-    shown = translate_filled(value, language)
-    if shown == value and ", " in value:
-        parts = value.split(", ")
-        shown = "，".join(_translate_value(part, language) for part in parts)
-        return value if shown == "，".join(parts) else shown
-    return shown
+    if (shown := translate_filled(value, language)) != value:
+        return shown
+    for between, joined in (("; ", "；"), (", ", "，")):
+        parts = value.split(between)
+        found = [_translate_value(part, language) for part in parts] if len(parts) > 1 else parts
+        if found != parts:
+            return joined.join(found)
+    return value

@@ -97,6 +97,19 @@ def test_every_error_has_its_chinese() -> None:
     assert not missing, "\n".join(f"{where}: {text}" for where, text in missing)
 
 
+def test_every_rule_of_a_config_file_has_its_chinese() -> None:
+    known = catalogue("zh")
+    found = [
+        message
+        for path in sorted((PACKAGE / "config").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "ValueError"
+        if (message := template(node.args[0])) is not None
+    ]
+    assert len(found) >= 4
+    assert not [text for text in found if text not in known]
+
+
 def test_every_message_in_the_troubleshooting_is_one_of_the_code() -> None:
     page = (PACKAGE.parent / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
     shown = re.findall(r"^```text\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
@@ -229,6 +242,33 @@ def fill(text: str, values: list[str]) -> str:
         (
             "the release run failed; the previous release stays published. no job 'x'",
             "发布运行失败；之前的发布保持不变。没有任务 'x'",
+        ),
+        (
+            "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free"
+            " some space (`rag gc` removes what nothing needs), then do it again; `rag jobs retry"
+            " job_1` does the work then",
+            "磁盘已满：仅剩 0.1 MB，位于 /srv；已发布的内容保持不变。请释放一些空间"
+            "（`rag gc` 会清除不再需要的数据），然后重试；届时 `rag jobs retry job_1` 会完成工作",
+        ),
+        (
+            "- failed: versions_complete: missing versions: default.a@1; versions that are not"
+            " live: default.b@2, default.c@3",
+            "- 失败：versions_complete：缺少版本：default.a@1；"
+            "不是当前版本的版本：default.b@2, default.c@3",
+        ),
+        (
+            "- ok: counts_agree: 9 chunks of 3 documents; no approximate index, for every question"
+            " scans exactly",
+            "- 通过：counts_agree：3 个文档的 9 个文本块；没有近似索引，因为每个问题都精确扫描",
+        ),
+        (
+            "settings.yaml:3: load.queries: Input should be greater than or equal to 1 (value: 0)",
+            "settings.yaml:3：load.queries：应大于或等于 1（当前值：0）",
+        ),
+        (
+            "limit: Input should be a valid integer, unable to parse string as an integer (given:"
+            " 'x')",
+            "limit：应为整数（给定：'x'）",
         ),
     ],
 )

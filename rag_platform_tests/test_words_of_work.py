@@ -66,6 +66,8 @@ def test_a_retry_is_promised_only_where_it_may_help() -> None:
         in lasting
     )
     assert "`rag jobs retry job_1` tries 1 of them again" in both and "mend or replace" in both
+    refused = jobs.describe_failures([item("address_refused"), item("port_not_allowed")], "job_1")
+    assert "jobs retry" not in refused and "change the setting that its reason names" in refused
 
 
 # --- jobs ---------------------------------------------------------------------------------------
@@ -131,7 +133,7 @@ def test_a_full_disk_is_told_with_what_is_kept_free_and_the_job(tmp_path: Path) 
         and "JOB" not in raised.value.message
     )
     assert jobs.again(full_disk(tmp_path), "job_7").endswith(
-        "then do it again: `rag jobs retry job_7`"
+        "then do it again; `rag jobs retry job_7` does the work then"
     )
 
 

@@ -302,6 +302,7 @@ def job_data(job_id: str, root: DataRoot) -> JobData:
         "kind": job.kind,
         "namespace": job.namespace,
         "state": job.state,
+        "code": summary["code"],
         "reason": str(without_paths(job.reason)),
         "stage": str(job.progress.get("stage", "")),
         "done": int(job.progress.get("done", 0)),
@@ -340,7 +341,7 @@ def _markdown(data: JobData) -> str:
         line += f", about {data['seconds_left']:.0f} s left"
     lines = [f"{line}."]
     if data["reason"]:
-        lines.append(data["reason"])
+        lines.append(f"[{data['code']}] {data['reason']}" if data["code"] else data["reason"])
     for it in data["documents"]:
         name = f"`{it['doc_id']}`" if it["doc_id"] else f"({it['decision']})"
         lines.append(f"- {it['state']}: {it['source_uri']} {name}")

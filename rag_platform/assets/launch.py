@@ -145,9 +145,7 @@ def _carry_out(job: Job, root: DataRoot) -> Outcome:
             "failed",
             f"the job's process was told to end; `rag jobs retry {job.job_id}` does the rest",
         )
-    except BusyError as error:
-        return "failed", f"{error.message}; `rag jobs retry {job.job_id}` does the work then"
-    except StorageError as error:
+    except (BusyError, StorageError) as error:
         return "failed", jobs.again(error, job.job_id)
     except RagError as error:
         return "failed", error.message

@@ -23,7 +23,7 @@ from rag_platform.cli.language import say, say_filled, say_lines
 from rag_platform.cli.progress import progress_bar, show_job
 from rag_platform.config.folders import SHIPPED, config_dir
 from rag_platform.config.settings import Settings, load_settings
-from rag_platform.errors import FULL_DISK, InputError, RagError, disk_full, unknown_namespace
+from rag_platform.errors import InputError, RagError, disk_full
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger, open_ledger
 from rag_platform.ledger.schema import Job
@@ -83,10 +83,10 @@ class Context:
 
     def known_namespace(self, given: str | None) -> str:
         """The library given, which must exist, or the default one. Raises NotFoundError."""
-        from rag_platform.retrieval.namespaces import known_namespaces
+        from rag_platform.retrieval.namespaces import require_existing
 
-        if given and given not in (known := known_namespaces(self.library)):
-            raise unknown_namespace(given, known)
+        if given:
+            require_existing(self.library, given)
         return self.namespace(given)
 
     def namespace(self, given: str | None) -> str:
@@ -316,15 +316,12 @@ def job_envelope(job: Job, data: Json, code: str) -> Json:
     """The envelope of a job that has ended, with the reason as a warning; that of an error `code`
     where the job failed.
     """
+    from rag_platform.processes import jobs
+
     if job.state == "failed":
-        error = RagError(job.reason, code=_code_of_full_disk(job) or code, **data)
+        error = RagError(job.reason, code=jobs.code_of(job) or code, **data)
         return envelopes.failure(error, job.trace_id, local=True)
     return envelopes.envelope(data, job.trace_id, [job.reason] if job.reason else [])
-
-
-def _code_of_full_disk(job: Job) -> str:
-    """`disk_full` for a job that a full disk ended, else nothing."""
-    return "disk_full" if job.reason.startswith(FULL_DISK) else ""
 
 
 def finish_job(context: Context, started: Any, started_at: float) -> Json:
@@ -339,7 +336,7 @@ def finish_job(context: Context, started: Any, started_at: float) -> Json:
         data = jobs.report(job, context.ledger.job_items(job.job_id), context.store)
     if job.state in ("failed", "cancelled"):
         return envelopes.failure(
-            RagError(job.reason, code=_code_of_full_disk(job) or f"{job.kind}_{job.state}", **data),
+            RagError(job.reason, code=jobs.code_of(job) or f"{job.kind}_{job.state}", **data),
             job.trace_id,
             local=True,
         )

@@ -311,6 +311,7 @@ class JobData(TypedDict):
     kind: str  # ingest | delete | rebuild | ...
     namespace: str
     state: str  # queued | running | cancelling | done | partly | failed | cancelled
+    code: str  # of why it ended early, where it has one: disk_full
     reason: str
     stage: str
     done: int

@@ -207,6 +207,7 @@ class JobRow(TypedDict):
     kind: str
     namespace: str
     state: str
+    code: str  # of why it ended early, where it has one: disk_full
     reason: str
     stage: str
     message: str

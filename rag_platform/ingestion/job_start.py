@@ -269,8 +269,8 @@ def start_retry(
         if not (items or inputs or undone or _is_unreleased(job.namespace, root)):
             raise _nothing_to_retry(
                 f"every document of job {job_id} is done, was replaced or deleted since, has no"
-                " place to be read from, or fails again as it is; mend or replace a file that"
-                " failed, or raise the limit that it exceeds, then ingest it again"
+                " place to be read from, or fails again as it is; mend or replace a file or address"
+                " that failed, or change the setting that its reason names, then ingest it again"
             )
         return _retry(job.namespace, items, workspace, inputs=inputs, of=job)
 

@@ -24,10 +24,10 @@ from typing import Any
 
 from rag_platform.config.settings import JobPolicy, Settings
 from rag_platform.errors import (
+    FULL_DISK,
     NEEDS_ANOTHER_FILE,
     NotFoundError,
     RagError,
-    StorageError,
     disk_full,
     full_disk,
 )
@@ -59,7 +59,10 @@ _SWEEP_SECONDS = 5.0  # how often who waits for a job looks whether it lives
 _PROGRESS_SECONDS = 0.2
 _SUM_SECONDS = 2.0  # between two sums over the ranges of a job
 _POLICY = JobPolicy()  # where the caller has no settings
-_MEND = "mend or replace the file, or raise the limit that it exceeds, then ingest it again"
+_MEND = (
+    "mend or replace the file or address, or change the setting that its reason names, then ingest"
+    " it again"
+)
 
 
 def launch(job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
@@ -120,9 +123,14 @@ def _record_lost(job: Job, code: int, ledger: Ledger, store: Store) -> Job:
     return ledger.job(job.job_id)
 
 
-def again(full: StorageError, job_id: str) -> str:
-    """What to do about a job that a full disk ended."""
-    return f"{full.message}: `rag jobs retry {job_id}`"
+def again(error: RagError, job_id: str) -> str:
+    """The reason of a job that a full disk or another writer ended."""
+    return f"{error.message}; `rag jobs retry {job_id}` does the work then"
+
+
+def code_of(job: Job) -> str:
+    """`disk_full` for a job that a full disk ended, else empty."""
+    return "disk_full" if job.reason.startswith(FULL_DISK) else ""
 
 
 def _last_words(store: Store, job_id: str, code: int) -> str:
@@ -491,7 +499,7 @@ def seconds_left_of(name: str, stages: Json) -> float | None:
 
 
 def summary(job: Job) -> Json:
-    """A job for programs, without its documents: the row in the ledger, `rate_per_s`,
+    """A job for programs, without its documents: the row in the ledger, `code`, `rate_per_s`,
     `seconds_left`, `seconds`, `retry_of`, `run_id`. Arguments are left out, because they hold paths
     of this machine.
     """
@@ -499,6 +507,7 @@ def summary(job: Job) -> Json:
     each, left = rate(job.progress), seconds_left(job)
     return {
         **row,
+        "code": code_of(job),
         "rate_per_s": None if each is None else round(each, 3),
         "seconds_left": None if left is None else round(left, 1),
         "seconds": seconds_between(job.started_at, job.ended_at) if job.started_at else 0.0,

@@ -262,16 +262,21 @@ class Candidate:
             catalog.version_ids() if self.asked is None else catalog.versions_of(self.asked)
         )
         live, there = set(self.live), counts["versions"]
-        wrong = [f"missing {item}" for item in sorted(live - held)] + [
-            f"not live {item}" for item in sorted(held - live)
+        wrong = [
+            f"{what}: {', '.join(sorted(ids)[:_SHOWN])}"
+            for what, ids in (
+                ("missing versions", live - held),
+                ("versions that are not live", held - live),
+                ("documents without their versions", documents - held),
+            )
+            if ids
         ]
-        wrong += [f"document without version {item}" for item in sorted(documents - held)]
         if self.asked is not None and {there, counts["documents"]} != {self.versions}:
             wrong.append(
                 f"{pluralise(there, 'version')} of {pluralise(counts['documents'], 'document')},"
                 f" expected {self.versions}"
             )
-        details = "; ".join(wrong[:_SHOWN]) if wrong else pluralise(there, "live version")
+        details = "; ".join(wrong) or pluralise(there, "live version")
         figures = {
             "versions": there,
             "missing": len(live - held),
@@ -316,7 +321,7 @@ class Candidate:
         return CheckResult(
             "files_intact",
             not wrong,
-            f"missing {wrong[:_SHOWN]}" if wrong else pluralise(len(self.files), "file"),
+            f"files are missing: {wrong[:_SHOWN]}" if wrong else pluralise(len(self.files), "file"),
             {"files": len(self.files), "missing": len(wrong)},
         )
 

@@ -73,7 +73,8 @@ def test_words_of_documents_stay_as_they_are(published: Shelf, tmp_path: Path) -
 def test_a_release_is_shown_in_a_few_lines(published: Shelf) -> None:
     lines = show("releases", "show").splitlines()
     assert len(lines) < 15 and "个文档，" in lines[0] and lines[1].startswith("策略 ")
-    assert any(line.startswith("- ok: provenance_proved: ") for line in lines)
+    (proved,) = [line for line in lines if line.startswith("- 通过：provenance_proved：")]
+    assert " 个新版本的 " in proved and proved.endswith(" 个文本块")
     assert lines[-1] == "`rag releases show --json` 输出完整的清单。"
     assert "| 版本 | 已接收 | 状态 | 字节 | 文本块 |" in show("docs", "history", "ports")
 

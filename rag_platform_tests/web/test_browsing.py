@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from rag_platform.api.upkeep.uploads import preview_upload
-from rag_platform.api.writing import file_name
+from rag_platform.api.writing import file_name, get_job
 from rag_platform.config.settings import with_http
 from rag_platform.errors import CancelledError, InputError
 from rag_platform.ledger.schema import JobItem
@@ -198,17 +198,22 @@ def test_two_versions_of_a_document_are_compared(
 # --- drafts -------------------------------------------------------------------------------------
 
 
+LONG = f"Alpha says nothing, {'and more, ' * 20}at length."
+
+
 def test_chunks_are_edited_split_undone_and_errors_are_told(desk: TestClient) -> None:
     doc_id = doc_id_of(desk)
     here = f"/drafts/default/{doc_id}"
     first, second = desk.get(f"/api/drafts/{doc_id}").json()["chunks"]
-    edit = {"op": "edit_text", "chunk_id": first["chunk_id"], "text": "Alpha says nothing."}
+    edit = {"op": "edit_text", "chunk_id": first["chunk_id"], "text": LONG}
     shown = desk.post(f"{here}/operations", data=edit)
-    assert "Alpha says nothing." in shown.text
+    assert LONG in shown.text
     draft = desk.get(f"/api/drafts/{doc_id}").json()
     assert [it["edited"] for it in draft["chunks"]] == [True, False]
     preview = desk.get(f"/api/drafts/{doc_id}/preview").json()
     assert (preview["chunks_added"], preview["chunks_removed"]) == (1, 1)
+    page = desk.get(f"{here}/preview").text
+    assert LONG in page
     split = {"op": "split_at", "chunk_id": second["chunk_id"], "offset": 9999}
     refused = desk.post(f"{here}/operations", data=split)
     assert refused.status_code == 400
@@ -345,10 +350,20 @@ def test_a_failed_job_shows_its_documents_and_streams_its_end(
         for n, state in enumerate(["done", "failed", "queued"])
     ]
     job = shelf.ledger.add_job("ingest", "default", {}, items)
-    shelf.ledger.update_job(job.job_id, state="failed", reason="the disk is full", ended_at="x")
+    reason = (
+        "the disk is full: 0.1 MB are free under /srv; what is published stays as it is. Free some"
+        " space (`rag gc` removes what nothing needs), then do it again; `rag jobs retry"
+        f" {job.job_id}` does the work then"
+    )
+    shelf.ledger.update_job(job.job_id, state="failed", reason=reason, ended_at="x")
     shelf.ledger.update_job(job.job_id, ended_at="2026-11-23T10:00:00Z", trace_id="tr_1")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
     assert "the disk is full" in page
+    told = desk.get(f"/ingestion/jobs/{job.job_id}?", headers={"Accept-Language": "zh"}).text
+    assert "磁盘已满：仅剩 0.1 MB" in told and f"`rag jobs retry {job.job_id}` 会完成工作" in told
+    assert desk.get(f"/api/jobs/{job.job_id}").json()["code"] == "disk_full"
+    given = get_job(shelf.settings, job.job_id)
+    assert given["code"] == "disk_full" and "[disk_full] the disk is full" in given["markdown"]
     assert page.count("Try this one again") == 1
     shelf.ledger.update_job_item(job.job_id, "default.d1@1", "failed", "empty_file", "no text")
     page = desk.get(f"/ingestion/jobs/{job.job_id}?").text
@@ -426,6 +441,8 @@ def test_releases_are_compared_rolled_back_forward_and_pinned(
     diff = desk.get("/api/releases/diff").json()
     assert [(it["change"], it["chunks_added"]) for it in diff["documents"]] == [("added", 1)]
     assert "files/more.md" in desk.get("/releases/diff").text
+    told = desk.get("/releases", headers={"Accept-Language": "zh"}).text
+    assert "1 个文档的 2 个文本块；没有近似索引" in told and "1 个当前版本" in told
     back = desk.post("/releases/rollback", data={"namespace": "default"})
     assert back.url.path == "/releases"
     assert desk.get("/api/documents?status=active").json()["total"] == 1

@@ -120,6 +120,7 @@ def _row(job: Job, ledger: Ledger, settings: Settings) -> JobRow:
         "kind": job.kind,
         "namespace": job.namespace,
         "state": job.state,
+        "code": summary["code"],
         "reason": str(without_paths(job.reason)),
         "stage": str(progress.get("stage", "")),
         "message": str(without_paths(progress.get("message", ""))),
