@@ -38,7 +38,7 @@ from rag_platform.web.guards import (
     is_loopback,
     mcp_url,
 )
-from rag_platform.web.rendering import STATIC
+from rag_platform.web.rendering import STATIC, compile_templates
 from rag_platform.web.site import Site
 from rag_platform.web.tokens import Tokens
 
@@ -62,9 +62,13 @@ def create_app(site: Site, *, guarded: bool = True) -> Starlette:
     """
     pages = _Pages(site)
 
+    def make_ready() -> None:
+        pages.load()
+        compile_templates()
+
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        loading = threading.Timer(_LOAD_AFTER_SECONDS, pages.load)
+        loading = threading.Timer(_LOAD_AFTER_SECONDS, make_ready)
         loading.daemon = True
         loading.start()
         yield

@@ -73,6 +73,13 @@ def render_text(request: Request, template: str, **values: Any) -> str:
     return str(shown.render({"request": request, **_context(request), **values}))
 
 
+def compile_templates() -> None:
+    """Make every template ready, which costs the first view of a page a tenth of a second."""
+    environment = _templates().env
+    for name in environment.list_templates():
+        environment.get_template(name)
+
+
 def is_fragment(request: Request) -> bool:
     """True where htmx asks for a part of a page."""
     return request.headers.get("hx-request") == "true"

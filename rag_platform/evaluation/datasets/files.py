@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import yaml
 
+from rag_platform.config.validation import YAML_LOADER
 from rag_platform.errors import InputError
 from rag_platform.evaluation.cases import K_VALUES, Dataset, parse_case, read_case
 from rag_platform.traits import Traits
@@ -45,9 +46,10 @@ class Yaml:
 
     def load(self, source: Path) -> Dataset:
         """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
-        text = source.read_text(encoding="utf-8")
+        loader = YAML_LOADER(source.read_text(encoding="utf-8"))
         try:
-            data = yaml.safe_load(text)
+            root = loader.get_single_node()
+            data = None if root is None else loader.construct_document(root)
         except yaml.YAMLError as error:
             raise InputError(
                 f"{source.name} is not YAML: {error}", code="invalid_dataset"
@@ -67,7 +69,7 @@ class Yaml:
         cases = [
             parse_case(_in_full(item, f"{source.stem}-{number}", where), where)
             for number, (item, line) in enumerate(
-                zip(listed, _lines_of_cases(text), strict=True), 1
+                zip(listed, _lines_of_cases(root), strict=True), 1
             )
             for where in [f"{source.name}, line {line}"]
         ]
@@ -103,9 +105,8 @@ def _in_full(item: object, case_id: str, where: str) -> object:
     return found | {_SHORT[name]: value for name, value in short.items()}
 
 
-def _lines_of_cases(text: str) -> list[int]:
-    """The lines on which the cases of a YAML file begin."""
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
+def _lines_of_cases(root: Any) -> list[int]:
+    """The lines on which the cases of a parsed YAML file begin."""
     if isinstance(root, yaml.MappingNode):
         root = next(value for key, value in root.value if key.value == "cases")
     return [item.start_mark.line + 1 for item in root.value]
