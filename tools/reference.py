@@ -178,7 +178,7 @@ def _below(kind: type[RagError]) -> list[type[RagError]]:
 
 def _code(call: ast.Call) -> str:
     values = [word.value for word in call.keywords if word.arg == "code"]
-    if not values or not ast.unparse(call.func).endswith("Error"):
+    if not values or not ast.unparse(call.func).endswith(("Error", "fail_if")):
         return ""
     return str(values[0].value) if isinstance(values[0], ast.Constant) else ""
 

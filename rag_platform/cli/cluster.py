@@ -7,7 +7,6 @@ from pathlib import Path
 
 import click
 
-from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
 from rag_platform.storage.records import to_json
@@ -41,9 +40,7 @@ def ledger_copy(context: Context, source: str, target: str) -> Json:
         "Name it as `ledger` in settings.yaml (RAG_LEDGER) of every process, then move the old one"
         " away, so that none goes on reading it.",
     ]
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines), "tables": [to_json(part) for part in copied], **names}
-    )
+    return {"markdown": "\n".join(lines), "tables": [to_json(part) for part in copied], **names}
 
 
 def _url(place: str) -> str:
@@ -70,9 +67,7 @@ def servers_list(context: Context) -> Json:
 
     rows = servers_data(context.settings, context.ledger)
     lines = [server_line(row) for row in rows]
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines) or "no server is registered", "servers": rows}
-    )
+    return {"markdown": "\n".join(lines) or "no server is registered", "servers": rows}
 
 
 @servers.command("remove")
@@ -84,10 +79,8 @@ def servers_remove(context: Context, server: str) -> Json:
     One that runs registers again by itself.
     """
     found = context.ledger.remove_server(server)
-    return envelopes.envelope(
-        {
-            "markdown": f"{found.server_id} is forgotten; what its disk holds of deleted documents"
-            " is nobody's any more",
-            "server": found.server_id,
-        }
-    )
+    return {
+        "markdown": f"{found.server_id} is forgotten; what its disk holds of deleted documents"
+        " is nobody's any more",
+        "server": found.server_id,
+    }

@@ -41,6 +41,10 @@ def _documents(context: Any, ctx: click.Context) -> Iterator[str]:
             yield document.doc_id
 
 
+def strategy_option(text: str) -> Callable[[Any], Any]:
+    """The option that names a strategy, with its help."""
+    return click.option("--strategy", metavar="NAME", shell_complete=_offer(_strategies), help=text)
+
+
 complete_libraries = _offer(_libraries)
-complete_strategies = _offer(_strategies)
 complete_documents = _offer(_documents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -61,7 +62,7 @@ def docs_list(
     limit: int,
     cursor: str | None,
     include_deleted: bool,
-) -> Json:
+) -> Mapping[str, Any]:
     """Documents of a library."""
     from rag_platform.api.documents import list_documents
     from rag_platform.contract.markdown_views import documents_markdown
@@ -78,7 +79,7 @@ def docs_list(
     )
     if not context.json_output:
         data["markdown"] = documents_markdown(data, terminal_language())
-    return envelopes.envelope(data)
+    return data
 
 
 @docs.command("show")
@@ -111,7 +112,7 @@ def docs_show(
     form: str,
     max_chars: int | None,
     dropped: bool,
-) -> Json:
+) -> Mapping[str, Any]:
     """One document: its outline, sections, chunks or whole text, or what was dropped of it."""
     from rag_platform.api.documents import get_document, list_dropped
     from rag_platform.contract.markdown_views import dropped_markdown, part_markdown
@@ -121,7 +122,7 @@ def docs_show(
         found = list_dropped(context.library, name, doc_id, version_id=version_id)
         if not context.json_output:
             found["markdown"] = dropped_markdown(found, terminal_language())
-        return envelopes.envelope(found)
+        return found
     data = get_document(
         context.library, name, doc_id, version_id=version_id, format=form, max_chars=max_chars
     )
@@ -165,7 +166,7 @@ def docs_history(context: Context, doc: str, namespace: str | None) -> Json:
     from rag_platform.releases.version_history import history
 
     document = _find_document(context, namespace, doc)
-    return envelopes.envelope(history(document, store=context.store, ledger=context.ledger))
+    return history(document, store=context.store, ledger=context.ledger)
 
 
 @docs.command("diff")
@@ -183,7 +184,7 @@ def docs_diff(
     from rag_platform.releases.version_history import difference
 
     document = _find_document(context, namespace, doc)
-    return envelopes.envelope(difference(document, before, after, **_parts(context, document)))
+    return difference(document, before, after, **_parts(context, document))
 
 
 @docs.command("live")
@@ -241,7 +242,7 @@ def docs_edit(
     job = wait_for_job(context, *launched) if launched else None
     data = edit_data(context.ledger.document(document.namespace, document.doc_id), job)
     if job is None:
-        return envelopes.envelope(data)
+        return data
     return job_envelope(job, data, "edit_failed")
 
 

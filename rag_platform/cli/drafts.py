@@ -77,7 +77,7 @@ def drafts_list(context: Context, namespace: str | None) -> Json:
     """Drafts of a library, with their state and conflicts."""
     from rag_platform.drafts.reports import list_data
 
-    return envelopes.envelope(list_data(_drafts(context, namespace)))
+    return list_data(_drafts(context, namespace))
 
 
 @_command("show")

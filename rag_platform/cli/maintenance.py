@@ -74,9 +74,11 @@ def jobs_list(
         lines.append(
             f"Of library {name!r} alone; `rag jobs list --all` lists those of every library."
         )
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines), "namespace": None if everywhere else names[0], "jobs": rows}
-    )
+    return {
+        "markdown": "\n".join(lines),
+        "namespace": None if everywhere else names[0],
+        "jobs": rows,
+    }
 
 
 def _format_progress(row: Json) -> str:
@@ -96,9 +98,7 @@ def _format_progress(row: Json) -> str:
 def jobs_show(context: Context, job_id: str) -> Json:
     """One job: its progress, its documents and why some failed, its figures, trace and log."""
     work.end_orphans(context.ledger, context.settings.jobs)
-    return envelopes.envelope(
-        work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store)
-    )
+    return work.report(context.ledger.job(job_id), context.ledger.job_items(job_id), context.store)
 
 
 @jobs.command("cancel")
@@ -122,7 +122,7 @@ def jobs_cancel(context: Context, job_id: str) -> Json:
             "",
             local=True,
         )
-    return envelopes.envelope(data)
+    return data
 
 
 @jobs.command("retry")
@@ -188,7 +188,7 @@ def gc(
         with ExitStack() as opened:
             parts["partitions"] = _open_partitions(context, opened)
             proof = prove(context.namespace(namespace), doc, version, **parts)
-            return envelopes.envelope(proof.data())
+            return proof.data()
     if namespace:
         context.known_namespace(namespace)
     if plan:
@@ -236,13 +236,8 @@ def doctor(context: Context) -> Json:
     else:
         lines += ["Every setting is the shipped one."]
     lines += ["`rag doctor --json` lists all settings, `rag mcp doctor` tries the server."]
-    data = {
-        "markdown": "\n".join(lines),
-        "findings": findings,
-        "places": places,
-        "config": config,
-    }
+    data = {"markdown": "\n".join(lines), "findings": findings, "places": places, "config": config}
     if wrong := [f["subject"] for f in findings if f["level"] == "error"]:
         error = RagError(f"to be mended: {', '.join(wrong)}", code="unhealthy")
         return envelopes.failure(error, local=True, data=data)
-    return envelopes.envelope(data)
+    return data

@@ -62,23 +62,21 @@ def install(
         "changed": False,
     }
     if file.path is None:
-        return envelopes.envelope({"markdown": file.snippet(name, launch), **data})
+        return {"markdown": file.snippet(name, launch), **data}
     before, after = file.merge(name, launch)
     data["changed"] = before != after
     if before == after:
-        return envelopes.envelope(
-            {"markdown": f"{file.path} names the server already; nothing to do.", **data}
-        )
+        return {"markdown": f"{file.path} names the server already; nothing to do.", **data}
     if write:
         file.write(after)
         data["written"] = True
         said = f"Wrote {file.path}: {file.restart}. `rag mcp doctor --client {client}` checks it."
-        return envelopes.envelope({"markdown": said, **data})
+        return {"markdown": said, **data}
     change = difflib.unified_diff(
         before.splitlines(), after.splitlines(), str(file.path), str(file.path), lineterm="", n=2
     )
     lines = [*change, "", "Nothing is written yet; --write does it."]
-    return envelopes.envelope({"markdown": "\n".join(lines), **data})
+    return {"markdown": "\n".join(lines), **data}
 
 
 @mcp.command("doctor")
@@ -100,4 +98,4 @@ def doctor(context: Context, client: str | None, name: str) -> Json:
     if found.problems:
         error = RagError("a client would not get on with this server", code="mcp_unhealthy")
         return envelopes.failure(error, local=True, data=data)
-    return envelopes.envelope(data)
+    return data

@@ -9,7 +9,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, wraps
@@ -97,7 +97,7 @@ class Context:
 
 
 ENVELOPE_VERSION = 1  # raised when a field of the envelope that `--json` prints changes its meaning
-Command = Callable[..., Json]
+Command = Callable[..., Mapping[str, Any]]
 _SHOWN_WARNINGS = 8
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # all but tab and line feed
 _FILE_NAMES = ("source_uri", "filename")
@@ -106,9 +106,10 @@ _FILE_NAMES = ("source_uri", "filename")
 def answers(
     own_trace: bool = False, *, reports: bool = True
 ) -> Callable[[Command], Callable[..., None]]:
-    """Make a command of a function that returns an envelope: it is traced, unless it has an
-    `own_trace`, its envelope printed, and its exit code that of the envelope. What one that
-    `reports` prints are lines of the program, in the reader's language; texts of documents are not.
+    """Make a command of a function that returns data, or their envelope where there is more to
+    say: it is traced, unless it has an `own_trace`, its envelope printed, and its exit code that of
+    the envelope. What one that `reports` prints are lines of the program, in the reader's language;
+    texts of documents are not.
     """
 
     def decorate(function: Command) -> Callable[..., None]:
@@ -143,13 +144,13 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
         require_posix()
         with tracing.for_client(client):
             if own_trace:
-                return function(context, *args, **kwargs)
+                return _in_envelope(function(context, *args, **kwargs))
             with (
                 tracing.trace("command", logs_dir=context.store.logs_dir) as trace,
                 tracing.span(f"command.{function.__name__}"),
             ):
                 trace_id = trace.trace_id
-                return {**function(context, *args, **kwargs), "trace_id": trace_id}
+                return {**_in_envelope(function(context, *args, **kwargs)), "trace_id": trace_id}
     except RagError as error:
         return envelopes.failure(
             error, str(error.details.pop("trace_id", "")) or trace_id, local=True
@@ -160,6 +161,17 @@ def _run(function: Command, context: Context, own_trace: bool, args: Any, kwargs
         faults.report(error, f"command.{function.__name__}", logs_dir=context.store.logs_dir)
         traceback.print_exc()
         return envelopes.failure(error, trace_id, local=True)
+
+
+def _in_envelope(found: Mapping[str, Any]) -> Json:
+    return dict(found) if "ok" in found else envelopes.envelope(found)
+
+
+def fail_if(failed: bool, data: Json, *, code: str) -> Json:
+    """The data, or the envelope of an error that says what they say."""
+    if not failed:
+        return data
+    return envelopes.failure(RagError(data["markdown"], code=code), data=data)
 
 
 def print_envelope(

@@ -10,15 +10,18 @@ from typing import Any
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.completion import (
-    complete_documents,
-    complete_libraries,
-    complete_strategies,
+from rag_platform.cli.completion import complete_documents, complete_libraries, strategy_option
+from rag_platform.cli.output import (
+    Context,
+    answers,
+    fail_if,
+    make_visible,
+    namespace_option,
+    parse_pairs,
 )
-from rag_platform.cli.output import Context, answers, make_visible, namespace_option, parse_pairs
 from rag_platform.cli.progress import progress_bar
 from rag_platform.config.settings import load_strategy
-from rag_platform.errors import InputError, RagError
+from rag_platform.errors import InputError
 from rag_platform.ir import Json
 from rag_platform.messages import terminal_language
 from rag_platform.text.plurals import pluralise
@@ -62,12 +65,7 @@ from rag_platform.text.plurals import pluralise
     metavar="ID",
     help="Search a kept release instead of the published one.",
 )
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    shell_complete=complete_strategies,
-    help="Use this strategy, by name or strategy_config_id.",
-)
+@strategy_option("Use this strategy, by name or strategy_config_id.")
 @click.option(
     "--no-rerank",
     "rerank",
@@ -177,7 +175,7 @@ def status(context: Context) -> Json:
         *(f"- {name}: {place}" for name, place in places.items()),
     ]
     shown = {"traffic": [dataclasses.asdict(found) for found in used]} if used else {}
-    return envelopes.envelope({**data, **places, **shown, "markdown": "\n".join(lines)})
+    return {**data, **places, **shown, "markdown": "\n".join(lines)}
 
 
 @click.group()
@@ -208,9 +206,7 @@ def sources_list(context: Context, namespace: str | None) -> Json:
         f" {pluralise(int(row['documents']), 'document')}{keeps[row['on_gone']]}"
         for row in rows
     ]
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines) or f"no sources in library {name!r}", "sources": rows}
-    )
+    return {"markdown": "\n".join(lines) or f"no sources in library {name!r}", "sources": rows}
 
 
 @click.command()
@@ -234,21 +230,12 @@ def verify(context: Context, chunk_id: str | None, everything: bool, namespace: 
             limits=context.settings.limits,
             on_progress=lambda done, total: advance("verifying", done, total),
         )
-    data = result.data()
-    if result.failures:
-        error = RagError(data["markdown"], code="unproved_chunks")
-        return envelopes.failure(error, data=data)
-    return envelopes.envelope(data)
+    return fail_if(bool(result.failures), result.data(), code="unproved_chunks")
 
 
 @click.command()
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    shell_complete=complete_strategies,
-    help="The strategy to read and cut with; the default one if not given.",
-)
+@strategy_option("The strategy to read and cut with; the default one if not given.")
 @click.option(
     "--chunks",
     type=click.IntRange(0),

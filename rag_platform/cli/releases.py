@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers, namespace_option
 from rag_platform.errors import InputError
 from rag_platform.ir import Json
@@ -35,7 +34,7 @@ def releases_list(context: Context, namespace: str | None) -> Json:
     rows = history(context.known_namespace(namespace), store=context.store, ledger=context.ledger)
     language = "en" if context.json_output else terminal_language()
     lines = "\n".join(_line(row, language) for row in rows)
-    return envelopes.envelope({"markdown": lines or "no releases", "releases": rows})
+    return {"markdown": lines or "no releases", "releases": rows}
 
 
 def _line(row: Json, language: str) -> str:
@@ -83,7 +82,7 @@ def releases_show(context: Context, release_id: str | None, namespace: str | Non
         ),
         "`rag releases show --json` prints the whole manifest.",
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines), "manifest": to_json(manifest)})
+    return {"markdown": "\n".join(lines), "manifest": to_json(manifest)}
 
 
 @releases.command("diff")
@@ -106,7 +105,7 @@ def releases_diff(
     from rag_platform.api.release_diff import compare
 
     found = compare(context.library, context.namespace(namespace), before, after, queries=queries)
-    return envelopes.envelope(found.data())
+    return found.data()
 
 
 @releases.command("publish")
@@ -167,9 +166,7 @@ def releases_forward(context: Context, namespace: str | None) -> Json:
 
 
 def _show_published(row: Any) -> Json:
-    return envelopes.envelope(
-        {"markdown": f"{row.release_id} is published", "release": to_json(row)}
-    )
+    return {"markdown": f"{row.release_id} is published", "release": to_json(row)}
 
 
 @releases.command("pull")
@@ -191,7 +188,7 @@ def releases_pull(context: Context, namespace: str | None) -> Json:
         f" {row['linked']} were here"
         for row in rows
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no libraries", "pulled": rows})
+    return {"markdown": "\n".join(lines) or "no libraries", "pulled": rows}
 
 
 @releases.command("push")
@@ -205,9 +202,7 @@ def releases_push(context: Context, namespace: str | None) -> Json:
     require_remote(context.store)
     name = context.namespace(namespace)
     release_id = push_current(name, store=context.store, ledger=context.ledger)
-    return envelopes.envelope(
-        {"markdown": f"{release_id} is published in the object store", "release_id": release_id}
-    )
+    return {"markdown": f"{release_id} is published in the object store", "release_id": release_id}
 
 
 @releases.command("export")
@@ -244,7 +239,7 @@ def _show_exchanged(done: Any, what: str) -> Json:
         f" {pluralise(done.files, 'file')}, {pluralise(done.deletions, 'deletion')},"
         f" {done.bytes / 1e6:.1f} MB, {signed}"
     )
-    return envelopes.envelope({"markdown": line, **to_json(done)})
+    return {"markdown": line, **to_json(done)}
 
 
 @releases.command("pin")
@@ -272,7 +267,7 @@ def _pin(context: Context, namespace: str | None, release_id: str, pinned: bool)
         context.namespace(namespace), release_id, pinned, store=context.store, ledger=context.ledger
     )
     state = "is kept until it is unpinned" if pinned else "is kept as long as retention says"
-    return envelopes.envelope({"markdown": f"{row.release_id} {state}", "release": to_json(row)})
+    return {"markdown": f"{row.release_id} {state}", "release": to_json(row)}
 
 
 @click.group()
@@ -300,4 +295,4 @@ def namespaces_list(context: Context) -> Json:
 
     rows = status(context.library)["namespaces"]
     lines = [f"{row['namespace']}  {_namespace_line(row)}" for row in rows]
-    return envelopes.envelope({"markdown": "\n".join(lines) or "no libraries", "namespaces": rows})
+    return {"markdown": "\n".join(lines) or "no libraries", "namespaces": rows}

@@ -80,11 +80,7 @@ def _load_settings() -> Settings:
 @click.option("--port", type=click.IntRange(0, 65535), help="By default 8765; 0: any free one.")
 @allow_options
 def serve(
-    over_http: bool,
-    host: str | None,
-    port: int | None,
-    allow: str | None,
-    roots: tuple[Path, ...],
+    over_http: bool, host: str | None, port: int | None, allow: str | None, roots: tuple[Path, ...]
 ) -> None:
     """Answer over MCP: on standard input and output, or over HTTP."""
     if not over_http and (host is not None or port is not None):

@@ -83,6 +83,4 @@ def init(context: Context, folder: Path | None, everything: bool) -> Json:
     lines += [f"- kept {name}, which was there" for name in kept]
     if target != config_dir().resolve():
         lines.append(f"To use it: export RAG_CONFIG={target}")
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines), "folder": str(target), "written": written, "kept": kept}
-    )
+    return {"markdown": "\n".join(lines), "folder": str(target), "written": written, "kept": kept}

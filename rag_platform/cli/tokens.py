@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from rag_platform.access import SCOPES
-from rag_platform.api import envelopes
 from rag_platform.cli.output import Context, answers
 from rag_platform.ir import Json
 from rag_platform.web.tokens import Token, Tokens
@@ -49,7 +48,7 @@ def create(
         f"It is shown this once. Clients send it as `Authorization: Bearer {secret}`.",
         _describe(made),
     ]
-    return envelopes.envelope({"markdown": "\n".join(lines), "secret": secret, **_public(made)})
+    return {"markdown": "\n".join(lines), "secret": secret, **_public(made)}
 
 
 @token.command("list")
@@ -58,9 +57,7 @@ def list_tokens(context: Context) -> Json:
     """The tokens there are, without their secrets."""
     found = Tokens(context.store).all()
     lines = [_describe(item) for item in found] or ["no tokens; `rag token create NAME` makes one"]
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines), "tokens": [_public(item) for item in found]}
-    )
+    return {"markdown": "\n".join(lines), "tokens": [_public(item) for item in found]}
 
 
 @token.command()
@@ -69,7 +66,7 @@ def list_tokens(context: Context) -> Json:
 def revoke(context: Context, name: str) -> Json:
     """Take a token back; running servers refuse it from their next request on."""
     gone = Tokens(context.store).revoke(name)
-    return envelopes.envelope({"markdown": f"revoked: {_describe(gone)}", **_public(gone)})
+    return {"markdown": f"revoked: {_describe(gone)}", **_public(gone)}
 
 
 def _public(item: Token) -> Json:

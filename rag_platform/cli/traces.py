@@ -150,7 +150,7 @@ def trace_export(context: Context, folder: Path, form: str, **values: Any) -> Js
 
     counts = export(context.store.logs_dir, _filter(values), folder, form)
     lines = [f"{folder / name}: {count:,} rows" for name, count in counts.items()]
-    return envelopes.envelope({"markdown": "\n".join(lines), "files": counts})
+    return {"markdown": "\n".join(lines), "files": counts}
 
 
 trace.add_command(replay_trace)

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from rag_platform.api import envelopes
-from rag_platform.cli.completion import complete_strategies
+from rag_platform.cli.completion import strategy_option
 from rag_platform.cli.language import say_filled
 from rag_platform.cli.output import (
     Context,
@@ -31,9 +30,7 @@ _LONG_SECONDS = 15.0
 @click.argument("inputs", nargs=-1, type=click.Path(), metavar="[FILE|FOLDER|URL|-]...")
 @namespace_option
 @click.option(
-    "--source",
-    metavar="NAME",
-    help="Name of the source; by default that of the folder, or `urls`.",
+    "--source", metavar="NAME", help="Name of the source; by default that of the folder, or `urls`."
 )
 @click.option(
     "--moved",
@@ -55,12 +52,7 @@ _LONG_SECONDS = 15.0
     metavar="K=V",
     help="Metadata for the documents; repeatable.",
 )
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    shell_complete=complete_strategies,
-    help="Ingestion strategy, for a library's first ingest.",
-)
+@strategy_option("Ingestion strategy, for a library's first ingest.")
 @click.option(
     "--policy",
     type=click.Choice(["skip", "new_version"]),
@@ -140,12 +132,7 @@ def ingest(
 
 @click.command()
 @namespace_option
-@click.option(
-    "--strategy",
-    metavar="NAME",
-    shell_complete=complete_strategies,
-    help="Move the library to this strategy.",
-)
+@strategy_option("Move the library to this strategy.")
 @click.option("--plan", "only_plan", is_flag=True, help="Show what would be done, and do nothing.")
 @click.option(
     "--full",
@@ -173,7 +160,7 @@ def rebuild(
     workspace = context.root.workspace(name, strategy)
     planned = plan(name, workspace, full=full)
     if only_plan or planned.empty:
-        return envelopes.envelope(planned.data())
+        return planned.data()
     started = start_rebuild(name, workspace, full=full, wait=wait)
     if planned.seconds >= _LONG_SECONDS and not context.json_output:
         click.echo(

@@ -34,8 +34,7 @@ def list_prompts(context: Context, name: str) -> Json:
         share = f" of {item.share:.0%} of the questions" if item.share else ""
         since = f", {item.by} {item.at:%Y-%m-%d %H:%M}" if item.at else ""
         lines.append(f"{item.name}@{item.version}  {item.status}{share}{since}")
-    data = {"markdown": "\n".join(lines), "versions": to_json(found)}
-    return envelopes.envelope(data, "")
+    return {"markdown": "\n".join(lines), "versions": to_json(found)}
 
 
 @prompts.command("diff")
@@ -47,7 +46,7 @@ def diff(context: Context, before: str, after: str) -> Json:
     from rag_platform.config.prompt_registry import diff_versions
 
     text = diff_versions(before, after)
-    return envelopes.envelope({"markdown": text or "the same text", "diff": text}, "")
+    return {"markdown": text or "the same text", "diff": text}
 
 
 @prompts.command("try")
@@ -117,16 +116,13 @@ def verdict(context: Context, name: str, namespace: str | None, end: bool) -> Js
 
     experiment = prompt_registry.require_experiment(name)
     found = experiments.judge_experiment(
-        context.store.logs_dir,
-        experiment.experiment_id,
-        since=experiment.at,
-        namespace=namespace,
+        context.store.logs_dir, experiment.experiment_id, since=experiment.at, namespace=namespace
     )
     markdown = experiments.verdict_markdown(found)
     if end:
         prompt_registry.end_experiment(name)
         markdown += "\n\nThe experiment has ended."
-    return envelopes.envelope({"markdown": markdown, "verdict": to_json(found)}, "")
+    return {"markdown": markdown, "verdict": to_json(found)}
 
 
 def _choose(reference: str, choice: Choice) -> Json:
@@ -138,5 +134,4 @@ def _choose(reference: str, choice: Choice) -> Json:
             f"; {name}@{tried.version} answers {tried.share:.0%} of the questions"
             f" ({tried.experiment_id}), `rag prompts verdict {name}` compares them"
         )
-    data = {"markdown": markdown, "prompt": name, "choice": choice.model_dump(mode="json")}
-    return envelopes.envelope(data, "")
+    return {"markdown": markdown, "prompt": name, "choice": choice.model_dump(mode="json")}

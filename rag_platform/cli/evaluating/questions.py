@@ -89,4 +89,4 @@ def gaps(context: Context, namespace: str | None, days: int) -> Json:
             f"- near: {item['source_uri']} {format_section(item['section_path'])}".rstrip()
             for item in gap.nearest
         ]
-    return envelopes.envelope({"markdown": "\n".join(lines), "gaps": to_json(found)}, "")
+    return {"markdown": "\n".join(lines), "gaps": to_json(found)}

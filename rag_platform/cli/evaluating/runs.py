@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rag_platform.api import envelopes
-from rag_platform.cli.output import Context, answers, namespace_option
+from rag_platform.cli.output import Context, answers, fail_if, namespace_option
 from rag_platform.cli.progress import progress_bar
 from rag_platform.errors import InputError, RagError
 from rag_platform.ir import Json
@@ -89,7 +88,7 @@ def run(context: Context, name: str, **asked: Any) -> Json:
         data |= run_files.difference_data(found.difference)
     data["files"] = str(found.folder)
     data["markdown"] += f"\n\nreport and case results: {found.folder}"
-    return envelopes.envelope(data, "")
+    return data
 
 
 @evaluation.command("list")
@@ -103,7 +102,7 @@ def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> 
 
     with _store(context) as store:
         runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=limit)
-    return envelopes.envelope({"markdown": reports.list_markdown(runs), "runs": to_json(runs)}, "")
+    return {"markdown": reports.list_markdown(runs), "runs": to_json(runs)}
 
 
 @evaluation.command("show")
@@ -113,17 +112,16 @@ def list_runs(context: Context, dataset_id: str, namespace: str, limit: int) -> 
 def show(context: Context, run_id: str, failed: bool) -> Json:
     """One run: every metric with its interval; the id may be cut short."""
     from rag_platform.evaluation.reporting import reports
+    from rag_platform.evaluation.results import CaseFilter
 
     with _store(context) as store:
         found = store.run(run_id)
-        missed = reports.missed_cases(store.cases(found.run_id), sys.maxsize) if failed else []
-    data: dict[str, Any] = {
-        "markdown": reports.run_markdown(found, missed),
-        "run": to_json(found),
-    }
+        wanted = CaseFilter(missed=True)
+        missed, _ = store.find_cases(found.run_id, wanted, limit=sys.maxsize if failed else 0)
+    data: dict[str, Any] = {"markdown": reports.run_markdown(found, missed), "run": to_json(found)}
     if failed:
         data["cases"] = to_json(missed)
-    return envelopes.envelope(data, "")
+    return data
 
 
 @evaluation.command("cases")
@@ -134,13 +132,12 @@ def show(context: Context, run_id: str, failed: bool) -> Json:
 def list_cases(context: Context, run_id: str, failed: bool, limit: int) -> Json:
     """The cases of a run with their metrics and traces."""
     from rag_platform.evaluation.reporting import reports
+    from rag_platform.evaluation.results import CaseFilter
 
     with _store(context) as store:
-        results = store.cases(store.run(run_id).run_id)
-        found = reports.missed_cases(results, limit) if failed else list(islice(results, limit))
-    return envelopes.envelope(
-        {"markdown": reports.cases_markdown(found) or "none", "cases": to_json(found)}, ""
-    )
+        full_id = store.run(run_id).run_id
+        found, _ = store.find_cases(full_id, CaseFilter(missed=failed), limit=limit)
+    return {"markdown": reports.cases_markdown(found) or "none", "cases": to_json(found)}
 
 
 @evaluation.command("trends")
@@ -156,9 +153,7 @@ def trends(context: Context, metric: str, days: float, dataset_id: str, namespac
 
     with _store(context) as store:
         points = eval_trends(store, metric, days=days, dataset_id=dataset_id, namespace=namespace)
-    return envelopes.envelope(
-        {"markdown": reports.trends_markdown(metric, points), "points": to_json(points)}, ""
-    )
+    return {"markdown": reports.trends_markdown(metric, points), "points": to_json(points)}
 
 
 @evaluation.command("compare")
@@ -200,15 +195,12 @@ def compare(
 
     with _store(context) as store:
         found = compare_runs(store.run(before), store.run(after), store)
-    return envelopes.envelope(
-        {
-            "markdown": reports.compare_markdown(found),
-            "differences": {name: to_json(item) for name, item in found.differences.items()},
-            "worse": to_json(found.worse),
-            "better": to_json(found.better),
-        },
-        "",
-    )
+    return {
+        "markdown": reports.compare_markdown(found),
+        "differences": {name: to_json(item) for name, item in found.differences.items()},
+        "worse": to_json(found.worse),
+        "better": to_json(found.better),
+    }
 
 
 @evaluation.command("datasets")
@@ -224,10 +216,10 @@ def datasets(context: Context) -> Json:
     lines = [
         f"{row['name']}: {pluralise(row['cases'], 'case')}, {row['fingerprint']}" for row in rows
     ]
-    return envelopes.envelope(
-        {"markdown": "\n".join(lines) or "none; put files into config/datasets", "datasets": rows},
-        "",
-    )
+    return {
+        "markdown": "\n".join(lines) or "none; put files into config/datasets",
+        "datasets": rows,
+    }
 
 
 @evaluation.command("import")
@@ -241,19 +233,16 @@ def import_file(context: Context, path: Path, name: str, replace: bool) -> Json:
 
     found = import_dataset(path, name=name, replace=replace)
     cases, fingerprint = len(found.dataset.cases), found.dataset.fingerprint
-    return envelopes.envelope(
-        {
-            "markdown": f"{found.path} {found.state}: {pluralise(cases, 'case')}, {fingerprint}",
-            "dataset": {
-                "name": found.path.stem,
-                "path": str(found.path),
-                "state": found.state,
-                "cases": cases,
-                "fingerprint": fingerprint,
-            },
+    return {
+        "markdown": f"{found.path} {found.state}: {pluralise(cases, 'case')}, {fingerprint}",
+        "dataset": {
+            "name": found.path.stem,
+            "path": str(found.path),
+            "state": found.state,
+            "cases": cases,
+            "fingerprint": fingerprint,
         },
-        "",
-    )
+    }
 
 
 @evaluation.command("export")
@@ -267,14 +256,11 @@ def export(context: Context, run_id: str, path: Path) -> Json:
     with _store(context) as store:
         found = store.run(run_id)
         count = export_run(found, store, path)
-    return envelopes.envelope(
-        {
-            "markdown": f"{path}: run {found.run_id}, {pluralise(count, 'case')}",
-            "path": str(path),
-            "cases": count,
-        },
-        "",
-    )
+    return {
+        "markdown": f"{path}: run {found.run_id}, {pluralise(count, 'case')}",
+        "path": str(path),
+        "cases": count,
+    }
 
 
 def _store(context: Context) -> Any:
@@ -307,10 +293,7 @@ def replay_trace(context: Context, trace_id: str, release_id: str, strategy: str
         *(f"- {reason}" for reason in found.reasons),
     ]
     data = {"markdown": "\n".join(lines), "replay": {**to_json(found), "same": found.same}}
-    if found.same:
-        return envelopes.envelope(data, "")
-    error = RagError("\n".join(lines), code="ranking_differs")
-    return envelopes.failure(error, data=data)
+    return fail_if(not found.same, data, code="ranking_differs")
 
 
 @click.command("bisect")
@@ -353,7 +336,7 @@ def bisect_releases(
     if found.changes:
         lines += ["all that changed:", *(f"- {change}" for change in found.changes)]
     lines.append(f"releases asked: {len(found.asked)} of {len(kept)}")
-    return envelopes.envelope({"markdown": "\n".join(lines), "bisection": to_json(found)}, "")
+    return {"markdown": "\n".join(lines), "bisection": to_json(found)}
 
 
 class _QuestionOrCommand(click.Group):
@@ -404,13 +387,10 @@ def expect_add(
     space = context.known_namespace(namespace)
     new = add_expectation(context.store, space, case)
     said = "pinned" if new else "was pinned already"
-    return envelopes.envelope(
-        {
-            "markdown": f"{case.case_id} {said}; `rag expect run` checks it",
-            "expectation": case_data(case),
-        },
-        "",
-    )
+    return {
+        "markdown": f"{case.case_id} {said}; `rag expect run` checks it",
+        "expectation": case_data(case),
+    }
 
 
 @expect.command("list")
@@ -423,13 +403,10 @@ def expect_list(context: Context, namespace: str | None) -> Json:
 
     cases = read_expectations(context.store, context.known_namespace(namespace)).cases
     lines = [f"{case.case_id}  {case.query}  {_format_expected(case)}" for case in cases]
-    return envelopes.envelope(
-        {
-            "markdown": "\n".join(lines) or 'nothing yet; rag expect add "QUESTION" --file FILE',
-            "expectations": [case_data(case) for case in cases],
-        },
-        "",
-    )
+    return {
+        "markdown": "\n".join(lines) or 'nothing yet; rag expect add "QUESTION" --file FILE',
+        "expectations": [case_data(case) for case in cases],
+    }
 
 
 @expect.command("remove")
@@ -442,9 +419,7 @@ def expect_remove(context: Context, case_id: str, namespace: str | None) -> Json
     from rag_platform.evaluation.expectations import remove_expectation
 
     case = remove_expectation(context.store, context.known_namespace(namespace), case_id)
-    return envelopes.envelope(
-        {"markdown": f"{case.case_id} is no longer expected", "expectation": case_data(case)}, ""
-    )
+    return {"markdown": f"{case.case_id} is no longer expected", "expectation": case_data(case)}
 
 
 @expect.command("run")
@@ -481,7 +456,7 @@ def expect_run(context: Context, namespace: str | None, release_id: str | None) 
             code="expectations_missed",
         )
         return envelopes.failure(error, data=data)
-    return envelopes.envelope(data, "")
+    return data
 
 
 def _format_expected(case: EvalCase) -> str:

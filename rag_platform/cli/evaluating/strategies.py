@@ -6,7 +6,6 @@ import getpass
 import time
 from contextlib import closing
 from functools import partial
-from typing import Any
 
 import click
 
@@ -14,6 +13,7 @@ from rag_platform.api import envelopes
 from rag_platform.cli.output import (
     Context,
     answers,
+    fail_if,
     finish_job,
     namespace_option,
     wait_option,
@@ -60,21 +60,18 @@ def compare_named(
                 on_progress=partial(advance, name),
             )
         found = compare_strategies(runs, store)
-    return envelopes.envelope(
-        {
-            "markdown": comparison_markdown(found),
-            "runs": {name: to_json(run) for name, run in found.runs.items()},
-            "comparisons": {
-                name: {
-                    "differences": to_json(item.differences),
-                    "worse": to_json(item.worse),
-                    "better": to_json(item.better),
-                }
-                for name, item in found.comparisons.items()
-            },
+    return {
+        "markdown": comparison_markdown(found),
+        "runs": {name: to_json(run) for name, run in found.runs.items()},
+        "comparisons": {
+            name: {
+                "differences": to_json(item.differences),
+                "worse": to_json(item.worse),
+                "better": to_json(item.better),
+            }
+            for name, item in found.comparisons.items()
         },
-        "",
-    )
+    }
 
 
 @click.command("promote")
@@ -88,10 +85,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     """
     from rag_platform.config.gates import read_gates
     from rag_platform.evaluation.expectations import read_expectations
-    from rag_platform.evaluation.promotion import (
-        describe_promotion,
-        require_promotable,
-    )
+    from rag_platform.evaluation.promotion import describe_promotion, require_promotable
     from rag_platform.evaluation.results import ResultStore
     from rag_platform.ingestion.job_start import start_rebuild
     from rag_platform.ingestion.rebuild_plan import plan
@@ -169,7 +163,7 @@ def canaries(
     with open_library(context.settings, context.store) as library:
         report = ask_canaries(library, space, release_id, before, config)
     data = {"markdown": canaries_markdown(report), "canaries": to_json(report)}
-    return _failed_if(bool(report.alarms), data, "canaries_lost")
+    return fail_if(bool(report.alarms), data, code="canaries_lost")
 
 
 @click.command("drift")
@@ -190,10 +184,4 @@ def drift(context: Context, namespace: str | None) -> Json:
         "signals": [{**to_json(signal), "drifted": signal.drifted} for signal in report.signals],
         "reason": report.reason,
     }
-    return _failed_if(bool(report.drifted), data, "drifted")
-
-
-def _failed_if(failed: bool, data: dict[str, Any], code: str) -> Json:
-    if not failed:
-        return envelopes.envelope(data, "")
-    return envelopes.failure(RagError(str(data["markdown"]), code=code), data=data)
+    return fail_if(bool(report.drifted), data, code="drifted")
