@@ -23,10 +23,7 @@ def artifacts_data(result: QueryResult, made: Artifacts, top_k: int) -> Json:
     """
     return {
         "retrieved": _rank(result.hits, top_k),
-        "before_fusion": {
-            "dense": _rank(made.dense, top_k),
-            "sparse": _rank(made.sparse, top_k),
-        },
+        "before_fusion": {"dense": _rank(made.dense, top_k), "sparse": _rank(made.sparse, top_k)},
         "after_fusion": _rank(made.fused, top_k),
         "after_rerank": _rank(made.reranked, top_k),
         "context_chunks": [hit.chunk_id for hit in made.context],

@@ -157,13 +157,7 @@ def _flips(one: CaseResult, other: CaseResult, metrics: Iterable[str]) -> list[F
             if (before >= _FLIP) != (after >= _FLIP):
                 found.append(
                     Flip(
-                        one.case_id,
-                        one.query,
-                        metric,
-                        before,
-                        after,
-                        one.trace_id,
-                        other.trace_id,
+                        one.case_id, one.query, metric, before, after, one.trace_id, other.trace_id
                     )
                 )
     return found

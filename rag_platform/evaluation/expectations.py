@@ -43,12 +43,7 @@ class Outcome:
 
 
 def expectation(
-    query: str,
-    *,
-    file: str = "",
-    section: str = "",
-    text: str = "",
-    refuse: bool = False,
+    query: str, *, file: str = "", section: str = "", text: str = "", refuse: bool = False
 ) -> EvalCase:
     """The case that says so; equal ones have one case_id. Raises InputError `usage` where nothing,
     or both a passage and a refusal, is expected, and `empty_query`.

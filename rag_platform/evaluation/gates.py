@@ -216,10 +216,7 @@ class _Judging:
         return dataclasses.replace(dataset, cases=tuple(ordered[:count]))
 
     def _lost(
-        self,
-        dataset: Dataset,
-        before: Mapping[str, CaseResult],
-        after: Mapping[str, CaseResult],
+        self, dataset: Dataset, before: Mapping[str, CaseResult], after: Mapping[str, CaseResult]
     ) -> list[Lost]:
         found = []
         for case in dataset.cases:

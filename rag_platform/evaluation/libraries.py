@@ -66,11 +66,7 @@ def _publish(namespace: str, folder: Path, workspace: Workspace) -> None:
     if not versions and store.current_path(namespace).is_file():
         return
     manifest, checks = build_candidate(
-        namespace,
-        settings=workspace.settings,
-        strategy=strategy,
-        store=store,
-        ledger=ledger,
+        namespace, settings=workspace.settings, strategy=strategy, store=store, ledger=ledger
     )
     if failed := [check for check in checks if not check.passed]:
         raise ReleaseError(

@@ -97,7 +97,6 @@ class CaseFilter:
     sort: str = ""  # a metric, the worst first; `latency_ms`, the slowest first; else the dataset's
 
 
-# beside `reporting.reports.missed_cases`, which reads a whole run
 _MISSED = "(error <> '' OR EXISTS (SELECT 1 FROM json_each(metrics) AS m WHERE m.value < 0.5))"
 
 
@@ -159,12 +158,8 @@ class ResultStore:
 
     def run(self, run_id: str) -> EvalRun:
         """A run by its id or its beginning. Raises NotFoundError `unknown_run`."""
-        rows = self._read(
-            f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE substr(run_id, 1, length(?)) ="
-            " ? ORDER BY started_at DESC",
-            (run_id, run_id),
-        )
-        found: list[EvalRun] = [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
+        where = "substr(run_id, 1, length(?)) = ? ORDER BY started_at DESC"
+        found = self._runs(where, (run_id, run_id))
         exact = [run for run in found if run.run_id == run_id] or found
         if len(exact) != 1:
             named = f"begins with {run_id[:80]!r}; see `rag eval list`"
@@ -192,37 +187,23 @@ class ResultStore:
             if value:
                 where.append(f"{name} = ?")
                 values.append(value)
-        rows = self._read(
-            f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE {' AND '.join(where)}"
-            " ORDER BY started_at DESC, run_id LIMIT ?",
-            (*values, limit),
-        )
-        return [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
+        order = "ORDER BY started_at DESC, run_id LIMIT ?"
+        return self._runs(f"{' AND '.join(where)} {order}", (*values, limit))
 
     def cases(self, run_id: str) -> Iterator[CaseResult]:
         """The case results of a run in the dataset's order, a part at a time."""
         position = -1
-        while rows := self._read(
-            f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE run_id = ? AND"
-            " position > ? ORDER BY position LIMIT 500",
-            (run_id, position),
-        ):
-            for row in rows:
-                found: CaseResult = _restore(CaseResult, _CASE_COLUMNS, row)
-                position = found.position
-                yield found
+        where = "run_id = ? AND position > ? ORDER BY position LIMIT 500"
+        while found := self._cases(where, (run_id, position)):
+            yield from found
+            position = found[-1].position
 
     def case(self, run_id: str, case_id: str) -> CaseResult:
         """One case result. Raises NotFoundError `unknown_case`."""
-        rows = self._read(
-            f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE run_id = ? AND"
-            " case_id = ?",
-            (run_id, case_id),
-        )
-        if not rows:
+        found = self._cases("run_id = ? AND case_id = ?", (run_id, case_id))
+        if not found:
             raise NotFoundError(f"run {run_id} has no case {case_id[:80]!r}", code="unknown_case")
-        found: CaseResult = _restore(CaseResult, _CASE_COLUMNS, rows[0])
-        return found
+        return found[0]
 
     def find_cases(
         self, run_id: str, wanted: CaseFilter, *, limit: int, skip: int = 0
@@ -242,12 +223,10 @@ class ResultStore:
         ((count,),) = self._read(
             f"SELECT COUNT(*) FROM eval_case_results WHERE {condition}", values
         )
-        rows = self._read(
-            f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE {condition}"
-            f" ORDER BY {order} LIMIT ? OFFSET ?",
-            (*values, *ordered_by, limit, skip),
+        found = self._cases(
+            f"{condition} ORDER BY {order} LIMIT ? OFFSET ?", (*values, *ordered_by, limit, skip)
         )
-        return [_restore(CaseResult, _CASE_COLUMNS, row) for row in rows], count
+        return found, count
 
     def find_known(self, keys: Iterable[str]) -> dict[str, CaseResult]:
         """Earlier results by key, failed ones apart."""
@@ -255,13 +234,8 @@ class ResultStore:
         found: dict[str, CaseResult] = {}
         for start in range(0, len(wanted), 500):
             part = wanted[start : start + 500]
-            for row in self._read(
-                f"SELECT {', '.join(_CASE_COLUMNS)} FROM eval_case_results WHERE key IN"
-                f" ({','.join('?' * len(part))}) AND error = ''",
-                part,
-            ):
-                result: CaseResult = _restore(CaseResult, _CASE_COLUMNS, row)
-                found[result.key] = result
+            where = f"key IN ({','.join('?' * len(part))}) AND error = ''"
+            found |= {result.key: result for result in self._cases(where, part)}
         return found
 
     def _write(
@@ -278,6 +252,15 @@ class ResultStore:
                 f" ({', '.join('?' * len(names))})",
                 rows,
             )
+
+    def _runs(self, where: str, values: Iterable[Any]) -> list[EvalRun]:
+        rows = self._read(f"SELECT {', '.join(_RUN_COLUMNS)} FROM eval_runs WHERE {where}", values)
+        return [_restore(EvalRun, _RUN_COLUMNS, row) for row in rows]
+
+    def _cases(self, where: str, values: Iterable[Any]) -> list[CaseResult]:
+        columns = ", ".join(_CASE_COLUMNS)
+        rows = self._read(f"SELECT {columns} FROM eval_case_results WHERE {where}", values)
+        return [_restore(CaseResult, _CASE_COLUMNS, row) for row in rows]
 
     def _read(self, sql: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
         with self._lock:
@@ -302,9 +285,7 @@ def _restore(record: type[Any], columns: tuple[str, ...], row: tuple[Any, ...]) 
 # --- figures of a run ---------------------------------------------------------------------------
 
 
-def summarise(
-    results: Iterable[CaseResult],
-) -> tuple[dict[str, dict[str, float]], Json, int]:
+def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]], Json, int]:
     """Means of every metric with their 95 % interval over the cases that have it; counts of stale
     labels, and means by tag, language and file type; the number of cases that failed. One number a
     metric and case is held.

@@ -113,13 +113,10 @@ def start_run(settings: Settings, request: RunRequest) -> EvalJobData:
     """
     store = Store.of(settings)
     _require_choice(settings, store, request)
-    ledger = open_ledger(store)
-    try:
+    with closing(open_ledger(store)) as ledger:
         job = ledger.add_job(JOB_KIND, "", {"request": asdict(request)})
         watch(job, jobs.launch(job, settings, store), settings)
         return job_data(ledger.job(job.job_id))
-    finally:
-        ledger.close()
 
 
 def run_job(job: Job, root: DataRoot, on_progress: OnProgress) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -65,17 +66,14 @@ class Synthetic:
             )
         prompt = prompts.load("evaluation/question", ("document", "section", "passage"))
         model: LLM = build("llm", self.llm["provider"], self.llm.get("options"))
-        catalog = CatalogReader(source / CATALOG)
-        try:
-            cases: dict[str, EvalCase] = {}
+        cases: dict[str, EvalCase] = {}
+        with closing(CatalogReader(source / CATALOG)) as catalog:
             passages = self._passages(catalog)
             for chunk, document in passages[: self.size * _TRIES]:
                 if len(cases) == self.size:
                     break
                 if (case := _ask(model, prompt, chunk, document)) is not None:
                     cases[case.case_id] = case
-        finally:
-            catalog.close()
         if not cases:
             raise InputError(
                 f"none of the model's replies to {min(len(passages), self.size * _TRIES)} passages"

@@ -32,11 +32,7 @@ class Bisection:
 
 
 def bisect(
-    library: Library,
-    namespace: str,
-    release_ids: Sequence[str],
-    case: EvalCase,
-    store: ResultStore,
+    library: Library, namespace: str, release_ids: Sequence[str], case: EvalCase, store: ResultStore
 ) -> Bisection:
     """The release that changed whether a case is met, of releases from oldest to newest; it asks
     1 + log2(their number) of them. Raises NotFoundError without releases.

@@ -152,12 +152,9 @@ class Canaries:
             raise InputError(
                 f"{source} is no release: it holds no {CATALOG}", code="invalid_dataset"
             )
-        catalog = CatalogReader(source / CATALOG)
-        try:
-            config = CanarySettings(documents=self.documents, per_document=self.per_document)
+        config = CanarySettings(documents=self.documents, per_document=self.per_document)
+        with closing(CatalogReader(source / CATALOG)) as catalog:
             return make_canaries(catalog, config)
-        finally:
-            catalog.close()
 
 
 # --- asking -------------------------------------------------------------------------------------
@@ -197,11 +194,7 @@ class CanaryReport:
 
 
 def ask_canaries(
-    library: Library,
-    namespace: str,
-    release_id: str,
-    before: str | None,
-    config: CanarySettings,
+    library: Library, namespace: str, release_id: str, before: str | None, config: CanarySettings
 ) -> CanaryReport:
     """Ask a release the canaries of the one before it, its own where there is none, as many as
     fit into `config.seconds` beside the first eight. Nothing of them is kept, for they are made of
@@ -315,7 +308,7 @@ def canaries_markdown(report: CanaryReport) -> str:
     lines = [
         f"{report.run.cases} of {report.made} canaries of release"
         f" {report.before or report.release_id} were asked of {report.release_id} in"
-        f" {report.seconds:.1f} s; of those whose text is there {found:.1%} are among ten hits.",
+        f" {report.seconds:.1f} s; of those whose text is there {found:.1%} are among ten hits."
     ]
     lines += _lost_lines(report.lost)
     return "\n".join(lines)

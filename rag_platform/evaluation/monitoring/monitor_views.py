@@ -6,12 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from rag_platform.config.prompt_registry import list_versions
 from rag_platform.config.settings import Settings
-from rag_platform.contract.evaluation_shapes import (
-    CanariesData,
-    DriftData,
-    GapsData,
-    PromptPart,
-)
+from rag_platform.contract.evaluation_shapes import CanariesData, DriftData, GapsData, PromptPart
 from rag_platform.evaluation.monitoring.canaries import ask_canaries
 from rag_platform.evaluation.monitoring.drift import measure_drift
 from rag_platform.evaluation.monitoring.gaps import find_gaps

@@ -10,7 +10,7 @@ from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
 
-_MOST_CASES = 20
+MOST_CASES = 20
 LEADING = ("retrieval.hit_rate@10", "retrieval.ndcg@10", "refusal.right", "answer.evidence")
 
 
@@ -57,7 +57,7 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
     ]
     missed = [
         f"- {result.case_id}: {result.query} ({result.error or _describe_missed(result)})"
-        for result in islice(worst, _MOST_CASES)
+        for result in islice(worst, MOST_CASES)
     ]
     return "\n".join(
         [
@@ -73,16 +73,6 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
             *(["", "Missed:", *missed] if missed else []),
         ]
     )
-
-
-def missed_cases(results: Iterable[CaseResult], most: int = _MOST_CASES) -> list[CaseResult]:
-    """At most so many of the cases that failed or have a metric below one half."""
-    missed = (
-        result
-        for result in results
-        if result.error or any(value < 0.5 for value in result.metrics.values())
-    )
-    return list(islice(missed, most))
 
 
 def cases_markdown(results: Sequence[CaseResult]) -> str:
@@ -168,7 +158,7 @@ def _flip_lines(title: str, flips: Sequence[Flip]) -> list[str]:
     lines = [
         f"- {flip.case_id}: {flip.query} ({flip.metric} {flip.before:.2f} -> {flip.after:.2f},"
         f" traces {flip.trace_before} and {flip.trace_after})"
-        for flip in flips[:_MOST_CASES]
+        for flip in flips[:MOST_CASES]
     ]
     more = len(flips) - len(lines)
     return ["", f"{title} ({len(flips)}):", *lines, *([f"- and {more} more"] if more else [])]

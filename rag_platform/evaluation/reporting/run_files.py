@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.evaluation.comparing import Comparison
-from rag_platform.evaluation.reporting.reports import compare_markdown, missed_cases, run_markdown
-from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
+from rag_platform.evaluation.reporting.reports import MOST_CASES, compare_markdown, run_markdown
+from rag_platform.evaluation.results import CaseFilter, CaseResult, EvalRun, ResultStore
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import run_folder
 from rag_platform.storage.records import to_json
@@ -32,7 +32,7 @@ def write_run_files(
     _write_parquet(folder / "run.parquet", [_run_row(run)], _run_schema())
     rows = (_case_row(run.run_id, result) for result in store.cases(run.run_id))
     _write_parquet(folder / "cases.parquet", rows, _case_schema())
-    missed = missed_cases(store.cases(run.run_id))
+    missed, _ = store.find_cases(run.run_id, CaseFilter(missed=True), limit=MOST_CASES)
     text = run_markdown(run, missed)
     report: Json = {"run": to_json(run), "missed": to_json(missed)}
     if difference is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,11 +38,9 @@ _RECENT = 500  # runs among which the newest of each strategy is looked for
 _PROMOTIONS = 20
 
 
-@contextmanager
-def results_of(home: Path) -> Iterator[ResultStore]:
+def results_of(home: Path) -> closing[ResultStore]:
     """The results of a data root, only to be read."""
-    with closing(ResultStore(home, create=False)) as store:
-        yield store
+    return closing(ResultStore(home, create=False))
 
 
 def find_run(store: ResultStore, run_id: str) -> EvalRun:
@@ -194,9 +192,9 @@ def get_eval_trends(
     measured. Raises NotFoundError `unknown_metric`.
     """
     with results_of(home) as store:
-        runs = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
-        may_see = access.current().may_see
-        known = sorted({name for run in runs if may_see(run.namespace) for name in run.aggregates})
+        recent = store.runs(dataset_id=dataset_id, namespace=namespace, limit=_RECENT)
+        runs = [run for run in recent if access.current().may_see(run.namespace)]
+        known = sorted({name for run in runs for name in run.aggregates})
         metric = metric or next((name for name in LEADING if name in known), "")
         if not metric:
             return {"metric": "", "metrics": known, "points": []}
@@ -205,7 +203,7 @@ def get_eval_trends(
                 f"no run measured {metric[:80]!r}; measured: {', '.join(known) or 'nothing yet'}",
                 code="unknown_metric",
             )
-        seen = {run.run_id for run in runs if may_see(run.namespace)}
+        seen = {run.run_id for run in runs}
         try:
             points = eval_trends(
                 store, metric, days=days, dataset_id=dataset_id, namespace=namespace
