@@ -5,13 +5,27 @@ name them.
 from __future__ import annotations
 
 import contextvars
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 # a tracing.Trace
 trace: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_trace", default=None)
 # a tracing.Span
 span: contextvars.ContextVar[Any] = contextvars.ContextVar("rag_span", default=None)
+
+
+@contextmanager
+def holding(variable: contextvars.ContextVar[T], value: T) -> Iterator[T]:
+    """The variable has the value in the block, and in calls carried from it."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
 
 
 def current_trace_id() -> str:

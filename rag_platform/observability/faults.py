@@ -16,7 +16,7 @@ import re
 import traceback
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
@@ -60,16 +60,11 @@ def describe(error: BaseException) -> str:
     )
 
 
-@contextmanager
-def about(version_id: str) -> Iterator[None]:
+def about(version_id: str) -> AbstractContextManager[str]:
     """Faults in the block are logged with this document version: by it, erasing the document finds
     what they quote.
     """
-    token = _version.set(version_id)
-    try:
-        yield
-    finally:
-        _version.reset(token)
+    return context.holding(_version, version_id)
 
 
 def report(error: BaseException, stage: str, *, logs_dir: Path | None = None) -> None:
@@ -181,11 +176,8 @@ def record(fault: Json, logs_dir: Path | None = None) -> None:
 def collect() -> Iterator[list[Json]]:
     """The faults of the block, in a process without a log, for its parent to `record`."""
     found: list[Json] = []
-    token = _collecting.set(found)
-    try:
+    with context.holding(_collecting, found):
         yield found
-    finally:
-        _collecting.reset(token)
 
 
 def summary(logs_dir: Path) -> Json:

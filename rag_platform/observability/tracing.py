@@ -22,7 +22,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -323,14 +323,9 @@ def _hand_over(header: Mapping[str, Any], line: Mapping[str, Any]) -> None:
 # --- in use -------- ----------------------------------------------------------------------------
 
 
-@contextmanager
-def for_request(request_id: str | None) -> Iterator[None]:
+def for_request(request_id: str | None) -> AbstractContextManager[str | None]:
     """Traces that begin in the block, or in calls carried from it, name this client request."""
-    token = _request.set(request_id)
-    try:
-        yield
-    finally:
-        _request.reset(token)
+    return context.holding(_request, request_id)
 
 
 def current_request_id() -> str | None:
@@ -338,14 +333,9 @@ def current_request_id() -> str | None:
     return _request.get()
 
 
-@contextmanager
-def for_client(client: Client | None) -> Iterator[None]:
+def for_client(client: Client | None) -> AbstractContextManager[Client | None]:
     """Traces that begin in the block, or in calls carried from it, name this client."""
-    token = _client.set(client)
-    try:
-        yield
-    finally:
-        _client.reset(token)
+    return context.holding(_client, client)
 
 
 def current_client() -> Client | None:
@@ -353,16 +343,13 @@ def current_client() -> Client | None:
     return _client.get()
 
 
-@contextmanager
-def watching(on_stage: Callable[[str], None]) -> Iterator[None]:
+def watching(
+    on_stage: Callable[[str], None],
+) -> AbstractContextManager[Callable[[str], None] | None]:
     """Call a function with the name of each stage that begins in the block, in the thread in which
     it begins.
     """
-    token = _watcher.set(on_stage)
-    try:
-        yield
-    finally:
-        _watcher.reset(token)
+    return context.holding(_watcher, on_stage)
 
 
 @contextmanager
@@ -543,13 +530,9 @@ def join(link: Link | None) -> Iterator[Trace | None]:
     running.started = link.started
     parent = Span("", None, None, {})
     parent.span_id = link.parent_span_id
-    trace_token = _current.set(running)
-    span_token = _current_span.set(parent if link.parent_span_id else None)
-    try:
+    inside = parent if link.parent_span_id else None
+    with context.holding(_current, running), context.holding(_current_span, inside):
         yield running
-    finally:
-        _current_span.reset(span_token)
-        _current.reset(trace_token)
 
 
 def add(figures: Figures | None) -> None:

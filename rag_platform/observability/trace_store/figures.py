@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.ir import Json
-from rag_platform.observability.trace_store.queries import (
-    TraceFilter,
-    choose,
-    conditions,
-)
+from rag_platform.observability.trace_store.queries import TraceFilter, choose, conditions
 from rag_platform.observability.trace_store.rows import naive
 from rag_platform.observability.trace_store.tables import Tables, open_tables
 

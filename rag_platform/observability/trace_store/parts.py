@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -92,19 +92,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Make a manifest count."""
-    parts = [
-        {name: getattr(part, name) for name in ("name", "rows", "bytes", "first", "last")}
-        for part in manifest.parts
-    ]
-    write_json(
-        folder / "manifest.json",
-        {
-            "schema_version": SCHEMA_VERSION,
-            "parts": parts,
-            "marks": dict(manifest.marks),
-            "open": dict(manifest.open),
-        },
-    )
+    write_json(folder / "manifest.json", {"schema_version": SCHEMA_VERSION, **asdict(manifest)})
 
 
 def remove_unnamed(folder: Path, manifest: Manifest, seconds: float = _READING_SECONDS) -> None:

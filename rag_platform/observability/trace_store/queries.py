@@ -69,8 +69,7 @@ def list_traces(
             values += [naive(after[0]), after[1]]
         order = "ORDER BY started_at DESC, trace_id DESC LIMIT ?"
         found = tables.select(
-            f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition} {order}",
-            [*values, limit],
+            f"SELECT {', '.join(_COLUMNS)} FROM traces WHERE {condition} {order}", [*values, limit]
         )
         begun = _list_open(tables, where, after)
     rows = [_summary(row) for row in (*found, *begun)]

@@ -62,10 +62,8 @@ def open_tables(
         return Tables(_connect(traces_dir(logs_dir), manifest, rows, since, names), warnings)
 
     tables = _read_parts(logs_dir, connect)
-    try:
+    with closing(tables.connection):
         yield tables
-    finally:
-        tables.connection.close()
 
 
 def find_lines(
@@ -161,11 +159,7 @@ def _database(pid: int) -> Any:
 
 
 def _connect(
-    folder: Path,
-    manifest: Manifest,
-    rows: Rows,
-    since: datetime | None,
-    names: Collection[str],
+    folder: Path, manifest: Manifest, rows: Rows, since: datetime | None, names: Collection[str]
 ) -> Any:
     parts = [p for p in manifest.parts if since is None or p.last >= naive(since).isoformat()]
     _require_present(folder, parts)
