@@ -26,12 +26,7 @@ from rag_platform.indexes import delta as deltas
 from rag_platform.indexes import dense, dense_files, lexical
 from rag_platform.indexes.bases import outgrows
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_changes import (
-    CHANGES,
-    ChangesWriter,
-    changes_of,
-    count_changes,
-)
+from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, changes_of, count_changes
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
 from rag_platform.indexes.document_names import write_names
 from rag_platform.indexes.embedding import embed_texts

@@ -277,11 +277,7 @@ class Candidate:
                 f" expected {self.versions}"
             )
         details = "; ".join(wrong) or pluralise(there, "live version")
-        figures = {
-            "versions": there,
-            "missing": len(live - held),
-            "not_live": len(held - live),
-        }
+        figures = {"versions": there, "missing": len(live - held), "not_live": len(held - live)}
         return CheckResult("versions_complete", not wrong, details, figures)
 
     def _provenance_proved(self, workers: Workers) -> CheckResult:

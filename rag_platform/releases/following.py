@@ -30,10 +30,7 @@ def following(settings: Settings) -> Iterator[None]:
         return
     stop = threading.Event()
     follower = threading.Thread(
-        target=_follow,
-        args=(settings, store, stop),
-        name="rag-pull",
-        daemon=True,
+        target=_follow, args=(settings, store, stop), name="rag-pull", daemon=True
     )
     follower.start()
     try:

@@ -171,22 +171,7 @@ def collect(
     """
     retention.require_known(store, ledger)
     work = _Collection(settings, store, ledger, partitions, scope, force, plan)
-    steps: Sequence[tuple[str, Callable[[], None]]] = (
-        ("releases", work.releases),
-        ("blobs", work.blobs),
-        ("versions", work.versions),
-        ("facts", work.facts),
-        ("raw", work.raw),
-        ("media", work.media),
-        ("cache", work.caches),
-        ("rest", work.rest),
-        ("deletions", work.deletions),
-        ("traces", work.traces),
-    )
-    for number, (name, step) in enumerate(steps):
-        on_progress(name, number, len(steps))
-        step()
-    on_progress("done", len(steps), len(steps))
+    work.run(on_progress)
     tracing.event(
         "garbage.collected",
         {"removed": work.result.removed, "plan": plan, "left": len(work.result.left)},
@@ -199,18 +184,7 @@ def collect_here(record: Record, *, settings: Settings, store: Store, ledger: Le
     `exclude_others`. Raises as `collect`.
     """
     retention.require_known(store, ledger)
-    work = _Collection(settings, store, ledger, None, record, force=True, plan=False, here=True)
-    for step in (
-        work.releases,
-        work.versions,
-        work.facts,
-        work.raw,
-        work.media,
-        work.caches,
-        work.rest,
-        work.deletions,
-    ):
-        step()
+    _Collection(settings, store, ledger, None, record, force=True, plan=False, here=True).run()
 
 
 @dataclass
@@ -260,6 +234,25 @@ class _Collection:
             whole=self._took_document(record),
         )
         return bool(record.purged_at) and not any(left.values())
+
+    def run(self, on_progress: OnProgress = lambda step, done, total: None) -> None:
+        """Take every step."""
+        steps: dict[str, Callable[[], None]] = {
+            "releases": self.releases,
+            "blobs": self.blobs,
+            "versions": self.versions,
+            "facts": self.facts,
+            "raw": self.raw,
+            "media": self.media,
+            "cache": self.caches,
+            "rest": self.rest,
+            "deletions": self.deletions,
+            "traces": self.traces,
+        }
+        for number, (name, step) in enumerate(steps.items()):
+            on_progress(name, number, len(steps))
+            step()
+        on_progress("done", len(steps), len(steps))
 
     # --- the steps, in order ---------------------------------------------------------------------
 
@@ -369,6 +362,8 @@ class _Collection:
 
     def blobs(self) -> None:
         """Remove from the object store what no release kept there needs."""
+        if self.here:
+            return
         deleted = {due.record.namespace for due in self.due}
         meant = deleted if self.scope else {*self.namespaces}
         for namespace in sorted(meant) if self.store.remote else ():

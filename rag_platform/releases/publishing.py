@@ -432,10 +432,7 @@ def _publish(
         return
     releases.require_publishable(store, namespace, release_id, override=override)
     before = transfer.push(store, manifest)  # it may take minutes, a transaction may not
-    with (
-        store.pointing(namespace),
-        _publication(namespace, release_id, recorded, store, ledger),
-    ):
+    with store.pointing(namespace), _publication(namespace, release_id, recorded, store, ledger):
         transfer.swap(store, manifest, before)
         releases.publish(store, namespace, release_id, override=override)
 

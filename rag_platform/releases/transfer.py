@@ -20,12 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rag_platform.errors import (
-    ConfigError,
-    IntegrityError,
-    NotFoundError,
-    ReleaseError,
-)
+from rag_platform.errors import ConfigError, IntegrityError, NotFoundError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ledger.ledger import Ledger

@@ -19,12 +19,7 @@ from rag_platform.config.profiles import config_id_of, edition_name
 from rag_platform.config.settings import fingerprint
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import NotFoundError, RagError
-from rag_platform.indexes.catalog_changes import (
-    BASE_AND_CHANGES,
-    WHOLE,
-    changes_of,
-    show_changed,
-)
+from rag_platform.indexes.catalog_changes import BASE_AND_CHANGES, WHOLE, changes_of, show_changed
 from rag_platform.indexes.catalog_tables import column_names, row_of_document, rows_of_version
 from rag_platform.indexes.delta import load_version
 from rag_platform.intake.receiving import version_id as version_name
@@ -293,10 +288,7 @@ class CatalogProof:
         for row in wanted["asset"]:
             count = len(self._rows("asset", "asset_id = ?", [row["asset_id"]]))
             if count != 1:
-                yield (
-                    "",
-                    f"rows: {count} images have the id {row['asset_id']}, there must be one",
-                )
+                yield ("", f"rows: {count} images have the id {row['asset_id']}, there must be one")
 
     def _differences(
         self, table: str, wanted: Sequence[Row], held: Sequence[Row], key: str = ""

@@ -30,10 +30,7 @@ from rag_platform.releases.deletion import (
     strategies_of,
 )
 from rag_platform.releases.manifest import Manifest
-from rag_platform.releases.stored_artifacts import (
-    Belongings,
-    of_versions,
-)
+from rag_platform.releases.stored_artifacts import Belongings, of_versions
 from rag_platform.storage.evaluation_files import DATABASE, RUN_PREFIX, count_results
 from rag_platform.storage.records import CACHED
 from rag_platform.storage.store import Store, read_json

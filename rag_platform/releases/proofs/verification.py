@@ -21,12 +21,7 @@ from rag_platform.ledger.ledger import open_ledger
 from rag_platform.loaders.image_decoding import Missing, explain
 from rag_platform.media.store import find_damage
 from rag_platform.observability import faults
-from rag_platform.releases.checks import (
-    changed_files,
-    count_rows,
-    index_differences,
-    unknown_files,
-)
+from rag_platform.releases.checks import changed_files, count_rows, index_differences, unknown_files
 from rag_platform.releases.manifest import Manifest, read_manifest
 from rag_platform.releases.proofs.catalog_proof import CatalogProof
 from rag_platform.releases.release_store import require_current
