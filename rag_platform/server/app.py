@@ -215,7 +215,7 @@ class LibraryServer(MCPServer[Any]):
 
     async def list_tools(self, shows_apps: bool = False) -> list[Definition]:
         """The tools that the caller may use, as clients see them."""
-        own = [it for it in self.contents.tools.values() if access.current().may(it.scope)]
+        own = [it for it in self.contents.tools.values() if access.current().may(it.spec.scope)]
         listed = filter(None, (tool.adapt(shows_apps) for tool in own))
         return [*listed, *await super().list_tools()]
 

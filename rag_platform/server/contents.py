@@ -47,7 +47,7 @@ class Contents:
     ) -> CallToolResult:
         """The envelope of a call of one of the tools."""
         tool = self.tools[name]
-        if (refused := refuse_scope(name, tool.scope)) is not None:
+        if (refused := refuse_scope(name, tool.spec.scope)) is not None:
             return refused
         if context is None:
             return await tool.run(arguments, None)

@@ -83,10 +83,7 @@ async def _talk(launch: Launch, folder: Path, found: Probe, log: Any) -> None:
 
     env = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     parameters = StdioServerParameters(
-        command=launch.command,
-        args=list(launch.args),
-        env={**env, **launch.env},
-        cwd=str(folder),
+        command=launch.command, args=list(launch.args), env={**env, **launch.env}, cwd=str(folder)
     )
     began = time.monotonic()
     with anyio.fail_after(_SECONDS):

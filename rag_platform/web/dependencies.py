@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query
 
@@ -11,15 +11,13 @@ from rag_platform.errors import RagError
 from rag_platform.retrieval.namespaces import choose_namespace, choose_namespaces
 from rag_platform.web.site import Site, get_site
 
-Scope = Literal["read", "write", "admin"]
 SiteOf = Annotated[Site, Depends(get_site)]
 
 
 def _namespace(
     site: SiteOf,
     namespace: Annotated[
-        str | None,
-        Query(max_length=63, description="The library; default: the only one."),
+        str | None, Query(max_length=63, description="The library; default: the only one.")
     ] = None,
 ) -> str:
     """The namespace that a request is about. Raises InputError, NotFoundError."""
@@ -54,23 +52,19 @@ def _path_namespace(site: SiteOf, namespace: Annotated[str, Path(max_length=63)]
 PathNamespace = Annotated[str, Depends(_path_namespace)]
 
 
-def _require(scope: Scope) -> None:
-    caller = access.current()
-    if not caller.may(scope):
-        raise RagError(
-            f"this needs a token with the scope {scope}, yours has {caller.scope}: make another"
-            f" with `rag token create NAME --scope {scope}`",
-            code="insufficient_scope",
-        )
+def _needing(scope: str) -> Any:
+    """The dependency that refuses callers without the scope."""
+
+    def require() -> None:
+        caller = access.current()
+        if not caller.may(scope):
+            raise RagError(
+                f"this needs a token with the scope {scope}, yours has {caller.scope}: make another"
+                f" with `rag token create NAME --scope {scope}`",
+                code="insufficient_scope",
+            )
+
+    return Depends(require)
 
 
-def _may_write() -> None:
-    _require("write")
-
-
-def _may_administer() -> None:
-    _require("admin")
-
-
-MayWrite = Depends(_may_write)
-MayAdminister = Depends(_may_administer)
+MayWrite, MayAdminister = _needing("write"), _needing("admin")

@@ -109,10 +109,7 @@ class Tokens:
     def find(self, secret: str) -> Token | None:
         """The token, unless it is unknown or has expired."""
         digest = _hash(secret)
-        return next(
-            (t for t in self.all() if t.sha256 == digest and not t.has_expired()),
-            None,
-        )
+        return next((t for t in self.all() if t.sha256 == digest and not t.has_expired()), None)
 
     @contextmanager
     def _changing(self) -> Iterator[list[Token]]:

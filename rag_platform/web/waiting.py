@@ -37,9 +37,7 @@ async def work_for(request: Request, work: Callable[[threading.Event], T]) -> T:
         watching.cancel()
 
 
-async def follow(
-    work: Callable[[OnText, threading.Event], Any],
-) -> AsyncIterator[tuple[str, Any]]:
+async def follow(work: Callable[[OnText, threading.Event], Any]) -> AsyncIterator[tuple[str, Any]]:
     """(`stage`, name) as a stage of a question begins, (`text`, part) as parts come, at last
     (`done`, what `work` returns) or (`failed`, its exception); (`silent`, seconds) where nothing
     came for a while. The work's event is set once nobody follows it.

@@ -20,14 +20,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import anyio.to_thread
 from mcp_types import CallToolResult, ContentBlock, TextContent, ToolAnnotations
 from mcp_types import Tool as Definition
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
 from rag_platform import access
@@ -125,20 +118,16 @@ class LibraryTool:
     """A tool that answers every call with an envelope, failed ones too."""
 
     definition: Definition  # as clients see it
-    arguments: type[Arguments]
-    function: Callable[[Call, Any], Answer]
+    spec: ToolSpec
     service: Call
-    scope: Scope
-    own_trace: bool = False  # the function opens its own trace and returns its id
-    app: Literal["", "shown", "only"] = ""  # the view of an answer shows its result; only it calls
 
     def adapt(self, shows_apps: bool) -> Definition | None:
         """The definition for a client that shows apps or does not; None where it is not offered."""
-        if not self.app:
+        if not self.spec.app:
             return self.definition
         if not shows_apps:
-            return None if self.app == "only" else self.definition
-        ui = {"visibility": ["app"]} if self.app == "only" else {"resourceUri": VIEW_URI}
+            return None if self.spec.app == "only" else self.definition
+        ui = {"visibility": ["app"]} if self.spec.app == "only" else {"resourceUri": VIEW_URI}
         return self.definition.model_copy(update={"meta": {"ui": ui}})
 
     async def run(
@@ -183,7 +172,7 @@ class LibraryTool:
         and the value.
         """
         try:
-            return self.arguments.model_validate(encodable_json(arguments))
+            return self.spec.arguments.model_validate(encodable_json(arguments))
         except ValidationError as error:
             message = _describe(error, self.definition.input_schema)
             raise InputError(message, code="invalid_arguments") from error
@@ -193,14 +182,14 @@ class LibraryTool:
     ) -> Answer:
         """The function's answer, traced."""
         call = replace(self.service, on_progress=on_progress)
-        if self.own_trace:
-            return self.function(call, checked)
+        if self.spec.own_trace:
+            return self.spec.function(call, checked)
         logs_dir = self.service.library.store.logs_dir
         with (
             tracing.trace("tool", logs_dir=logs_dir, request_id=request_id) as trace,
             tracing.span(f"tool.{self.definition.name}"),
         ):
-            return self.function(call, checked)._replace(trace_id=trace.trace_id)
+            return self.spec.function(call, checked)._replace(trace_id=trace.trace_id)
 
     def _trace_failure(self, error: Exception, request_id: str | None) -> str:
         """The id of a trace that has nothing but the failure, of a call that failed outside one."""
@@ -332,11 +321,11 @@ class ToolSpec:
     scope: Scope = "read"
     # what `rag serve --allow` must name for the tool to be there; empty: it is always there
     allowed_by: str = ""
-    own_trace: bool = False
+    own_trace: bool = False  # the function opens its own trace and returns its id
     destructive: bool = False
     idempotent: bool = True
     open_world: bool = False
-    app: Literal["", "shown", "only"] = ""
+    app: Literal["", "shown", "only"] = ""  # the view of an answer shows its result; only it calls
 
     def bind(self, service: Call, settings: ServerSettings) -> LibraryTool:
         """The tool over a library."""
@@ -349,15 +338,7 @@ class ToolSpec:
             input_schema=parameters,
             annotations=self.annotations(),
         )
-        return LibraryTool(
-            definition,
-            self.arguments,
-            self.function,
-            service,
-            self.scope,
-            self.own_trace,
-            self.app,
-        )
+        return LibraryTool(definition, self, service)
 
     def annotations(self) -> ToolAnnotations:
         """What clients are told of the effects; a tool that reads has none."""

@@ -31,8 +31,7 @@ class VerifyArguments(Arguments):
     """The arguments of verify."""
 
     answer: Annotated[
-        str,
-        Field(description="With its [n] marks; without sources each sentence is searched."),
+        str, Field(description="With its [n] marks; without sources each sentence is searched.")
     ] = ""
     sources: Annotated[
         Texts | Absent, Field(description="chunk:// links or ids in the order of [1], [2]...")

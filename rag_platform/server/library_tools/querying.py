@@ -93,8 +93,7 @@ class QueryArguments(Arguments):
     release: Annotated[str | Absent, Field(description="As of a release_id or date.")] = None
     score_threshold: Annotated[float | Absent, Field(description="Least score.")] = None
     max_per_document: Annotated[
-        Annotated[int, Field(ge=0)] | Absent,
-        Field(description="0: no limit."),
+        Annotated[int, Field(ge=0)] | Absent, Field(description="0: no limit.")
     ] = None
     timeout_ms: Annotated[
         Annotated[int, Field(ge=100, le=600_000)] | Absent, Field(description="Time limit.")

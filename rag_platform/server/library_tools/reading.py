@@ -58,8 +58,7 @@ class GetDocumentArguments(Arguments):
     doc_id: DocId
     version_id: Annotated[str | Absent, Field(description="An older version.")] = None
     format: Annotated[
-        Literal["md", "sections", "chunks", "outline"] | Absent,
-        Field(description="Default md."),
+        Literal["md", "sections", "chunks", "outline"] | Absent, Field(description="Default md.")
     ] = None
     pages: Annotated[str | Absent, Field(description='Chunks of these pages: "3-5".')] = None
     lines: Annotated[str | Absent, Field(description='Chunks of these lines: "10-40".')] = None

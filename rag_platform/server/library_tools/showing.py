@@ -10,13 +10,7 @@ from pydantic import Field
 
 from rag_platform.api import pictures
 from rag_platform.contract.source_shapes import PlacePage
-from rag_platform.server.library_tools.definition import (
-    Absent,
-    Answer,
-    Arguments,
-    Call,
-    ToolSpec,
-)
+from rag_platform.server.library_tools.definition import Absent, Answer, Arguments, Call, ToolSpec
 
 SHOW_SOURCE = "The page of a passage as a picture, with the rectangles of the words cited from it."
 

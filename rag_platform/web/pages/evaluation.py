@@ -19,7 +19,6 @@ from rag_platform.web.routes.evaluation import (
     RunChoice,
     WantedCases,
     start,
-    visible_namespaces,
 )
 
 router = APIRouter()
@@ -40,12 +39,7 @@ def show_runs(
     home = site.settings.home
     space = "" if everywhere else namespace
     found = run_views.list_eval_runs(
-        home,
-        namespace=space,
-        dataset_id=dataset_id,
-        strategy=strategy,
-        limit=_PAGE,
-        cursor=cursor,
+        home, namespace=space, dataset_id=dataset_id, strategy=strategy, limit=_PAGE, cursor=cursor
     )
     trends = run_views.get_eval_trends(home, dataset_id=dataset_id, namespace=space)
     return render(
@@ -58,7 +52,7 @@ def show_runs(
         cursor=cursor,
         found=found,
         trends=trends,
-        choices=list_choices(site.settings, visible_namespaces(site)),
+        choices=list_choices(site.settings, site.library.namespaces()),
         jobs=list_run_jobs(site.store),
     )
 
@@ -179,7 +173,7 @@ def show_strategies(
         datasets=datasets,
         dataset_id=dataset_id,
         found=found,
-        promotions=run_views.list_promotions(site.store, visible_namespaces(site)),
+        promotions=run_views.list_promotions(site.store, site.library.namespaces()),
     )
 
 

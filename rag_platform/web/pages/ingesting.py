@@ -16,13 +16,7 @@ from rag_platform.web.dependencies import MayWrite, PageNamespace, SiteOf
 from rag_platform.web.failures import describe
 from rag_platform.web.rendering import is_fragment, link, render, render_text
 from rag_platform.web.routes.documents import Cursor
-from rag_platform.web.routes.jobs import (
-    JobId,
-    UploadId,
-    follow_job,
-    preview_upload,
-    take_files,
-)
+from rag_platform.web.routes.jobs import JobId, UploadId, follow_job, preview_upload, take_files
 from rag_platform.web.site import Site
 
 router = APIRouter()

