@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,11 +52,11 @@ _SCRIPT_BEGINS = re.compile(
 )
 # a tag whose attributes go on in the next lines, and the end of the last one
 _TAG_BEGINS = re.compile(r"[\s>]*<[A-Za-z][\w.-]*(?:\s[^<>`]*)?$")
-_TAG_END = re.compile(r"(?<!=)>[ \t]*$", re.MULTILINE)
+_TAG_END = re.compile(r"(?<!=)>[ \t]*$")
 _EMPTY_LINE = re.compile(r"\n[ \t]*(?=\n)")
 _PROMPT = re.compile(r"[ \t]*>>>(?:\s|$)")  # of a session in Python, which an empty line ends
 _HIDDEN = re.compile(r"[\s>]*(<!--|<script\b|<style\b|\{/\*)", re.IGNORECASE)
-_HIDDEN_END = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "{/*": "*/}"}
+_HIDDEN_END = {"<!--": "-->", "<script": "</script>", "<style": "</style>", "{/*": r"\*/\}"}
 LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below a term that explains it
@@ -216,7 +216,7 @@ def _blocks(text: str) -> Iterator[tuple[str, int, int]]:
     kind, start, end = "", 0, 0
     for line_kind, begins, line_start, line_end in _read_lines(text):
         line = text[line_start:line_end]
-        if kind == "paragraph" and "\n" not in text[start:end]:
+        if kind == "paragraph" and text.find("\n", start, end) < 0:
             if UNDERLINE.match(line):
                 yield "heading", start, line_end
                 kind = ""
@@ -247,6 +247,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     in_doctest = False
     rows = _table_lines(text)
     indented = _indented_code(text)
+    tags = _long_tags(text)
     above = ""  # the line before
     for start, end in _lines(text):
         line, before = text[start:end], above
@@ -256,7 +257,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             fence = "" if closes(line, fence) else fence
             continue
         if start >= hidden:
-            hidden = _end_of_hidden(text, start, end)
+            hidden = _end_of_hidden(text, start, end, tags)
         if start < hidden:
             yield "blank", False, start, end
             continue
@@ -275,19 +276,37 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
         yield kind, bool(fence) or kind in ("heading", "item"), start, end
 
 
-def _end_of_hidden(text: str, start: int, end: int) -> int:
-    """Where the comment, script or tag ends that the line begins, `start` where it begins none."""
+def _end_of_hidden(text: str, start: int, end: int, tags: Mapping[int, int]) -> int:
+    """Where the comment, script or one of the long tags ends that the line begins, `start` where it
+    begins none.
+    """
     line = text[start:end]
     if ("<" in line or "{/*" in line) and (opened := _HIDDEN.match(line)):
-        closing = text.lower().find(_HIDDEN_END[opened[1].lower()], start)
-        return closing + 1 if closing >= 0 else len(text)
-    if "<" in line:
-        paragraph = _paragraph_end(text, end)
-        if _TAG_BEGINS.match(line) and (closed := _TAG_END.search(text, end, paragraph)):
-            return closed.end()
+        closing = re.compile(_HIDDEN_END[opened[1].lower()], re.IGNORECASE).search(text, start)
+        return closing.start() + 1 if closing else len(text)
+    if start in tags:
+        return tags[start]
     if line.startswith(("import", "export")) and _SCRIPT_BEGINS.match(line):
         return _paragraph_end(text, end)
     return start
+
+
+def _long_tags(text: str) -> dict[int, int]:
+    """Where the lines start that begin a tag whose attributes go on in the next lines of their
+    paragraph, and where it ends.
+    """
+    found: dict[int, int] = {}
+    opened: list[int] = []
+    for start, end in _lines(text) if "<" in text else ():
+        if opened and _TAG_END.search(text, start, end):
+            found |= dict.fromkeys(opened, end)
+            opened = []
+        line = text[start:end]
+        if "<" in line and _TAG_BEGINS.match(line):
+            opened.append(start)
+        elif opened and not line.strip():
+            opened = []
+    return found
 
 
 def _paragraph_end(text: str, start: int) -> int:

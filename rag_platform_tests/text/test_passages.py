@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -363,3 +365,14 @@ def test_a_question_alone_names_what_follows(line: str) -> None:
 def test_a_box_that_is_drawn_as_a_table_is_read_as_sentences(text: str) -> None:
     found = [(unit.kind, text[unit.start : unit.end]) for unit in units(text)]
     assert found == [("sentence", "Drain it first."), ("sentence", "Then stop.")]
+
+
+@pytest.mark.parametrize("line", ["<br>\n", "<a\n", "<!-- a -->\n", "a b\n"])
+def test_time_grows_with_the_lines(line: str) -> None:
+    def measure(lines: int) -> float:
+        started = time.process_time()
+        units(line * lines)
+        return time.process_time() - started
+
+    measure(100)
+    assert min(measure(16_000) for _ in range(3)) < 16 * min(measure(2_000) for _ in range(3)) + 0.2
