@@ -49,7 +49,7 @@ class QuestionAnswer:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "qa"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)

@@ -48,7 +48,7 @@ class ParentChild:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "parent_child"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
         parent, child = self._levels()
@@ -120,7 +120,7 @@ class Recursive:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "recursive"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
 
     def __post_init__(self) -> None:
         if self.length_function not in ("characters", "tokens"):
@@ -272,7 +272,7 @@ class WholeSection:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "whole_section"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
 
     def spans(self, text: str) -> list[Span]:
         """One span, or several where the section is too long."""

@@ -34,7 +34,7 @@ class SentenceWindow:
     max_tokens: int = 460
 
     NAME: ClassVar[str] = "sentence_window"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)
@@ -103,7 +103,7 @@ class Semantic:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "semantic"
-    VERSION: ClassVar[str] = "6"
+    VERSION: ClassVar[str] = "7"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, 0, self.max_tokens)

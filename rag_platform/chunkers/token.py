@@ -36,7 +36,7 @@ class Token:
     embedder_options: Mapping[str, Any] = field(default_factory=dict)
 
     NAME: ClassVar[str] = "token"
-    VERSION: ClassVar[str] = "4"
+    VERSION: ClassVar[str] = "5"
 
     def __post_init__(self) -> None:
         require_sizes(self.chunk_size, self.chunk_overlap, self.max_tokens)

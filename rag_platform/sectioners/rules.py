@@ -79,7 +79,7 @@ class RuleBased:
     min_section_chars: int = 0
 
     NAME: ClassVar[str] = "rule_based"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
 
     def __post_init__(self) -> None:
         if self.template and self.template not in TEMPLATES:

@@ -12,7 +12,7 @@ FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
 # the line below one that it makes a heading
-UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|~{4,}|\^{4,}|\"{4,})[ \t]*$")
+UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|([~^\"`'*+])\1{3,})[ \t]*$")
 BULLET = (
     r"(?:[-*+•][ \t]+|\d{1,9}(?:[.)][ \t]+|、[ \t]*)|[(（]?[一二三四五六七八九十]{1,3}[)）、]["
     r" \t]*)"
@@ -150,11 +150,11 @@ def fence_body(block: str) -> str:
 
 
 def opens_fence(line: str, above: str) -> re.Match[str] | None:
-    """The match of FENCE in a line that opens one; None for tildes that make the line above them a
-    heading, as in reStructuredText.
+    """The match of FENCE in a line that opens one; None for tildes or backticks that make the line
+    above them a heading, as in reStructuredText.
     """
     found = FENCE.match(line)
-    if found is None or found[1][0] == "`" or UNDERLINE.match(line) is None:
+    if found is None or UNDERLINE.match(line) is None:
         return found
     return None if len(line.rstrip()) >= len(above.rstrip()) > 3 else found
 

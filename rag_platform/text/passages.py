@@ -32,8 +32,12 @@ _RULE = re.compile(r"\s*([-*_=])(\s*\1){2,}\s*$")
 _IMAGE = r"!\[[^\]]*\]\([^)]*\)(?:\{[^{}]*\})?"
 # tags, blanks, images, badges (images that are links) and the targets of links
 _MARKUP = re.compile(
-    rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*|\[[^\]]+\]:\s*\S+\s*)+$"
+    rf"\s*(?:<[^>]+>\s*|&nbsp;\s*|{_IMAGE}\s*|\[{_IMAGE}\s*\]\([^)]*\)\s*"
+    r"|\[[^\]]+\]:\s*(?:\S+\s*|$))+$"
 )
+# the target of links that stands in a line below its name
+_DEFINES = re.compile(r" {0,3}\[[^\]]+\]:\s*$")
+_ADDRESS = re.compile(r"\s+\S+\s*$")
 # what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
 # `/// note | Title`, `.. note::`), or what a documentation tool replaces (`{* file.py *}`,
 # `{% include %}`, `{/* comment */}`, `[[toc]]`)
@@ -64,10 +68,10 @@ _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 # what stands before indented code in reStructuredText
 _LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s(?:code-block|code|sourcecode)::")
 _SAID = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")  # a line that is no code
-# a line of bold words alone names what follows it, and so does a question that opens a folded box
+# a line of bold words alone names what follows it, and so does the title of a folded box
 _LABEL = re.compile(
     r"\s*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
-    r"|(?:<details\b[^>]*>\s*)?<summary>(?P<asks>[^\n]+[?？])</summary>(?:<br\s*/?>)?)\s*$"
+    r"|(?:<details\b[^>]*>\s*)?<summary>(?P<title>[^\n]+)</summary>(?:<br\s*/?>)?)\s*$"
 )
 # of a box that is drawn as a table: the cell of its picture, or the empty one below it
 _ICON = re.compile(r"[ \t]*\|[ \t]*!\[.*?\]\([^)]*\)[ \t]*\|[ \t]*")
@@ -81,6 +85,9 @@ _FOLDED = re.compile(
 _NO_TEXT = (_FOLDED, _NO_QUOTE, _RULE, _ALERT, _MARKUP, _DIRECTIVE, _SCRIPT)
 _NOTES = re.compile(FOOTNOTES)
 LABEL_LEVEL = 7  # of a line of bold words, below all headings
+# an option of a command with what it does, in columns
+_OPTION = re.compile(r"[ \t]*--?[A-Za-z0-9](?:\S| \S)*(?: {2,}|\t)[ \t]*\S")
+_LEAST_OPTIONS = 3
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
@@ -152,13 +159,13 @@ def units(text: str) -> list[Unit]:
 def _level(block: str) -> int:
     """The level of a heading, of one that is underlined as well."""
     marked = HEADING.match(block)
-    return len(marked[1]) if marked else 1 + '=-~^"'.index(block.rstrip()[-1])
+    return len(marked[1]) if marked else 1 + "=-~^\"`'*+".index(block.rstrip()[-1])
 
 
 def _read_label(block: str) -> str:
     """The words of a line that names what follows it, empty for any other block."""
     label = _LABEL.match(block)
-    words = (label["asks"] or label["bold"]) if label else ""
+    words = (label["title"] or label["bold"]) if label else ""
     return "" if words.endswith((".", "!", "。", "！")) else words
 
 
@@ -266,6 +273,9 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
             in_doctest = True
             continue
         in_doctest = False
+        if _DEFINES.match(before) and _ADDRESS.match(line):
+            yield "blank", False, start, end
+            continue
         if (begins := indented.get(start)) is not None:
             yield "code", begins, start, end
             continue
@@ -339,8 +349,12 @@ def _indented_code(text: str) -> dict[int, bool]:
             continue
         elif opened := opens_fence(line, "" if blanks else above):
             fence = opened[1]
-        elif blanks and above and _is_code_below(above, line, indent):
-            found[start], least, blanks = True, indent, []
+        elif (
+            _is_code_below(above, line, indent) and (blanks or HEADING.match(above))
+            if above
+            else _OPTION.match(line)  # the passage begins within a block
+        ):
+            found[start], least, blanks = True, indent or 4, []
             continue
         least, above, blanks = 0, line, []
     return found
@@ -410,15 +424,19 @@ def _box(text: str, rows: Sequence[tuple[int, int]], context: str) -> Iterator[U
 
 
 def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
-    """The block; of a long one its pieces, cut at blank lines where they are not too far apart."""
-    lines = list(_lines(text, start, end))
-    if len(lines) <= MAX_CODE_LINES:
-        yield Unit("code", start, end, context)
-        return
+    """The block; of a long one its pieces, cut at blank lines where they are not too far apart; the
+    options of a command one by one.
+    """
+    lines = whole = list(_lines(text, start, end))
     fence = None
     if mark := FENCE.match(text[slice(*lines[0])]):
         fence = lines[0]
         lines = lines[1 : -1 if closes(text[slice(*lines[-1])], mark[1]) else None]
+    option = [_OPTION.match(text, *line) is not None for line in lines]
+    listed = sum(option) >= _LEAST_OPTIONS
+    if len(whole) <= MAX_CODE_LINES and not listed:
+        yield Unit("code", start, end, context)
+        return
     blank = [not text[s:e].strip() for s, e in lines]
     at = 0
     while at < len(lines):
@@ -426,7 +444,10 @@ def _code(text: str, start: int, end: int, context: str) -> Iterator[Unit]:
             at += 1
             continue
         cut = min(at + MAX_CODE_LINES, len(lines))
-        if cut < len(lines):
+        if listed:  # what names a group of them comes with its first one
+            ends = (i for i in range(at + 1, cut) if blank[i] or (option[i] and any(option[at:i])))
+            cut = next(ends, cut)
+        elif cut < len(lines):
             cut = next((i for i in range(cut, at, -1) if blank[i]), cut)
         piece = text[lines[at][0] : lines[cut - 1][1]].rstrip()
         if any(map(str.isalnum, piece)):

@@ -367,6 +367,51 @@ def test_a_box_that_is_drawn_as_a_table_is_read_as_sentences(text: str) -> None:
     assert found == [("sentence", "Drain it first."), ("sentence", "Then stop.")]
 
 
+def test_the_options_of_a_command_are_units_of_their_own() -> None:
+    options = (
+        "    -r, --rate RATE  Most bytes,\n                     e.g. 50K\n"
+        "    -v       Talk\n    --to=X   End\n"
+    )
+    expected = [
+        ("code", "    -r, --rate RATE  Most bytes,\n                     e.g. 50K"),
+        ("code", "    -v       Talk"),
+        ("code", "    --to=X   End"),
+    ]
+    assert quotes(f"## Options\n{options}") == expected
+    # where a passage begins within them, and in a fence
+    assert quotes(options.lstrip())[1:] == expected[1:]
+    fenced = quotes(f"```\nUsage: pump\n\nOptions:\n{options}```")
+    assert fenced[0] == ("code", "Usage: pump")
+    assert fenced[1][1].startswith("Options:\n    -r, --rate RATE")
+    assert fenced[2:] == expected[1:]
+    # the lines of one command are none
+    command = "```sh\npump \\\n  --rate 5 \\\n  --to x \\\n  -v\n```"
+    assert quotes(command) == [("code", command)]
+
+
+def test_code_may_begin_right_below_a_heading() -> None:
+    assert quotes("## Usage\n    pump --on") == [("code", "    pump --on")]
+
+
+@pytest.mark.parametrize("mark", ["`", "'", "*", "+"])
+def test_every_underline_of_restructured_text_makes_a_heading(mark: str) -> None:
+    text = f"Pumps\n{mark * 5}\n\nThey turn.\n\nIt hums."
+    assert quotes(text) == [("sentence", "They turn."), ("sentence", "It hums.")]
+    assert {unit.context for unit in units(text)} == {"Pumps"}
+
+
+def test_the_title_of_a_folded_box_names_what_follows() -> None:
+    text = "<details>\n<summary><code>X-Pump</code></summary>\n\nIt turns.\n\n</details>"
+    assert quotes(text) == [("sentence", "It turns.")]
+    assert units(text)[0].context == "<code>X-Pump</code>"
+
+
+def test_a_target_of_links_below_its_name_is_no_text() -> None:
+    assert quotes("It turns.\n\n[`pump()`]:\n  https://a.org/pump\n[b]: https://b.org") == [
+        ("sentence", "It turns.")
+    ]
+
+
 @pytest.mark.parametrize("line", ["<br>\n", "<a\n", "<!-- a -->\n", "a b\n"])
 def test_time_grows_with_the_lines(line: str) -> None:
     def measure(lines: int) -> float:
