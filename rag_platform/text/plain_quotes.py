@@ -6,17 +6,21 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from html import unescape
 
-from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE
+from rag_platform.text.markdown_blocks import CODE_SPAN, FENCE, closes
 from rag_platform.text.scripts import CJK
 from rag_platform.text.sentences import STOPS
 
 # of a page or a PDF; behind a Latin letter it may be an index: `argv[1]`
 FOOTNOTES = rf"(?<=[{CJK}{STOPS}.,;:，；：、”』」）》*])(?:\[\d{{1,3}}\])+(?!\()"
-_WORDS = rf"\[(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
+_WORDS = (
+    rf"\[(?:!\[[^\[\]\n]*\]\[[^\[\]\n]*\][ \t]*)*"  # pictures that are defined elsewhere
+    rf"(?P<words>(?:{CODE_SPAN}|!?\[[^\[\]\n]*\]\([^()\s]*\)|[^\[\]`])+)\]"
+)
 _AWAY = r"(?!<?(?:[a-z][a-z0-9+.-]*:|//|www\.))"  # a link within the documents
 _TARGET = rf"\({_AWAY}(?:[^()\s]|\([^()\s]*\))*(?:[ \t]+\"[^\"\n]*\")?\)"
-_DRESS = "a|abbr|center|details|dfn|div|font|p|small|span|summary|u"
+_DRESS = "a|abbr|center|code|details|dfn|div|font|kbd|p|small|span|summary|u"
 # of MDX; `<Enter>` and `Vec<T>` are words
 _COMPONENT = (
     r"</(?-i:[A-Z])[\w.]*>|(?<![A-Za-z0-9_])<(?:(?-i:[A-Z])[\w.]*(?:\s+[\w:-]+=[^<>]*|\s*/)"
@@ -24,8 +28,10 @@ _COMPONENT = (
 )
 # code first, for nothing in it is markup
 _MARKUP = re.compile(
+    # a role of reStructuredText: its words, or what it names as code
+    r"(?<![\w:.-]):[a-z][\w-]*+(?::[\w-]++)?:`(?P<role>[^`<]*[^`\s<])(?P<target>\s+<[^<>]*>)?`"
     # a link or a name of reStructuredText, and the colons before its code
-    r"(?<![`:])`(?P<name>[^`\n<]*[^`\s<])(?:\s+<[^<>\n]*>)?`__?(?![\w`])"
+    r"|(?<![`:])`(?P<name>[^`\n<]*[^`\s<])(?:\s+<[^<>\n]*>)?`__?(?![\w`])"
     r"|(?P<colon>(?<=[\w`)]):):(?=[ \t]*(?:\n|$))"
     rf"|(?P<code>{CODE_SPAN})"
     rf"|{FOOTNOTES}"
@@ -35,10 +41,11 @@ _MARKUP = re.compile(
     rf"|</?(?:{_DRESS})(?:\s[^<>]*)?>"
     r"|[ \t]?(?P<break><br\s*/?>)(?!\s*\Z)|\s?<br\s*/?>"
     rf"|{_COMPONENT}"
+    r"|&(?P<entity>#?\w{2,8};)"
     r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
     re.IGNORECASE,
 )
-_BEGINS = ("[", "<", ">", "{", "`_", "::")
+_BEGINS = ("[", "<", ">", "{", "`_", "::", ":`", "&")
 _LANGUAGE = re.compile(r"[\w+#-]+")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
@@ -57,6 +64,11 @@ def plain(quote: str) -> str:
 def _keep(match: re.Match[str]) -> str:
     if match["break"]:  # two blanks end a line of Markdown
         return "  " if match.string.startswith("\n", match.end()) else " "
+    if match["entity"]:  # what would be markup stays
+        sign = unescape(match[0])
+        return match[0] if sign.isascii() else " " if sign.isspace() else sign
+    if match["role"]:
+        return match["role"] if match["target"] else f"`{match['role']}`"
     return match["code"] or match["words"] or match["name"] or match["colon"] or ""
 
 
@@ -74,6 +86,8 @@ def plain_code(block: str) -> str:
         for line in lines
     ]
     if opened := FENCE.match(lines[0]):
+        if len(lines) == 1 or not closes(lines[-1], opened[1]):  # its end is in another passage
+            lines.append(opened[1])
         said = _LANGUAGE.search(lines[0], opened.end())
         lines[0] = lines[0][: opened.end()] + (said[0] if said else "")
     if is_bare:

@@ -24,6 +24,10 @@ from rag_platform.text.plain_quotes import plain, plain_code
         ("See `the manual <https://a.org>`_ and `open()`_::", "See the manual and open():"),
         ('A <Mark color="red">card</Mark> is <Big>red</Big>.<Icon />', "A card is red."),
         ('默认<Mark color="red">红色</Mark>。', "默认红色。"),
+        ("See :ref:`the\nmanual <pump-manual>` (:issue:`7`).", "See the\nmanual (`7`)."),
+        ("A&nbsp;pump &mdash;&emsp;5 &lt; 7 &amp; R&D;.", "A pump — 5 &lt; 7 &amp; R&D;."),
+        ("[![★][star] pump][pump-url] Turns.", "pump Turns."),
+        ("Set <code>X-Pump</code>.", "Set X-Pump."),
         # code is no markup, and neither is what only looks like it
         ("Write `[a](b.md)` and `x[^1]`.", "Write `[a](b.md)` and `x[^1]`."),
         ("Take rows[i][j], a < b > c, {x} and [1] of ![it](it.png).", "="),
@@ -44,6 +48,8 @@ def test_a_block_of_code_stands_at_the_edge_with_its_language() -> None:
         "```sh\nls\n  -l\n```"
     )
     assert plain_code("> ~~~\n> ls\n>\n> pwd\n> ~~~") == "~~~\nls\n\npwd\n~~~"
+    # what ends it is in another passage, or was forgotten
+    assert plain_code("```sh\nls") == "```sh\nls\n```"
     assert plain_code("```\nls\n```") == "```\nls\n```"
     assert plain_code("  >>> 1 + 1\n  2") == "```pycon\n>>> 1 + 1\n2\n```"
     assert plain_code("    ls\n      -l") == "```\nls\n  -l\n```"
