@@ -101,7 +101,8 @@ def read_layout(text: str) -> Layout:
             if last == at and "`" not in text[read[at].start : read[at].end]:
                 at += 1
                 continue
-        if not _is_cut(text, read[at]) and not _only_links(text, read[at]):
+        links = _only_links(text, read[at]) and not _is_alone(read, at)
+        if not _is_cut(text, read[at]) and not links:
             part = _join(read, at, last, read[last].kind)
             owners[at : last + 1] = [part] * (last + 1 - at)
             parts.append(part)
@@ -207,6 +208,13 @@ def _only_links(text: str, unit: Unit) -> bool:
     return named or not any(map(str.isalnum, rest))
 
 
+def _is_alone(read: Sequence[Unit], at: int) -> bool:
+    """True for a sentence that is all that stands below its heading: `[MIT](LICENSE)`."""
+    own = read[at].headings
+    beside = [*read[max(0, at - 1) : at], *read[at + 1 : at + 2]]
+    return read[at].kind == "sentence" and own not in [(), *(unit.headings for unit in beside)]
+
+
 def _is_cut(text: str, unit: Unit) -> bool:
     """True where the chunk begins in the middle of a link."""
     said = text[unit.start : unit.end]
@@ -248,6 +256,7 @@ def extend(text: str, part: Part) -> Sequence[int]:
     if part.kind == "sentence":
         first = _take_code(text, layout, first, last)
         first, last = _lengthen(text, layout, first, last)
+        last = _end_of_shown(text, layout, first, last)
     return range(first, last + 1)
 
 
@@ -340,6 +349,19 @@ def _lengthen(text: str, layout: Layout, first: int, last: int) -> tuple[int, in
             break
         last = after.last
     return first, last
+
+
+def _end_of_shown(text: str, layout: Layout, first: int, last: int) -> int:
+    """The last unit of a quote of sentences, with the code right behind a last paragraph of one
+    sentence, which it shows, where both are short.
+    """
+    code = layout.owners[last + 1] if last + 1 < len(layout.units) else None
+    if code is None or code.kind != "code" or layout.units[code.first].fence:
+        return last
+    follows = _adjoin(layout.units[last], layout.units[code.first])
+    alone = text[: layout.units[last].start][-2:] in ("", "\n\n")
+    short = code.end - layout.units[first].start <= MAX_QUOTE_CHARS
+    return code.last if follows and alone and short else last
 
 
 def _joins_sentence(text: str, other: Part, chars: int) -> bool:
@@ -504,7 +526,12 @@ def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
     """The units, those that are pieces of one block of code as one."""
     joined: list[Unit] = []
     for unit in run:
-        if unit.fence and joined and joined[-1].fence == unit.fence:
+        before = joined[-1] if joined else None
+        if (
+            before is not None
+            and (before.kind, before.fence) == ("code", unit.fence)
+            and (unit.fence or (unit.kind == "code" and unit.start == before.end + 1))
+        ):
             joined[-1] = replace(joined[-1], end=unit.end)
         else:
             joined.append(unit)
@@ -514,8 +541,9 @@ def _join_pieces(run: Sequence[Unit]) -> list[Unit]:
 def _fence(opening: str, code: str) -> str:
     """Lines of a block of code between its opening line and one that closes it."""
     opened = FENCE.match(opening)
-    mark = opened[1] if opened else "```"
-    return f"{opening[opened.start(1) if opened else 0 :].rstrip()}\n{code}\n{mark}"
+    at, mark = (opened.start(1), opened[1]) if opened else (0, "```")
+    quoted = opening[:at] if ">" in opening[:at] else ""
+    return f"{quoted}{opening[at:].rstrip()}\n{code}\n{quoted}{mark}"
 
 
 def render_rows(

@@ -242,3 +242,24 @@ def test_a_sentence_that_only_points_elsewhere_is_no_part_of_a_quote() -> None:
     assert shown(text, 2).startswith("It is usual")
     assert shown(text.replace("See Closing lids.", "They have hinges."), 2).startswith("Lids")
     assert shown("盖子用手关闭。参见第 9.6.2 节。\n\n它有一个阀。", 2).startswith("它")
+
+
+def test_a_link_alone_below_a_heading_is_a_part() -> None:
+    assert parts("It turns.\n\n## License\n\n[MIT](LICENSE)\n\n## Links\n\n[a](b)\n\n[c](d)") == [
+        ("sentence", "It turns."),
+        ("sentence", "[MIT](LICENSE)"),
+    ]
+
+
+def test_a_paragraph_of_one_sentence_comes_with_the_code_that_shows_it() -> None:
+    text = "Wrap the loop.\n\n```py\nfor i in bar(x): ...\n```\n\nIt draws."
+    assert shown(text, 0) == "Wrap the loop.\n\n```py\nfor i in bar(x): ...\n```\n\n[1]"
+    # not with long code, and not where it ends a longer paragraph
+    assert shown(text.replace("...", "x" * 600), 0) == "Wrap the loop. [1]"
+    assert shown(f"It is {'very ' * 25}old. {text}", 1).endswith("Wrap the loop. [1]")
+
+
+def test_pieces_of_code_in_a_quoted_block_are_without_its_marks() -> None:
+    lines = "\n".join(f"> a = {n}" for n in range(20))
+    text = f"> ```\n{lines}\n>\n{lines}\n> ```"
+    assert ">" not in render_run(text, [1], "[1]")
