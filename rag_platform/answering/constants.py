@@ -65,7 +65,8 @@ OTHER_LANGUAGE_FACTOR: Final = 0.7
 LONG_CODE_FACTOR: Final = 0.7
 # factor of a unit that only says where to read, or introduces what is not in it; chosen by hand
 POINTER_FACTOR: Final = 0.7
-# factor of a unit of a passage about something else than the question names; chosen by hand
+# factor of a unit of a passage about something else than the question names, or of a change log
+# that is not asked for; chosen by hand
 BESIDE_FACTOR: Final = 0.6
 # what each better hit adds to the divisor of a unit's score; chosen by hand
 PLACE_PENALTY: Final = 0.2

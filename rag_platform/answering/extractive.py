@@ -39,9 +39,11 @@ from rag_platform.text.markdown_blocks import cells
 from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import find_script, is_wide, simplify
 from rag_platform.text.term_overlap import (
+    ASKS_HISTORY,
     ASKS_MEANING,
     ASKS_NUMBER,
     DIGIT,
+    HISTORY,
     MEANS,
     POINTS,
     Word,
@@ -65,7 +67,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "14"
+    VERSION: ClassVar[str] = "15"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -185,6 +187,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     # with the most that the form of the part can make of its score
     likely: list[tuple[float, Scored]] = []
     beside = _find_beside(evidence, [frozenset().union(*inside) for inside in held], said)
+    beside |= _find_history(question, evidence)
     for n, (hit, parts) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
         # a version or a year of the title is that of all that stands below it
@@ -242,6 +245,14 @@ def _find_beside(
         for hit, place, terms in zip(evidence, places, held, strict=True)
     ]
     return {n for n, terms in enumerate(known) if named and named.isdisjoint(terms)}
+
+
+def _find_history(question: str, evidence: Sequence[Hit]) -> set[int]:
+    """The passages of change logs, where the question does not ask for what changed."""
+    if ASKS_HISTORY.search(question.lower()):
+        return set()
+    places = [f"{hit.source_uri.rpartition('/')[2]}{JOINT}{hit.section_path}" for hit in evidence]
+    return {n for n, place in enumerate(places) if any(map(HISTORY.fullmatch, place.split(JOINT)))}
 
 
 def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:

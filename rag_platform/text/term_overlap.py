@@ -33,6 +33,16 @@ ASKS_NUMBER = re.compile(
 ASKS_MEANING = re.compile(
     r"\bwhat (?:is|are|does)\b|\bmean(?:ing|s)?\b|什么是|是什么|什么意思|作用|含义|用途"
 )
+# what changed in versions, and what asks for that
+HISTORY = re.compile(
+    r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|history|news|release[-_ ]?notes)(?:\.\w+)?"
+    r"|(?:v|version |release )?\d+\.\d+[\w.]*(?:\W+\d{4}\b.*)?|更新日志|变更记录|发布说明|版本历史",
+    re.IGNORECASE,
+)
+ASKS_HISTORY = re.compile(
+    r"\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
+    r"|migrat\w+|histor\w+|breaking)\b|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
+)
 MEANS = re.compile(
     r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers?"
     r" to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制"

@@ -519,3 +519,13 @@ def test_a_passage_about_something_else_than_the_question_names_counts_less() ->
     other = hit(4, "Lines of JSON end in a line feed.")
     found = Extractive().answer(asked("Does brook write lines of JSON?"), [*own, other])
     assert found.text == "Brook writes JSON. [1]"
+
+
+def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
+    log = hit(1, "Renaming a column keeps its checks.", "Change log / 4.0.2 - 2026-01-05")
+    page = hit(2, "Pass `rename=` to rename one column.", "Tables")
+    extractive = Extractive(max_quotes=1)
+    assert (
+        "Pass `rename=`" in extractive.answer(asked("How do I rename a column?"), [log, page]).text
+    )
+    assert "keeps" in extractive.answer(asked("Since when is a column renamed?"), [log, page]).text
