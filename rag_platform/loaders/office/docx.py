@@ -60,6 +60,12 @@ NOTE_PARTS = {
 }
 _RUNNING = ("header", "footer")
 MAX_DEPTH = 8  # text boxes and tables in one another
+# a short line that is no sentence, no field of a form (`Name: Ann`, `甲方：…`), no row of them and
+# not all in parentheses
+_HEADS = re.compile(
+    r"(?![^\W\d_]{1,8}[:：]\s*\S.*(?<![?？])$)(?![(（][^()（）]*[)）]$)(?!.*\s{2})(?=.*[^\W\d_])"
+    r"[^\n\t]{1,80}(?<![.。!！;；,，、])"
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +73,7 @@ class DocxLoader(ZipLoader):
     """Reads Word documents; macros are never run."""
 
     NAME: ClassVar[str] = "docx"
-    VERSION: ClassVar[str] = "7"
+    VERSION: ClassVar[str] = "8"
     traits: ClassVar[Traits] = Traits(isolated=True)
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -237,6 +243,7 @@ class _Writer:
     labels: dict[Element, Label]
     reader: Reader
     parts: list[Part] = field(default_factory=list)
+    styled: int = 1  # the level of the last heading that has a style
 
     def add(
         self,
@@ -290,8 +297,11 @@ class _Story:
     def _paragraph(self, element: Element, locator: str, depth: int) -> None:
         writer = self.writer
         level = 0 if self.kind or depth else writer.styles.heading_level(element)
+        writer.styled = level or writer.styled
         label = writer.labels.get(element) if not self.kind else None
         pieces = writer.reader.paragraph(element)
+        if not (level or self.kind or depth) and self._names_what_follows(element, pieces):
+            level = min(writer.styled + 1, 6) if writer.parts else 1
         if level:
             text, images = join_pieces(pieces, flat=True)
         elif label is not None:
@@ -331,6 +341,18 @@ class _Story:
             self._drawing(drawing, f"{locator}/drawing[{number}]")
         for number, box in enumerate(text_boxes(element), 1):
             self._nest(box, f"{locator}/txbx[{number}]", depth)
+
+    def _names_what_follows(self, element: Element, pieces: Sequence[Piece]) -> bool:
+        """True for a bold line that is a heading to those who read it, whatever its style."""
+        below, label = element.getnext(), self.writer.labels.get(element)
+        text = "".join(piece if isinstance(piece, str) else "\n" for piece in pieces).strip()
+        return (
+            below is not None
+            and name_of(below) in ("p", "tbl")
+            and (label is None or (bool(label.text) and below not in self.writer.labels))
+            and _HEADS.fullmatch(text) is not None
+            and self.writer.styles.is_bold(element)
+        )
 
     def _drawing(self, drawing: Element, locator: str) -> None:
         """Write a chart as a table and a diagram as a list, where their file holds their words."""

@@ -5,7 +5,7 @@ labels Word prints before list items.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rag_platform.loaders.numerals import HAN_DIGITS, number_text
@@ -38,22 +38,36 @@ class Style:
 
 @dataclass(frozen=True)
 class Styles:
-    """The paragraph styles by id, and which styles, also of characters, hide or show text."""
+    """The paragraph styles by id, and which styles, also of characters, hide text or are bold."""
 
     by_id: dict[str, Style] = field(default_factory=dict)
     default: str = ""
     hiding: dict[str, bool] = field(default_factory=dict)
+    bold: dict[str, bool] = field(default_factory=dict)
 
     def hides(self, run: Element) -> bool:
-        """True for hidden text: the run says so, else its style, else that of its paragraph."""
-        if run.find(f"{W}rPr/{W}vanish") is not None:
-            return is_on(run, "rPr/vanish")
-        if not self.hiding:
+        """True for hidden text."""
+        return self._has(run, "vanish", self.hiding)
+
+    def is_bold(self, paragraph: Element) -> bool:
+        """True where all that can be read of a paragraph is bold."""
+        read = [
+            self._has(run, "b", self.bold)
+            for run in paragraph.iter(f"{W}r")
+            if any((item.text or "").strip() for item in run.iterfind(f"{W}t"))
+        ]
+        return bool(read) and all(read)
+
+    def _has(self, run: Element, name: str, told: Mapping[str, bool]) -> bool:
+        """True where a run says so, else its style, else that of its paragraph."""
+        if run.find(f"{W}rPr/{W}{name}") is not None:
+            return is_on(run, f"rPr/{name}")
+        if not told:
             return False
         paragraph = next(run.iterancestors(f"{W}p"), None)
         named = attribute(run, "rPr/rStyle") or ""
         above = "" if paragraph is None else attribute(paragraph, "pPr/pStyle") or self.default
-        return self.hiding.get(named, self.hiding.get(above, False))
+        return told.get(named, told.get(above, False))
 
     def chain(self, paragraph: Element) -> Iterator[Style]:
         """The paragraph's style and those it is based on."""
@@ -124,15 +138,15 @@ def read_styles(root: Element) -> Styles:
         )
         if item.get(W + "default") in ("1", "true"):
             default = style_id
-    return Styles(by_id, default, _find_hiding(items))
+    return Styles(by_id, default, _find_told(items, "vanish"), _find_told(items, "b"))
 
 
-def _find_hiding(items: Sequence[Element]) -> dict[str, bool]:
-    """The id of each style that hides text, or shows it again, to which it does."""
+def _find_told(items: Sequence[Element], name: str) -> dict[str, bool]:
+    """The id of each style that turns a property of text on, or off again, to which it does."""
     told = {
-        str(item.get(W + "styleId", "")): is_on(item, "rPr/vanish")
+        str(item.get(W + "styleId", "")): is_on(item, f"rPr/{name}")
         for item in items
-        if item.find(f"{W}rPr/{W}vanish") is not None
+        if item.find(f"{W}rPr/{W}{name}") is not None
     }
     bases = {str(item.get(W + "styleId", "")): attribute(item, "basedOn") for item in items}
     found: dict[str, bool] = {}

@@ -619,3 +619,44 @@ def test_a_chart_and_a_diagram_are_read_where_they_are_drawn(tmp_path: Path) -> 
     for word in ("4.5", "120", "西部", "Plan"):
         wrong = facts.text.replace(word, "x" * len(word))
         assert len(DocxLoader().verify_blocks(path, wrong, facts.blocks)) == 1
+
+
+def test_a_line_in_bold_type_is_a_heading_where_no_style_says_so(tmp_path: Path) -> None:
+    def b(text: str) -> str:
+        return f"<w:p><w:r><w:rPr><w:b/></w:rPr><w:t>{text}</w:t></w:r></w:p>"
+
+    body = (
+        b("采购合同")
+        + b("甲方：星河公司")  # a field
+        + b("（草案）")
+        + b("一、标的")
+        + p(r("设备两台。"))
+        + b("Never open it.")  # a sentence
+        + p(r("二、") + "<w:r><w:rPr><w:b w:val='0'/></w:rPr><w:t>付款</w:t></w:r>", "strong")
+        + p(r("问：何时付款？"), "strong")
+        + p(r("答：月底。"))
+        + p(r("Terms"), "1")
+        + b("Delivery")
+        + p(r("In May."))
+        + b("The end")  # of nothing
+    )
+    strong = (
+        '<w:style w:type="paragraph" w:styleId="strong"><w:name w:val="S"/><w:rPr><w:b/></w:rPr>'
+        "</w:style>"
+    )
+    facts = loaded(written(tmp_path, body, styles=STYLES + strong))
+    assert facts.text.split("\n\n") == [
+        "# 采购合同",
+        "甲方：星河公司",
+        "（草案）",
+        "## 一、标的",
+        "设备两台。",
+        "Never open it.",
+        "二、付款",
+        "## 问：何时付款？",
+        "答：月底。",
+        "# Terms",
+        "## Delivery",
+        "In May.",
+        "The end\n",
+    ]
