@@ -199,6 +199,8 @@ def fill(text: str, values: list[str]) -> str:
 @pytest.mark.parametrize(
     ("english", "chinese"),
     [
+        ("not UTF-8; read as gbk, which is a guess", "不是 UTF-8；按推测的编码 gbk 读取"),
+        ("there is no second reader for loader 'pptx'", "加载器 'pptx' 没有第二个解析器"),
         (
             "unknown library 'vuee'; known: demo, vue; did you mean 'vue'?",
             "未知的知识库 'vuee'；现有：demo, vue；你要找的是不是 'vue'？",
