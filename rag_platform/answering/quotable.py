@@ -20,7 +20,7 @@ from rag_platform.answering.constants import (
     MAX_QUOTE_CHARS,
     MIN_QUOTE_CHARS,
 )
-from rag_platform.text.markdown_blocks import FENCE, cells
+from rag_platform.text.markdown_blocks import FENCE, HAN_DIGIT, MARK, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
@@ -44,13 +44,19 @@ _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins an
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")  # no version
+_ASKED = re.compile(r"^(?:问题?|Q)\d{0,3}[:：]\s*")  # before a question
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
 # of `5.2.1. Tools`: within a line it would end a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")
 _HANGUL = re.compile(f"[{HANGUL}]")  # Korean has the punctuation of English
 # a heading of code alone, or of one name with a mark or a capital inside
 _IDENTIFIER = re.compile(r"`[^`\s]+`|(?!v?[\d.]+$)(?=\w+[_.(]|[a-z]+[A-Z])[\w.]+(?:\([^()\s]*\))?")
-_BETWEEN_ITEMS = re.compile(r"\s*(?:[-*+•]|\d{1,9}[.)、])?\s*")
+_BETWEEN_ITEMS = re.compile(rf"\s*{MARK}?\s*")
+# Chinese marks nest without an indentation: 一、（一）1.（1）①; any other stands where `1.` does
+_RANKED = re.compile(f"({HAN_DIGIT})|([(（]{HAN_DIGIT})|([(（])|([①-⑳])")
+_RANKS = {1: 0, 2: 1, None: 2, 3: 3, 4: 4}
+_RANK_INDENT = 3
+_NUMBER = re.compile(r"\d{1,9}[.)]")  # of an item in Markdown
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +307,12 @@ def _find_nested(text: str, read: Sequence[Unit], number: int) -> range:
 
 
 def _indent(text: str, unit: Unit) -> int:
-    """How far the marker of an item stands from the beginning of its line."""
+    """How deep an item is nested, by where its line begins and by what its marker is."""
     line = text[text.rfind("\n", 0, unit.start) + 1 : unit.start].lstrip(">")
-    return len(line) - len(line.lstrip())
+    marker = line.lstrip()
+    ranked = _RANKED.match(marker)
+    rank = _RANKS[ranked.lastindex if ranked else None]
+    return len(line) - len(marker) + _RANK_INDENT * rank
 
 
 def _take_code(text: str, layout: Layout, first: int, last: int) -> int:
@@ -465,7 +474,7 @@ def _name_place(section: str, unit: Unit) -> str:
 
 def introduce(names: Sequence[str]) -> str:
     """The names as a line that introduces what follows; empty without a word."""
-    shown = [_ANCHOR.sub("", plain(name)).strip(" #*:：?？.。") for name in names]
+    shown = [_ASKED.sub("", _ANCHOR.sub("", plain(name))).strip(" #*:：?？.。") for name in names]
     shown = [_NUMBER_END.sub("", name) for name in shown]
     if not any(shown):
         return ""
@@ -497,16 +506,19 @@ def _render_units(text: str, run: Sequence[Unit], items: Sequence[Unit]) -> str:
             quote = escape_marks(plain(quote))
         if unit.kind == "item":
             indent = " " * (_indent(text, unit) - least)
-            quote = f"{indent}{_marker(text, unit, alone=len(items) == 1)} {quote}"
+            marker = _marker(text, unit, alone=len(items) == 1)
+            quote = f"{indent}{marker}{'' if marker[-1] in '）、' else ' '}{quote}"
         shown += _read_gap(text, before, unit) + quote
     return shown
 
 
 def _marker(text: str, item: Unit, *, alone: bool) -> str:
-    """The number of an item, a dash for any other and for one that stands alone."""
+    """The number of an item as Markdown has it; a dash for any other and for one that is alone."""
     line = text[text.rfind("\n", 0, item.start) + 1 : item.start]
-    marker = line.strip(" \t>")
-    return "-" if alone or not marker or marker in "-*+•" else marker
+    marker = line.strip(" \t\u3000>")
+    if alone or not marker or marker in "-*+•":
+        return "-"
+    return marker if _NUMBER.fullmatch(marker) else f"- {marker}"
 
 
 def _read_gap(text: str, before: Unit | None, unit: Unit) -> str:

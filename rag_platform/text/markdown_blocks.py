@@ -7,16 +7,30 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from rag_platform.text.scripts import HAN
+
 FENCE = re.compile(r"[ \t>]*(?:[-*+][ \t]+|\d{1,9}[.)][ \t]+)*(`{3,}(?=[^`]*$)|~{3,})")
 # the rule below a table's header
 DELIMITER = re.compile(r"[ \t>]*\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$")
 HEADING = re.compile(r" {0,3}(#{1,6})[ \t]+([^\n]*)")
 # the line below one that it makes a heading
 UNDERLINE = re.compile(r" {0,3}(?:-{3,}|={3,}|([~^\"`'*+])\1{3,})[ \t]*$")
+HAN_DIGIT = "[一二三四五六七八九十]"
+HAN_NUMBER = r"[一二三四五六七八九十百零〇\d]{1,6}"
+# the marks of items; those of Chinese need no blank behind them (GB/T 9704: 一、（一）1.（1）)
+MARK = rf"(?:[-*+•]|\d{{1,9}}[.．)、]|[(（]?{HAN_DIGIT}{{1,3}}[)）、]|[(（]\d{{1,2}}[)）]|[①-⑳])"
 BULLET = (
-    r"(?:[-*+•][ \t]+|\d{1,9}(?:[.)][ \t]+|、[ \t]*)|[(（]?[一二三四五六七八九十]{1,3}[)）、]["
-    r" \t]*)"
+    r"(?:[-*+•][ \t]+|\d{1,9}(?:[.．)][ \t\u3000]+|、[ \t\u3000]*)"
+    rf"|[(（]?{HAN_DIGIT}{{1,3}}[)）、][ \t\u3000]*"
+    rf"|(?:\d{{1,2}}[.．]|[(（]\d{{1,2}}[)）]|[①-⑳])[ \t\u3000]*(?=[《“{HAN}]))"
 )
+# Chinese headings that only their marks tell, each group a level, and questions before answers
+NUMBERED = re.compile(
+    rf"(第{HAN_NUMBER}[编篇章])|(第{HAN_NUMBER}节)|({HAN_DIGIT}{{1,3}}、)"
+    rf"|([(（]{HAN_DIGIT}{{1,3}}[)）]|(?:问题?|Q)\d{{0,3}}[:：](?=.*[?？]$))"
+)
+MAX_NUMBERED_CHARS = 40  # of such a heading; chosen by hand
+_NO_HEADING = tuple("。；;，,：:！!、|")
 # possessive, so that no text makes it try again
 CODE_SPAN = r"(?<!`)(?:`(?:[^`\n]|\n(?!\s))++`|``(?:[^`\n]|`(?!`))++``)(?!`)"
 _CODE_SPAN = re.compile(CODE_SPAN)
@@ -97,6 +111,27 @@ def only_headings(text: str, start: int, end: int) -> bool:
     """True when the span holds headings and nothing else but white space."""
     lines = [line for line in text[start:end].split("\n") if line.strip()]
     return bool(lines) and all(map(HEADING.match, lines))
+
+
+def numbered_headings(text: str) -> set[int]:
+    """Where the lines start that only their number makes a heading: short ones that end no
+    sentence, with other lines between them.
+    """
+    lines, start = [], 0
+    for line in text.split("\n"):
+        lines += [(start, line.strip())] if line.strip() else []
+        start += len(line) + 1
+    marks = [mark.lastindex if (mark := NUMBERED.match(line)) else 0 for _, line in lines]
+    return {
+        start
+        for (start, line), before, mark, after in zip(
+            lines, [0, *marks], marks, marks[1:], strict=False
+        )
+        if mark
+        and mark not in (before, after)
+        and len(line) <= MAX_NUMBERED_CHARS
+        and not line.endswith(_NO_HEADING)
+    }
 
 
 def heading_text(line: str) -> str:

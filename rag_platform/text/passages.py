@@ -12,16 +12,21 @@ from rag_platform.text.markdown_blocks import (
     CODE_SPAN,
     DELIMITER,
     FENCE,
+    HAN_DIGIT,
+    HAN_NUMBER,
     HEADING,
     ITEM,
+    NUMBERED,
     UNDERLINE,
     cells,
     closes,
     heading_text,
+    numbered_headings,
     opens_fence,
     structure,
 )
 from rag_platform.text.plain_quotes import FOOTNOTES
+from rag_platform.text.scripts import HAN
 from rag_platform.text.sentences import sentences
 
 _QUOTE = re.compile(r"\s*>\s?")
@@ -88,6 +93,13 @@ LABEL_LEVEL = 7  # of a line of bold words, below all headings
 # an option of a command with what it does, in columns
 _OPTION = re.compile(r"[ \t]*--?[A-Za-z0-9](?:\S| \S)*(?: {2,}|\t)[ \t]*\S")
 _LEAST_OPTIONS = 3
+CLAUSE_LEVEL = LABEL_LEVEL + NUMBERED.groups
+# the number of a clause, and what names it behind `1.1`
+_CLAUSE = re.compile(
+    rf"\s*(第{HAN_NUMBER}条(?:之{HAN_DIGIT}{{1,2}})?"
+    rf"|\d{{1,2}}(?:\.\d{{1,2}}){{1,3}}[ \t\u3000]+(?=.{{0,12}}[{HAN}])[^，。：；:,\n]{{1,20}})"
+)
+_INDENTED = "\u3000\u3000"  # of the first line of a Chinese paragraph
 MAX_CODE_LINES = 25  # of a block that is quoted whole; of 746 in documentation, 96 of 100
 
 
@@ -104,6 +116,9 @@ _MOST_WORDS = 25  # of an entry
 _IN_ORDER = 0.8  # share of entries whose page or first letter is none before the last one's
 
 
+Headings = tuple[tuple[int, str], ...]
+
+
 @dataclass(slots=True)  # not frozen: made for every sentence, in a third of the time
 class Unit:
     """A span of a chunk's text that stands on its own; `text[start:end]` is its verbatim quote."""
@@ -114,7 +129,7 @@ class Unit:
     context: str = ""  # headings and introducing line above it, table header for a row
     header: tuple[int, int] | None = None  # span of the header row of a table row
     fence: tuple[int, int] | None = None  # span of the line that opens the block, of a piece of it
-    headings: tuple[tuple[int, str], ...] = ()  # levels and words of those in the chunk above it
+    headings: Headings = ()  # levels and words of those in the chunk above it
 
 
 def units(text: str) -> list[Unit]:
@@ -125,14 +140,13 @@ def units(text: str) -> list[Unit]:
         return []
     found: list[Unit] = []
     heading = intro = ""
-    above: tuple[tuple[int, str], ...] = ()
+    above: Headings = ()
     for kind, start, end in _blocks(text):
         block, known = text[start:end], len(found)
         context = f"{heading} {intro}".strip()
-        if kind == "heading":
-            heading, intro = heading_text(block.partition("\n")[0]), ""
-            level = _level(block)
-            above = (*(item for item in above if item[0] < level), (level, heading))
+        if named := _read_heading(kind, block):
+            heading, intro = named[1], ""
+            above = _open(above, *named)
         elif kind == "table":
             found += _rows(text, start, end, context)
         elif kind == "code":
@@ -141,12 +155,11 @@ def units(text: str) -> list[Unit]:
             marker = ITEM.match(block)
             begin = start + (marker.end() if marker else 0)
             found += [Unit("item", begin, end, context)]
-        elif kind == "paragraph" and (label := _read_label(block)):
-            heading, intro = label, ""
-            above = (*(item for item in above if item[0] < LABEL_LEVEL), (LABEL_LEVEL, heading))
         elif kind == "term":
             found += [Unit("sentence", *span, heading) for span in _trim(text, start, end)]
         else:
+            if clause := _CLAUSE.match(block):
+                above = _open(above, CLAUSE_LEVEL, clause[1].strip())
             said = [Unit("sentence", s, e, heading) for s, e in sentence_spans(text, start, end)]
             found += said
             last = text[said[-1].start : said[-1].end] if said else ""
@@ -154,6 +167,22 @@ def units(text: str) -> list[Unit]:
         for unit in found[known:]:
             unit.headings = above
     return found
+
+
+def _open(above: Headings, level: int, name: str) -> Headings:
+    """The headings above what follows a heading."""
+    return (*(item for item in above if item[0] < level), (level, name))
+
+
+def _read_heading(kind: str, block: str) -> tuple[int, str] | None:
+    """The level and the words of what names the text below it; None for any other block."""
+    if kind == "heading":
+        return _level(block), heading_text(block.partition("\n")[0])
+    line = block.strip()
+    if kind == "label" and (mark := NUMBERED.match(line)):
+        return LABEL_LEVEL - 1 + (mark.lastindex or 0), line
+    label = _read_label(block) if kind == "paragraph" else ""
+    return (LABEL_LEVEL, label) if label else None
 
 
 def _level(block: str) -> int:
@@ -255,6 +284,7 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
     rows = _table_lines(text)
     indented = _indented_code(text)
     tags = _long_tags(text)
+    labels = numbered_headings(text)
     above = ""  # the line before
     for start, end in _lines(text):
         line, before = text[start:end], above
@@ -282,8 +312,10 @@ def _read_lines(text: str) -> Iterator[tuple[str, bool, int, int]]:
         marked = "```" in line or "~~~" in line
         if marked and (found := opens_fence(line, before)):
             fence = found[1]
-        kind = "code" if fence else "table" if start in rows else _kind(line)
-        yield kind, bool(fence) or kind in ("heading", "item"), start, end
+        kind = "code" if fence else "table" if start in rows else ""
+        kind = kind or ("label" if start in labels else _kind(line))
+        begins = bool(fence) or kind in ("heading", "item", "label") or line.startswith(_INDENTED)
+        yield kind, begins, start, end
 
 
 def _end_of_hidden(text: str, start: int, end: int, tags: Mapping[int, int]) -> int:

@@ -263,3 +263,29 @@ def test_pieces_of_code_in_a_quoted_block_are_without_its_marks() -> None:
     lines = "\n".join(f"> a = {n}" for n in range(20))
     text = f"> ```\n{lines}\n>\n{lines}\n> ```"
     assert ">" not in render_run(text, [1], "[1]")
+
+
+def test_chinese_marks_are_introduced_nested_and_written_as_a_list() -> None:
+    text = (
+        "第六条　迟到按下列规定处理：\n\n（一）扣款：\n\n"
+        "1. 十分钟以内，不扣；\n2. 以上，扣五十元；\n\n（二）旷工，除名。"
+    )
+    layout = read_layout(text)
+    whole = next(part for part in layout.parts if part.kind == "list")
+    assert render_run(text, range(whole.first, whole.last + 1), "[1]") == (
+        "第六条　迟到按下列规定处理：\n\n- （一）扣款：\n\n   1. 十分钟以内，不扣；\n"
+        "   2. 以上，扣五十元；\n\n- （二）旷工，除名。\n\n[1]"
+    )
+    nested = next(
+        part
+        for part in layout.parts
+        if "十分钟" in text[part.start : part.end] and part.kind == "item"
+    )
+    assert list(extend(text, nested)) == [1, 2, 3]
+
+
+def test_a_clause_is_not_lengthened_by_the_next_one() -> None:
+    text = "第十二条　陪产假15天。\n\n第十三条　丧假3天。\n\n问：几点发车？\n\n答：八点。"
+    parts = read_layout(text).parts
+    assert [list(extend(text, part)) for part in parts] == [[0], [1], [2]]
+    assert name_run(text, [2], "") == "几点发车："

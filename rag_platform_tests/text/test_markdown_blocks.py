@@ -26,7 +26,22 @@ def test_heading_text(line: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["- a", "  * a", "• a", "1. a", "12) a", "3、a", "一、 a", "（二）a", "(三) a"]
+    "line",
+    [
+        "- a",
+        "  * a",
+        "• a",
+        "1. a",
+        "12) a",
+        "3、a",
+        "一、 a",
+        "（二）a",
+        "(三) a",
+        "1.　a",
+        "2．甲",
+        "（3）甲",
+        "④甲",
+    ],
 )
 def test_a_line_that_begins_an_item(line: str) -> None:
     assert ITEM.match(line)

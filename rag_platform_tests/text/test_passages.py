@@ -421,3 +421,42 @@ def test_time_grows_with_the_lines(line: str) -> None:
 
     measure(100)
     assert min(measure(16_000) for _ in range(3)) < 16 * min(measure(2_000) for _ in range(3)) + 0.2
+
+
+def test_what_only_its_chinese_number_marks_is_a_heading() -> None:
+    text = (
+        "第二章　休假\n\n第九条　年假如下：\n\n（一）满一年的，5天；\n\n（二）满十年的，10天。\n\n"
+        "第十条　病假须有证明。工资照发八成。\n\n"
+        "　　一、登录\n　　用工号登录。\n　　二、联系\n　　1.电话：8026；\n　　2.邮箱：a@b。"
+    )
+    assert [
+        (unit.kind, text[unit.start : unit.end], [name for _, name in unit.headings])
+        for unit in units(text)
+    ] == [
+        ("sentence", "第九条　年假如下：", ["第二章　休假", "第九条"]),
+        ("item", "满一年的，5天；", ["第二章　休假", "第九条"]),
+        ("item", "满十年的，10天。", ["第二章　休假", "第九条"]),
+        ("sentence", "第十条　病假须有证明。", ["第二章　休假", "第十条"]),
+        ("sentence", "工资照发八成。", ["第二章　休假", "第十条"]),
+        ("sentence", "用工号登录。", ["第二章　休假", "一、登录"]),
+        ("item", "电话：8026；", ["第二章　休假", "二、联系"]),
+        ("item", "邮箱：a@b。", ["第二章　休假", "二、联系"]),
+    ]
+
+
+@pytest.mark.parametrize("text", ["一、苹果\n二、香蕉", "一、本合同一式两份。\n\n其他", "第一章"])
+def test_numbered_items_sentences_and_the_last_line_are_no_headings(text: str) -> None:
+    assert all(not unit.headings for unit in units(text)) and units(text)
+
+
+def test_numbered_clauses_and_questions_are_apart() -> None:
+    text = (
+        "1.1 范围：全体。\n\n1.2 期限：一年。\n\n"
+        "问：何时发车？\n答：八点。\n问：几号停运？\n答：不停。"
+    )
+    assert [(text[unit.start : unit.end], unit.headings[-1][1]) for unit in units(text)] == [
+        ("1.1 范围：全体。", "1.1 范围"),
+        ("1.2 期限：一年。", "1.2 期限"),
+        ("答：八点。", "问：何时发车？"),
+        ("答：不停。", "问：几号停运？"),
+    ]
