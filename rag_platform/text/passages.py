@@ -48,7 +48,7 @@ _ADDRESS = re.compile(r"\s+\S+\s*$")
 # `{% include %}`, `{/* comment */}`, `[[toc]]`)
 _DIRECTIVE = re.compile(
     r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\""
-    r"|\.\.\s(?:[\w-]+::|_[^:]+:(?:\s|$)|\|[^|]+\|\s|$)"
+    r"|\.\.\s+(?:[\w-]+::|_[^:]+:(?:\s|$)|\|[^|]+\|\s|$)"
     r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
     re.IGNORECASE,
 )
@@ -71,11 +71,11 @@ _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below a term that explains it
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
 # what stands before indented code in reStructuredText
-_LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s(?:code-block|code|sourcecode)::")
+_LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s+(?:code-block|code|sourcecode)::")
 _SAID = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")  # a line that is no code
 # a line of bold words alone names what follows it, and so does the title of a folded box
 _LABEL = re.compile(
-    r"\s*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
+    r"[\s>]*(?:(\*\*|__)(?=\S)(?P<bold>(?:(?!\1)[^\n])+?)[:：]?\1[:：]?"
     r"|(?:<details\b[^>]*>\s*)?<summary>(?P<title>[^\n]+)</summary>(?:<br\s*/?>)?)\s*$"
 )
 # of a box that is drawn as a table: the cell of its picture, or the empty one below it

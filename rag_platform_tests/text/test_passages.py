@@ -460,3 +460,8 @@ def test_numbered_clauses_and_questions_are_apart() -> None:
         ("答：八点。", "问：何时发车？"),
         ("答：不停。", "问：几号停运？"),
     ]
+
+
+@pytest.mark.parametrize("text", ["..  code:: python\n\n    run()\n", "> **Note**\n>\n> Run it."])
+def test_a_mark_behind_two_blanks_or_in_a_quotation_is_no_text(text: str) -> None:
+    assert [text[unit.start : unit.end].strip() for unit in units(text)] in (["run()"], ["Run it."])
