@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf.printed import bidi
@@ -184,7 +184,7 @@ def line_text(line: Sequence[Run]) -> str:
     """One printed line; pieces with a gap between them are set apart by a space."""
     text, right, initial = "", 0.0, 0.0
     for run in line:
-        piece = run.text
+        piece = _typed_text(run)
         box = run.box
         apart = not run.horizontal or (
             abs(box[0] - right) > 0.1 * run.size and initial < _INITIAL * run.size
@@ -195,6 +195,21 @@ def line_text(line: Sequence[Run]) -> str:
         right = box[2]
         initial = run.size if len(piece.strip()) == 1 and piece.strip().isalpha() else 0.0
     return re.sub(r"[ \n\r]+", " ", text).strip()
+
+
+def _typed_text(run: Run) -> str:
+    """The text of a run; a soft hyphen that is drawn between letters is a hyphen, since fonts have
+    one glyph for both. Browsers write those that they don't draw below the next letter.
+    """
+    if "\u00ad" not in run.text:
+        return run.text
+    drawn = [
+        "-"
+        if char.text == "\u00ad" and after.text.isalnum() and after.x0 > (char.x0 + char.x1) / 2
+        else char.text
+        for char, after in pairwise(run.chars)
+    ]
+    return "".join([*drawn, run.chars[-1].text])
 
 
 def is_cjk(char: str) -> bool:
@@ -222,16 +237,18 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
     for line in lines:
         if not line:
             continue
+        if text[-1:] == "\u00ad" and line[0].isdigit():
+            text = f"{text[:-1]}-"
         if not text:
             text = line
         elif text[-1] == "\u00ad" or (
             text[-1] in "-\u2010" and text[-2:-1].isalpha() and line[0].islower()
         ):
             first, second = _last_word(text)[:-1], re.split(r"\s", line)[0]
-            compound = text[-1] != "\u00ad" and (
-                first.lower() in _HYPHENATED or f"{first}-{second.rstrip('.,;:)')}" in words
+            compound = f"{first}-{second.rstrip('.,;:)')}" in words or (
+                text[-1] != "\u00ad" and first.lower() in _HYPHENATED
             )
-            text = (text if compound else text[:-1]) + line
+            text = text[:-1] + text[-1].replace("\u00ad", "-") * compound + line
         elif (
             text[-1] in "-\u2010"
             and text[-2:-1].isalpha()
@@ -268,7 +285,10 @@ def _last_word(text: str) -> str:
 def page_words(runs: Sequence[Run]) -> frozenset[str]:
     """Every hyphenated compound of a page, to tell a compound from a word cut at a line end."""
     return frozenset(
-        word.strip(".,;:()") for run in runs for word in run.text.split() if "-" in word[1:-1]
+        word.strip(".,;:()")
+        for run in runs
+        for word in _typed_text(run).split()
+        if "-" in word[1:-1]
     )
 
 

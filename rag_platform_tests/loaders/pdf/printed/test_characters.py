@@ -11,7 +11,12 @@ import pytest
 from rag_platform.ir import Block
 from rag_platform.loaders.pdf.mupdf import PdfLoader
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED
-from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
+from rag_platform.loaders.pdf.printed.lines import (
+    flow_lines,
+    line_text,
+    page_words,
+    visual_lines,
+)
 from rag_platform.loaders.pdf.printed.runs import Char, Run
 from rag_platform.loaders.pdf.regions import assign_runs, find_unproved
 from rag_platform.loaders.pdf.second_reading import reread
@@ -105,6 +110,18 @@ def test_a_compound_cut_at_its_hyphen_is_whole_again_and_a_dash_stays_apart():
         )
         == "set TEST_MC_CORES (see http://www.gnumeric.org or ?a= 1) to _ x"
     )
+
+
+def test_a_soft_hyphen_that_is_drawn_is_a_hyphen() -> None:
+    order = run("PRJ\u00ad000 is well\u00adknown", 0, 10)
+    assert line_text([order]) == "PRJ-000 is well-known"
+    assert flow_lines(
+        ["a well\u00ad", "known con\u00ad", "tract PRJ\u00ad", "7"], page_words([order])
+    ) == ("a well-known contract PRJ-7")
+    # a browser's, where the word is not cut: the next letter stands in its place
+    first, last, mark = run("on\u00ad", 0, 10).chars
+    unseen = order._replace(chars=(first, mark._replace(x0=last.x0, x1=last.x1), last))
+    assert line_text([unseen]) == "o\u00adn"
 
 
 def test_who_signs_is_no_part_of_the_rule_above_the_name() -> None:
