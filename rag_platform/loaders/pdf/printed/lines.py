@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.runs import Run, union, usual_size
+from rag_platform.text.scripts import HAN
 
 _FORMULA = re.compile("[=≈≠≤≥∝∫∑∏√∇∂±×÷−]")
 MAX_PART = 12  # characters above or below the bar of a fraction
@@ -24,6 +25,9 @@ _HYPHENATED = frozenset(("self", "well", "half", "cross", "quasi", "non", "semi"
 _CUT_NAME = re.compile(r"(?:[^\W_]_{1,2}|\bwww\.)$")
 _LONGEST_WORD = 2000  # characters that are looked at; addresses are no longer in practice
 _INITIAL = 1.8  # of the size of the lines beside it
+_MIXED, _MIXED_APART = (
+    re.compile(f"[{HAN}]{gap}[A-Za-z0-9]|[A-Za-z0-9]{gap}[{HAN}]") for gap in ("", " ")
+)
 
 
 def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
@@ -259,12 +263,20 @@ def flow_lines(lines: Sequence[str], words: frozenset[str] = frozenset()) -> str
             # the hyphen of a compound or a name: a dash would stand apart from the word
             text += line
         elif (is_cjk(text[-1]) and is_cjk(line[0])) or (
-            line[0].isalnum() and _ends_unfinished(text)
+            line[0].isalnum()
+            and (_ends_unfinished(text) or _is_set_close(text[-1] + line[0], lines))
         ):
             text += line
         else:
             text += f" {line}"
     return text
+
+
+def _is_set_close(pair: str, lines: Sequence[str]) -> bool:
+    """True for a Chinese and a Latin letter or figure where lines print such without a space."""
+    return _MIXED.fullmatch(pair) is not None and any(_MIXED.search(line) for line in lines) > any(
+        _MIXED_APART.search(line) for line in lines
+    )
 
 
 def _ends_unfinished(text: str) -> bool:

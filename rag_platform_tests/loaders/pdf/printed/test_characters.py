@@ -124,6 +124,12 @@ def test_a_soft_hyphen_that_is_drawn_is_a_hyphen() -> None:
     assert line_text([unseen]) == "o\u00adn"
 
 
+def test_chinese_beside_figures_is_joined_as_its_lines_print_it() -> None:
+    assert flow_lines(["第3号系统，部署第", "21", "号设备"]) == "第3号系统，部署第21号设备"
+    assert flow_lines(["第 3 号系统，部署第", "21 号设备"]) == "第 3 号系统，部署第 21 号设备"
+    assert flow_lines(["部署第", "21", "号设备"]) == "部署第 21 号设备"
+
+
 def test_who_signs_is_no_part_of_the_rule_above_the_name() -> None:
     assert flow_lines(["________", "Director"]) == "________ Director"
     assert flow_lines(["Tenant_____", "Landlord"]) == "Tenant_____ Landlord"
