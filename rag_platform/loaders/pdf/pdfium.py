@@ -48,7 +48,7 @@ from rag_platform.loaders.pdf.pages import PageFacts, page_blocks, page_facts
 from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import MONOSPACED, UNKNOWN, clean_char
-from rag_platform.loaders.pdf.printed.lines import line_text, order_typed_lines
+from rag_platform.loaders.pdf.printed.lines import line_text, mark_bullets, order_typed_lines
 from rag_platform.loaders.pdf.printed.runs import Char, Run, clamp_box, round_out, union
 from rag_platform.loaders.pdf.quoting import PageQuote, Span, quote_boxes, turn
 from rag_platform.traits import Traits
@@ -198,7 +198,8 @@ def read_runs(page: Any) -> list[Run]:
     left, _, _, top = page.get_bbox()
     textpage = page.get_textpage()
     try:
-        return bidi.mark_leftwards(bidi.join_columns(list(_runs(textpage, left, top))))
+        found = mark_bullets(list(_runs(textpage, left, top)))
+        return bidi.mark_leftwards(bidi.join_columns(found))
     finally:
         textpage.close()
 

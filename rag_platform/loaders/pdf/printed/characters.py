@@ -13,7 +13,13 @@ from rag_platform.loaders.pdf.opening import load_pymupdf, unrotate
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.forms import write_fields, write_marks
 from rag_platform.loaders.pdf.printed.hidden_text import Hidden, split_hidden
-from rag_platform.loaders.pdf.printed.lines import BULLETS, is_cjk, line_text, order_typed_lines
+from rag_platform.loaders.pdf.printed.lines import (
+    BULLETS,
+    is_cjk,
+    line_text,
+    mark_bullets,
+    order_typed_lines,
+)
 from rag_platform.loaders.pdf.printed.runs import FAR, Char, Run, clamp_box
 from rag_platform.loaders.pdf.printed.textpages import TextPage
 from rag_platform.text.scripts import HAN, REORDERED, unify_radicals
@@ -217,7 +223,7 @@ def make_runs(raw_blocks: Sequence[dict[str, Any]], *, gapped: bool = True) -> l
                 chars = _close_spaced(_close_letters(chars, made, size), size)
                 level = abs(line["dir"][0] - 1) < 0.01
                 found.append(Run(tuple(chars), number, size, _is_code(written), bold, level))
-    return bidi.mark_leftwards(bidi.join_columns(_print_once(found)))
+    return bidi.mark_leftwards(bidi.join_columns(mark_bullets(_print_once(found))))
 
 
 def is_line_number(text: str, size: float, line: float) -> bool:

@@ -30,6 +30,25 @@ _MIXED, _MIXED_APART = (
 )
 
 
+def mark_bullets(runs: Sequence[Run]) -> list[Run]:
+    """The runs; a small o of a typewriter's before text in another font is a bullet, the usual one
+    of word processors in lists within lists.
+    """
+    marked = list(runs)
+    for at, (run, text) in enumerate(pairwise(runs)):
+        if (
+            run.mono
+            and not text.mono
+            and run.text.rstrip() == "o"
+            and 0.5 * run.size < text.box[0] - run.box[2] < 2 * run.size
+            and text.box[1] < run.box[3]
+            and run.box[1] < text.box[3]
+        ):
+            bullet, *spaces = run.chars
+            marked[at] = run._replace(chars=(bullet._replace(text="◦"), *spaces))
+    return marked
+
+
 def line_boxes(runs: Sequence[Run]) -> list[tuple[Box, Run]]:
     """Runs with the rectangle that says which line they are of.
 

@@ -14,6 +14,7 @@ from rag_platform.loaders.pdf.printed.characters import MONOSPACED
 from rag_platform.loaders.pdf.printed.lines import (
     flow_lines,
     line_text,
+    mark_bullets,
     page_words,
     visual_lines,
 )
@@ -128,6 +129,15 @@ def test_chinese_beside_figures_is_joined_as_its_lines_print_it() -> None:
     assert flow_lines(["第3号系统，部署第", "21", "号设备"]) == "第3号系统，部署第21号设备"
     assert flow_lines(["第 3 号系统，部署第", "21 号设备"]) == "第 3 号系统，部署第 21 号设备"
     assert flow_lines(["部署第", "21", "号设备"]) == "部署第 21 号设备"
+
+
+def test_a_small_o_of_a_typewriter_before_text_is_a_bullet() -> None:
+    bullet, text = run("o", 0, 10)._replace(mono=True), run("an entry", 18, 10)
+    assert [found.text for found in mark_bullets([bullet, text])] == ["◦", "an entry"]
+    for others in ([bullet, text._replace(mono=True)], [run("o", 0, 10), text]):
+        assert mark_bullets(others) == others
+    far = [bullet, run("output file", 90, 10)]  # a cell of a table
+    assert mark_bullets(far) == far
 
 
 def test_who_signs_is_no_part_of_the_rule_above_the_name() -> None:
