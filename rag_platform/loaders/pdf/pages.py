@@ -67,6 +67,7 @@ class PageFacts:
 MAX_IMAGES_PER_PAGE = 200
 _SENTENCE_ENDS = (".", ":", ";", "。", "：", "；", "，")
 _LINE = 6.0  # points, between two lines of code at most, and by which regions may overlap
+_BLANK_LINE = 2.0  # of its size, between two lines of code with a blank one between them
 MAX_OTHER = 0.3  # characters of other lines in code, for one of its own
 
 
@@ -148,7 +149,7 @@ def _part_code(regions: Sequence[Region], pieces: Sequence[Sequence[Run]]) -> li
     above: Box | None = None  # the last region, if it is one of code
     for whole, owned in zip(regions, pieces, strict=True):
         for region, code in _cut_code(whole, owned):
-            if code and above is not None and _follows(above, region.bbox):
+            if code and above is not None and _follows(above, region.bbox, owned[0].size):
                 region = Region(union([above, region.bbox]), "text")
                 found.pop()
             found.append(region)
@@ -185,10 +186,10 @@ def _ends(runs: Sequence[Run], region: Region) -> bool:
     return early or last.text.rstrip().endswith(_SENTENCE_ENDS)
 
 
-def _follows(above: Box, below: Box) -> bool:
-    """True for a rectangle right below another one."""
+def _follows(above: Box, below: Box, size: float) -> bool:
+    """True for a rectangle of code right below another one, or with a blank line between them."""
     beside = below[0] < above[2] and above[0] < below[2]
-    return beside and abs(below[1] - above[3]) < _LINE
+    return beside and -_LINE < below[1] - above[3] < max(_LINE, _BLANK_LINE * size)
 
 
 def _block(

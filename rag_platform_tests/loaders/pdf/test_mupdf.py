@@ -558,6 +558,19 @@ def test_regions_of_code_below_each_other_are_one_block() -> None:
     assert blocks[0].bbox == (8, 9, 200, 29)
 
 
+def test_a_blank_line_keeps_code_one_block_with_its_indentation() -> None:
+    def line(text: str, x: float, y: float) -> Run:
+        chars = (Char(c, x + 5 * i, y, x + 5 + 5 * i, y + 8) for i, c in enumerate(text))
+        return Run(tuple(chars), 0, 9, True, False, True)
+
+    prose = line("It waits until the port is free again.", 10, 80)._replace(mono=False)
+    runs = [line("def start(port):", 10, 10), line("return port", 31, 22), line("raise", 31, 46)]
+    places = ((8, 9, 200, 31), (30, 45, 200, 55), (8, 79, 250, 89))
+    blocks, _ = page_blocks(1, [*runs, prose], [Region(place, "text") for place in places])
+    code = "```\ndef start(port):\n    return port\n    raise\n```"
+    assert [block.text for block in blocks] == [code, prose.text]
+
+
 def test_code_within_a_paragraph_is_a_block_of_its_own() -> None:
     def line(text: str, y: float, *, mono: bool = False) -> Run:
         chars = (Char(c, 10 + 5 * i, y, 15 + 5 * i, y + 8) for i, c in enumerate(text))
