@@ -48,7 +48,7 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
 
     def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
         pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
-        return _grid(pieces, borders, rows, words)
+        return _grid(pieces, borders, _split_rows(pieces, borders, rows), words)
 
     borders = _align(columns, region)
     found = fill(_split_columns(seen, borders, rows), rows)
@@ -87,6 +87,57 @@ def _grid(
         text = flow_lines([line_text(line) for line in visual_lines(held)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
+
+
+def _split_rows(
+    pieces: Sequence[Run], columns: Sequence[float], rows: Sequence[float]
+) -> list[float]:
+    """The borders, with one more above each line of a row that is an entry of its own."""
+    borders = list(rows)
+    held: dict[int, list[Run]] = {}
+    for piece in pieces:
+        held.setdefault(bisect_right(rows, (piece.box[1] + piece.box[3]) / 2), []).append(piece)
+    for row in held.values():
+        entry: dict[int, str] = {}  # its first line
+        reached = 0.0
+        for line in visual_lines(row):
+            cells = {
+                bisect_right(columns, (run.box[0] + run.box[2]) / 2): run.text.strip()
+                for run in line
+            }
+            top = min(run.box[1] for run in line)
+            # a line that overlaps the one above is a cell centred beside two lines of another
+            if reached <= top and _is_entry(entry, cells):
+                borders.append(top)
+                entry = cells
+            entry = entry or cells
+            reached = max(run.box[3] for run in line)
+    return sorted(borders)
+
+
+def _is_entry(above: dict[int, str], line: dict[int, str]) -> bool:
+    """True for a line with a label and a figure below others of the same row: in all of its cells,
+    or in two of a sum, which has no first cell. What stands below a figure in brackets belongs to
+    it, as do the further ones of several.
+    """
+    shared = sorted(above.keys() & line.keys())
+    return (
+        len(shared) > 1
+        and shared[0] == min(line)
+        and (
+            len(shared) == len(above) > 2 if 0 in shared else any(map(str.isalpha, line[shared[0]]))
+        )
+        and any(
+            _is_figure(above[column]) and _is_figure(line[column]) and line[column][0] not in "([<"
+            for column in shared[1:]
+        )
+    )
+
+
+def _is_figure(text: str) -> bool:
+    """True for one figure that goes on in no other line."""
+    whole = _FIGURE.fullmatch(text) is not None and " " not in text
+    return whole and any(map(str.isdigit, text)) and text[-1] not in ",-–/"
 
 
 def _is_ruled(grid: Sequence[_Row], columns: Sequence[float], rows: Sequence[float]) -> bool:
@@ -262,7 +313,7 @@ def _gaps(lines: Sequence[Sequence[tuple[float, float, bool]]], least: float) ->
                 high = min((b for _, b in split), default=0.0)
                 enough = (
                     len(split) >= max(3, 0.5 * len(lines))
-                    and crossed <= 0.1 * len(lines)
+                    and crossed <= max(1, 0.1 * len(lines))
                     and high - low >= least / 4
                 )
                 if enough and not any(a < high and low < b for a, b in found):

@@ -57,6 +57,46 @@ def test_figures_a_space_apart_are_cells_of_their_own():
     assert table(runs, (42.0,), (15.0,)) == [["x", "y"], ["1,040", "1,120"]]
 
 
+def test_a_line_with_a_label_and_a_figure_below_others_is_a_row_of_its_own() -> None:
+    runs = [
+        *(run("State", 0, 0), run("2023", 100, 0), run("2024", 200, 0)),
+        *(run("Utah", 0, 20), run("30,252", 100, 20), run("30,253", 200, 20)),
+        *(run("Ohio", 0, 32), run("61,274", 100, 32), run("61,094", 200, 32)),
+        *(run("Sum", 100, 44), run("9.00", 200, 44)),
+    ]
+    assert table(runs, (80.0, 180.0), (15.0,)) == [
+        ["State", "2023", "2024"],
+        ["Utah", "30,252", "30,253"],
+        ["Ohio", "61,274", "61,094"],
+        ["", "Sum", "9.00"],
+    ]
+    # a figure in brackets belongs to the one above it, and so does what is centred beside two lines
+    stacked = [*runs[:6], run("per head", 0, 32), run("(1.2)", 100, 32), run("(0.9)", 200, 32)]
+    assert table(stacked, (80.0, 180.0), (15.0,)) == [
+        ["State", "2023", "2024"],
+        ["Utah per head", "30,252 (1.2)", "30,253 (0.9)"],
+    ]
+    several = [*runs[:3], run("One", 0, 20), run("a b c", 100, 20), run("64, 65,", 200, 20)]
+    several += [run("more", 0, 32), run("d e", 100, 32), run("66", 200, 32)]
+    assert table(several, (80.0, 180.0), (15.0,))[1] == ["One more", "a b c d e", "64, 65, 66"]
+    centred = [
+        *runs[:3],
+        *(run("1", 0, 26), run("a pump", 100, 20), run("of steel", 100, 32), run("7", 200, 26)),
+        *(run("2", 0, 50), run("a tank", 100, 44), run("of wood", 100, 56), run("8", 200, 50)),
+    ]
+    assert len(table(centred, (80.0, 180.0), (15.0,))) == 2
+
+
+def test_a_caption_in_a_table_hides_no_column() -> None:
+    rows = [("A", "1.2", "3.4"), ("B", "1.3", "3.5"), ("C", "1.4", "3.6"), ("D", "1.5", "3.7")]
+    runs = [run("Table 1: Mean flow by site and year", 60, 0, 4)]
+    for at, (site, mean, deviation) in enumerate(rows, start=1):
+        y = 20.0 * at
+        runs += [run(site, 0, y), run(mean, 100, y), run(deviation, 160, y)]
+    found = table(runs, (60.0,), (15.0, 35.0, 55.0, 75.0))
+    assert found[1:] == [list(row) for row in rows]
+
+
 def chinese(y: float, *words: tuple[str, float]) -> Run:
     """A line of 10-point text without a space; each word from its x on, 10 a character."""
     chars = [
