@@ -13,7 +13,7 @@ from typing import Any
 from rag_platform.ir import Box
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import text_flags
-from rag_platform.loaders.pdf.printed.lines import visual_lines
+from rag_platform.loaders.pdf.printed.lines import line_text, opens_item, visual_lines
 from rag_platform.loaders.pdf.printed.runs import Run, area, contains, round_out, union, usual_size
 from rag_platform.loaders.pdf.printed.textpages import TextPage
 from rag_platform.loaders.pdf.regions import (
@@ -190,7 +190,7 @@ def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region
     texts: list[list[Region]] = []  # that overlap
     for region in regions:
         if region.label != "text":
-            found.append(region)
+            found += _split_entries(region, runs) if region.label == "list-item" else [region]
             continue
         touched = [
             group for group in texts if any(_overlap(region.bbox, one.bbox) > 0 for one in group)
@@ -203,6 +203,16 @@ def split_columns(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region
         columns = [round_out(union([run.box for run in column])) for column in _columns(lines)]
         found += [Region(column, "text") for column in columns] or group
     return found
+
+
+def _split_entries(region: Region, runs: Sequence[Run]) -> list[Region]:
+    """The region; columns of a list that each begin with a bullet or number are one region each."""
+    lines = [run for run in runs if run.horizontal and contains(region.bbox, run.box)]
+    columns = _stand_apart(lines, 0.0)
+    firsts = [line_text(visual_lines(column)[0]) for column in columns]
+    if len(lines) == len(columns) or not all(" " in line and opens_item(line) for line in firsts):
+        return [region]
+    return [replace(region, bbox=round_out(union([run.box for run in held]))) for held in columns]
 
 
 def _columns(lines: Sequence[Run]) -> list[list[Run]]:

@@ -13,7 +13,7 @@ from rag_platform.loaders.pdf.layout import (
     split_columns,
     split_titles,
 )
-from rag_platform.loaders.pdf.printed.runs import Char, Run
+from rag_platform.loaders.pdf.printed.runs import Char, Run, union
 from rag_platform.loaders.pdf.regions import Region, assign_runs
 
 
@@ -158,6 +158,23 @@ def test_short_lines_that_are_written_column_by_column_are_read_so() -> None:
     ]
     for lines in (rows, [*dates, sender[0]], [*labels, *sender], [*dates, *near], filled, prices):
         assert split_columns([whole], lines) == [whole]
+
+
+def entries(*runs: Run) -> list[str]:
+    """What the regions say that are made of the one around a list."""
+    whole = Region(union([run.box for run in runs]), "list-item")
+    pieces, _ = assign_runs(runs, [region.bbox for region in split_columns([whole], runs)])
+    return [" ".join(piece.text for piece in owned) for owned in pieces]
+
+
+def test_columns_of_entries_are_read_one_after_the_other() -> None:
+    left, below = run("• left", 0, 0, 10), run("below", 10, 12, 10)
+    assert entries(left, below, run("• right", 100, 0, 10)) == ["• left below", "• right"]
+    # what stands behind the only bullet is its text, and a column of numbers is none of entries
+    assert entries(left, below, run("right", 100, 0, 10)) == ["• left below right"]
+    numbers = (run("1.", 0, 0, 10), run("outer", 20, 0, 10), run("a) inner", 20, 12, 10))
+    assert entries(*numbers) == ["1. outer a) inner"]
+    assert entries(left, run("• right", 100, 0, 10)) == ["• left • right"]
 
 
 def parts(*printed: tuple[str, float, float, int, float], leftwards: bool = False) -> str:
