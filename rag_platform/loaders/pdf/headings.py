@@ -195,7 +195,7 @@ def is_false_heading(block: PageBlock, body: float, engine: str) -> bool:
         return True
     if engine == "layout":
         return _is_plain(block, body) and (
-            text.endswith(_SENTENCE_END)
+            text.endswith((*_SENTENCE_END, "："))  # whom a notice is for: 各有关单位：
             or _SALUTATION.match(text) is not None
             or len(text) > 100
             or len(re.findall(f"[{HAN}]", text)) > 30

@@ -392,7 +392,7 @@ def test_labels_of_boxes_and_commands_are_no_headings() -> None:
 def test_a_letter_begins_and_ends_without_a_heading() -> None:
     ends = ("Kind regards", "Yours sincerely,", "Mit freundlichen Grüßen", "此致")
     blocks = [heading("Dear Mr Olsen", bold=False), BODY, heading("Dear shareholders", 14), BODY]
-    blocks += [*map(heading, ends), heading("Colin Marsh")]
+    blocks += [*map(heading, ends), heading("Colin Marsh"), heading("各有关单位：", bold=False)]
     assert set(heading_levels([page(*blocks, engine="layout")])) == {(1, 2)}
 
 
