@@ -69,9 +69,9 @@ try:
     from dagster._core.storage.runs.sql_run_storage import SqlRunStorage
     from dagster._core.storage.schedules.schema import JobTickTable
     from dagster._core.storage.schedules.sql_schedule_storage import SqlScheduleStorage
+    from dagster._record import replace
     from dagster._serdes import ConfigurableClassData
     from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]
-    from dagster_shared.record import replace
 except ImportError as error:
     ABSENT = str(error)
 

@@ -225,7 +225,7 @@ def test_a_job_of_broken_files_and_an_odd_name_promises_and_counts_the_same(desk
     job_id = first.data["job_id"]
     refused = desk.call("jobs", "retry", job_id)
     assert (refused.exit_code, refused.error["code"]) == (1, "nothing_to_retry")
-    assert "mend or replace a file that failed" in refused.error["message"]
+    assert "mend or replace a file or address that failed" in refused.error["message"]
 
     with desk.ledger() as ledger:  # one of them is said to be worth another try
         (nul,) = [one for one in ledger.versions("default") if one.filename == "nul.md"]

@@ -155,9 +155,11 @@ def content(store: Store, release_id: str) -> dict[str, object]:
                 dense.read_matrix(store.release_dir("default", release_id) / "dense")[1]
             ).tobytes()
         ),
+        # which of them are searched as one depends on what was written together
         "words": {
             path.name: path.read_bytes()
-            for path in (store.release_dir("default", release_id) / "lexical").glob("[!.]*")
+            for path in (store.release_dir("default", release_id) / "lexical").iterdir()
+            if path.suffix == ".parquet" or path.name == "buckets.json"
         },
         "counts": {
             key: value

@@ -67,7 +67,7 @@ class PdfiumLoader(PagedLoader):
     profile: Literal["fast"] = "fast"
 
     NAME: ClassVar[str] = "pdfium"
-    VERSION: ClassVar[str] = "12"
+    VERSION: ClassVar[str] = "13"
     traits: ClassVar[Traits] = Traits(engine="pdfium")
 
     @property
