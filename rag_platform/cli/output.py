@@ -10,8 +10,8 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any
 
@@ -41,6 +41,7 @@ class Context:
 
     json_output: bool = False
     render: Callable[[Json], None] | None = None  # prints the data on a terminal
+    opened: ExitStack = field(default_factory=ExitStack)  # closed when the command is over
 
     @cached_property
     def settings(self) -> Settings:
@@ -57,7 +58,7 @@ class Context:
     @cached_property
     def ledger(self) -> Ledger:
         """The ledger."""
-        return open_ledger(self.store)
+        return self.opened.enter_context(closing(open_ledger(self.store)))
 
     @cached_property
     def root(self) -> DataRoot:
@@ -70,7 +71,8 @@ class Context:
         from rag_platform.ledger.hiding import hidden_by_ledger
         from rag_platform.retrieval.library import Library
 
-        return Library(self.settings, self.store, hidden=hidden_by_ledger(self.store))
+        hidden = hidden_by_ledger(self.store, self.opened)
+        return self.opened.enter_context(closing(Library(self.settings, self.store, hidden)))
 
     def places(self) -> dict[str, str]:
         """Where data and ledger lie, and the config that is in force."""
@@ -122,7 +124,8 @@ def answers(
         @wraps(function)
         def command(*args: Any, json_output: bool = False, **kwargs: Any) -> None:
             context = Context(json_output)
-            envelope = _run(function, context, own_trace, args, kwargs)
+            with context.opened:
+                envelope = _run(function, context, own_trace, args, kwargs)
             print_envelope(envelope, json_output, context.render, reports=reports)
             sys.exit(envelopes.exit_code(envelope))
 

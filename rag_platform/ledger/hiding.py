@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from rag_platform.errors import IntegrityError
 from rag_platform.ledger.ledger import Ledger, open_ledger, require
 from rag_platform.storage.store import Store
 
 
-def hidden_by_ledger(store: Store) -> Callable[[str, int], frozenset[str]]:
-    """A function that tells a Library which doc_ids and version_ids are hidden by tombstones.
+def hidden_by_ledger(
+    store: Store, until: ExitStack | None = None
+) -> Callable[[str, int], frozenset[str]]:
+    """A function that tells a Library which doc_ids and version_ids are hidden by tombstones; what
+    it opens is closed with `until`.
 
     It raises IntegrityError `no_ledger` when the ledger is missing or older than the release, and
     LedgerError `ledger_unreachable`: in both cases nobody knows what was deleted.
@@ -23,6 +27,8 @@ def hidden_by_ledger(store: Store) -> Callable[[str, int], frozenset[str]]:
         file = store.ledger_file()
         if not opened or opened[-1][0] != file:  # it was put back from a backup
             opened.append((file, open_ledger(store)))
+            if until is not None:
+                until.callback(opened[-1][1].close)
         ledger = opened[-1][1]
         if (last := ledger.deletion_sequence(namespace)) < since:
             raise IntegrityError(
