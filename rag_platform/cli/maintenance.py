@@ -173,7 +173,6 @@ def gc(
     context: Context, plan: bool, doc: str | None, version: str | None, namespace: str | None
 ) -> Json:
     """Remove unneeded data. That is what no document, release or draft of any library needs."""
-    from rag_platform.assets.collecting import partition_keys
     from rag_platform.releases.garbage_collection import collect, start_gc
     from rag_platform.releases.proofs.deletion_proof import prove
 
@@ -192,6 +191,8 @@ def gc(
     if namespace:
         context.known_namespace(namespace)
     if plan:
+        from rag_platform.assets.collecting import partition_keys  # which imports Dagster
+
         reads = context.ledger.read_only
         # Dagster's storage is opened by writing it
         opens = context.store.home.is_dir() and not reads
