@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import json
+import re
 import shutil
 import subprocess
 import sys
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -43,11 +42,6 @@ ENGINES = {
 ENGINES |= {"torch", "transformers", "sentence_transformers", "huggingface_hub"}
 
 
-@cache
-def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def imported_roots(statement: str) -> set[str]:
     """Top-level names in `sys.modules` after a fresh interpreter ran the statement."""
     code = (
@@ -81,7 +75,7 @@ def test_names_say_what_is_inside() -> None:
         if {path.stem, *path.relative_to(PACKAGE).parts} & BANNED_NAMES
     ]
     for path in MODULES:
-        classes = [node.name for node in ast.walk(tree_of(path)) if isinstance(node, ast.ClassDef)]
+        classes = re.findall(r"^ *class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         wrong += [
             f"{path.relative_to(PACKAGE).as_posix()}: {name}"
             for name in classes
@@ -96,8 +90,9 @@ def test_every_module_says_what_it_is() -> None:
     """
     wrong = []
     for path in MODULES:
+        text = path.read_text(encoding="utf-8")
         empty = path.name == "__init__.py" and path.parent != PACKAGE
-        if bool(tree_of(path).body) if empty else not ast.get_docstring(tree_of(path)):
+        if bool(text.strip()) if empty else not re.match(r'(#.*\n|\n)*"""\S', text):
             wrong.append(
                 f"{path.relative_to(PACKAGE).as_posix()}:"
                 f" {'is not empty' if empty else 'has no docstring'}"
