@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import importlib
 import json
 import os
@@ -34,6 +35,7 @@ from types import FrameType
 from typing import Any
 
 import rag_platform
+from rag_platform.text.segmentation import chinese_dictionary
 
 PACKAGE = str(Path(rag_platform.__file__).parent) + os.sep
 # Modules through which everything writes: the site of what they do is told with the line that
@@ -231,10 +233,11 @@ def _end_child(write: int, function: Callable[[], Any]) -> None:
 
 
 def preload(modules: Sequence[str]) -> None:
-    """Import what the work imports, before it is forked off again and again."""
+    """Import and load what the work needs, before it is forked off again and again."""
     for name in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    chinese_dictionary()
     threads = [
         Path(f"/proc/self/task/{task}/comm").read_text(encoding="utf-8").strip()
         for task in os.listdir("/proc/self/task")
@@ -243,6 +246,7 @@ def preload(modules: Sequence[str]) -> None:
     assert set(threads[1:]) <= {"jemalloc_bg_thd"}, (
         f"a module started threads, forks would be unsound: {threads}"
     )
+    gc.freeze()  # each child would look through all of it for garbage
 
 
 def side_by_side(
