@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -446,16 +445,18 @@ def test_a_run_that_died_before_it_began_its_work_frees_its_slot(
 def test_the_time_that_a_run_waited_in_the_queue_does_not_count_as_its_start(
     desk: Any, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(launchers, "LAUNCH_SECONDS", 2.0)
     run = instance.create_run_for_job(implicit_job())
-    time.sleep(2.5)
+    with instance.run_storage.connect() as db:
+        long_ago = "UPDATE runs SET create_timestamp = '2020-01-01 00:00:00'"
+        assert db.exec_driver_sql(long_ago).rowcount == 1
+    assert instance.get_run_records()[0].create_timestamp.year == 2020
     instance.report_dagster_event(
         dg.DagsterEvent(event_type_value="PIPELINE_STARTING", job_name=run.job_name), run.run_id
     )
     with desk.ledger() as ledger:
         end_orphans(instance, ledger, JobPolicy())
         assert status(instance, run) == "STARTING"
-        time.sleep(2.5)
+        monkeypatch.setattr(launchers, "LAUNCH_SECONDS", -1.0)
         end_orphans(instance, ledger, JobPolicy())
         assert status(instance, run) == "FAILURE"
 

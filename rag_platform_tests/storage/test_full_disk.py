@@ -49,7 +49,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("full") / "desk"
     with seated(folder) as desk, small_disk(desk.store.home, "64m"):
         desk.write(ports=PORTS)
-        assert desk.rag("ingest", desk.docs).exit_code == 0
+        assert desk.call("ingest", desk.docs).exit_code == 0
         fill(desk.store.home)
         yield desk
 
@@ -98,7 +98,7 @@ def test_collecting_garbage_makes_room(filled: Desk, answers: dict[str, Answer])
     (home / "raw" / "ab" / "abcd").write_bytes(bytes(7_000_000))
     fill(home)
     assert is_full(home)
-    assert filled.rag("gc", "--plan").data["removed"] == {"raw": {"count": 1, "bytes": 7_000_000}}
+    assert filled.call("gc", "--plan").data["removed"] == {"raw": {"count": 1, "bytes": 7_000_000}}
     assert (home / "raw" / "ab" / "abcd").is_file()
     done = filled.rag("gc")
     assert done.exit_code == 0, done.said
