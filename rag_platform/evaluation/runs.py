@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
@@ -60,10 +60,11 @@ class RunOptions:
 def open_library(settings: Settings, store: Store) -> Iterator[Library]:
     """The library of a data root in which every question is really asked; closed afterwards."""
     caches = settings.caches.model_copy(update={"retrievals": 0, "responses": 0})
-    library = Library(
-        settings.model_copy(update={"caches": caches}), store, hidden=hidden_by_ledger(store)
-    )
-    with closing(library):
+    settings = settings.model_copy(update={"caches": caches})
+    with (
+        ExitStack() as opened,
+        closing(Library(settings, store, hidden_by_ledger(store, opened))) as library,
+    ):
         yield library
 
 
