@@ -7,8 +7,6 @@ done, 1 nothing done, 2 wrong usage, 3 done but some documents failed.
 
 from __future__ import annotations
 
-import atexit
-import gc
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -35,9 +33,6 @@ Connect
   rag ui                                    ask and look around in a browser
   rag serve                                 answer your assistant over MCP
 """
-# new objects before the interpreter looks for cycles among them: with its 700 a fifth of the
-# processor time of a short command went into it
-_LOOK_FOR_CYCLES_AFTER = 100_000
 # heading of the help to the commands below it, each with the place it is imported from
 _COMMANDS: Mapping[str, Mapping[str, str]] = {
     "Ask": {
@@ -104,9 +99,6 @@ class Program(click.Group):
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         """Run a command and exit with its code; whatever is wrong is printed in the one form."""
-        if args is None:  # this process runs one command and ends
-            gc.set_threshold(_LOOK_FOR_CYCLES_AFTER)
-            atexit.register(gc.freeze)  # else all that was imported is looked through at the end
         given = list(sys.argv[1:] if args is None else args)
         try:
             self._run(given, *rest, **named)
