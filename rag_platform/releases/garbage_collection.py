@@ -530,7 +530,7 @@ class _Collection:
         """Compact the logs into the trace store, and drop traces beyond the configured age or
         size.
         """
-        if self.plan or self.scope:
+        if self.plan or self.scope or self.here:
             return
         compact(self.store.logs_dir)
         dropped = drop_old(self.store.logs_dir, self.settings.observability.traces)
