@@ -16,7 +16,7 @@ from rag_platform.text.plain_quotes import plain
 from rag_platform.text.scripts import HAN, has_han, simplify
 from rag_platform.text.segmentation import chinese_dictionary
 from rag_platform.text.stop_words import CHINESE_FUNCTION_WORDS
-from rag_platform.text.terms import is_weak_term, meaning, stem
+from rag_platform.text.terms import beginning, is_weak_term, meaning, stem
 
 _ASKS_FIGURE = re.compile(
     r"\bhow (?:many|much(?! \w+er\b)|old|tall|heavy|far)\b|\bwhen (?:was|were|did)\b"
@@ -67,7 +67,10 @@ def find_near_miss(question: str, answer: str, passages: Sequence[Hit]) -> tuple
     ]
     if not rivals:
         return None
-    known = [_read(text) for hit in passages for text in split_clauses(plain(hit.chunk_text))]
+    told = "|".join({re.escape(beginning(phrase.told)) for phrase, _, _ in rivals})
+    may_hold = re.compile(told, re.IGNORECASE).search
+    clauses = (text for hit in passages for text in split_clauses(plain(hit.chunk_text)))
+    known = [_read(text) for text in clauses if may_hold(simplify(text))]
     for phrase, other, clause in rivals:
         rest = (clause.words & asked.words) - {phrase.kind}
         if any(phrase in it.phrases for it in known) and not any(
