@@ -63,6 +63,8 @@ SLOWEST = (
     " test_automation test_worker_pool test_end_to_end test_crashes test_rebuild_plan"
     " test_determinism test_jobs test_stored_before test_event_erasing test_staleness"
     " test_whole_walk test_dagster_private test_tools test_http test_browsing test_traffic"
+    " test_deletion test_full_disk test_serving_through_updates test_bench_sizes test_tutorial"
+    " test_wheel test_bad_input"
 ).split()
 
 REPOSITORY = Path(__file__).resolve().parent.parent
