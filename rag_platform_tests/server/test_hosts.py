@@ -66,7 +66,7 @@ def finish(shown: Shown) -> Script:
     """Wait for the job, as a model does whose host gives up on long calls."""
     job_id = shown.find(r"job_[0-9a-f]+")
     for _ in range(60):
-        if re.search(r"\): done|\"state\":\"done\",\"reason\"", shown.text):
+        if re.search(r"\): done|\"state\":\"done\",\"code\"", shown.text):
             return job_id
         shown = yield "library_get_job", {"job_id": job_id, "wait": 3}
     raise AssertionError(shown.text)
