@@ -35,7 +35,9 @@ ASKS_MEANING = re.compile(
 )
 # what changed in versions, and what asks for that
 HISTORY = re.compile(
-    r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|history|news|release[-_ ]?notes)(?:\.\w+)?"
+    r"(?:.*[-_ ])?(?:change[-_ ]?log|changes|release[-_ ]?notes|(?:release|version) history)"
+    r"(?:\.\w+)?"
+    r"|(?:history|news)\.\w+"  # files alone: a chapter of that name is about anything
     r"|(?:v|version |release )?\d+\.\d+[\w.]*(?:\W+\d{4}\b.*)?|更新日志|变更记录|发布说明|版本历史",
     re.IGNORECASE,
 )

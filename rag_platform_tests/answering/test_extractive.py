@@ -529,3 +529,7 @@ def test_a_change_log_counts_less_unless_it_is_asked_for() -> None:
         "Pass `rename=`" in extractive.answer(asked("How do I rename a column?"), [log, page]).text
     )
     assert "keeps" in extractive.answer(asked("Since when is a column renamed?"), [log, page]).text
+    # a chapter about the past is no change log
+    past = hit(1, "Ann was the first to rename a column.", "History")
+    said = extractive.answer(asked("Who would rename a column?"), [past, page]).text
+    assert "Ann" in said
