@@ -20,7 +20,7 @@ from rag_platform.answering.constants import (
     MAX_QUOTE_CHARS,
     MIN_QUOTE_CHARS,
 )
-from rag_platform.text.markdown_blocks import FENCE, HAN_DIGIT, MARK, cells
+from rag_platform.text.markdown_blocks import ASKS, FENCE, HAN_DIGIT, MARK, cells
 from rag_platform.text.passages import LINK, Unit, units
 from rag_platform.text.plain_quotes import plain, plain_code
 from rag_platform.text.scripts import HAN, HANGUL, is_wide
@@ -44,7 +44,7 @@ _NEXT_QUESTION = ("?**", "？**")  # the end of a bold question, which begins an
 SECTION_LEVELS = 2  # of headings that begin sections
 _DATED = re.compile(r"\d+\.\d+\.\d+|\d{4}-\d{2}-\d{2}")
 _SECTION_NUMBER = re.compile(rf"(?<![^,，])\s*\d+(?:\.\d+)+\s+(?=[A-Z{HAN}])")  # no version
-_ASKED = re.compile(r"^(?:问题?|Q)\d{0,3}[:：]\s*")  # before a question
+_ASKED = re.compile(rf"^{ASKS}\s*")
 _ANCHOR = re.compile(r"\s*\{[^{}]*\}\s*$")  # `{#name}` behind a heading
 # of `5.2.1. Tools`: within a line it would end a sentence
 _NUMBER_END = re.compile(r"(?<=\d)\.(?=\s)")

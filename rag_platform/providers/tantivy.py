@@ -570,15 +570,16 @@ def _write_buckets(
     shutil.rmtree(scratch)
     _, meta = done[0]
     segments = [segment for bucket in searched for segment in bucket.segments]
+    names = {bucket.name for bucket in buckets}
     write_json(directory / _BUCKETS, buckets)
-    write_json(directory / _MERGED, [bucket for bucket in searched if bucket not in buckets])
+    write_json(directory / _MERGED, [bucket for bucket in searched if bucket.name not in names])
     write_json(directory / "meta.json", {**meta, "segments": segments, "opstamp": 0})
     named = {
         "meta",
         "buckets",
         "merged",
         "dictionary",
-        *(bucket.name for bucket in buckets),
+        *names,
         *(
             _file_stem(segment["segment_id"])
             for bucket in (*buckets, *searched)

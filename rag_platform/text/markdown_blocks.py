@@ -24,10 +24,11 @@ BULLET = (
     rf"|[(（]?{HAN_DIGIT}{{1,3}}[)）、][ \t\u3000]*"
     rf"|(?:\d{{1,2}}[.．]|[(（]\d{{1,2}}[)）]|[①-⑳])[ \t\u3000]*(?=[《“{HAN}]))"
 )
+ASKS = r"(?:问题?|Q)\d{0,3}[:：]"  # begins a question before its answer
 # Chinese headings that only their marks tell, each group a level, and questions before answers
 NUMBERED = re.compile(
     rf"(第{HAN_NUMBER}[编篇章])|(第{HAN_NUMBER}节)|({HAN_DIGIT}{{1,3}}、)"
-    rf"|([(（]{HAN_DIGIT}{{1,3}}[)）]|(?:问题?|Q)\d{{0,3}}[:：](?=.*[?？]$))"
+    rf"|([(（]{HAN_DIGIT}{{1,3}}[)）]|{ASKS}(?=.*[?？]$))"
 )
 MAX_NUMBERED_CHARS = 40  # of such a heading; chosen by hand
 _NO_HEADING = tuple("。；;，,：:！!、|")
@@ -119,7 +120,8 @@ def numbered_headings(text: str) -> set[int]:
     """
     lines, start = [], 0
     for line in text.split("\n"):
-        lines += [(start, line.strip())] if line.strip() else []
+        if said := line.strip():
+            lines.append((start, said))
         start += len(line) + 1
     marks = [mark.lastindex if (mark := NUMBERED.match(line)) else 0 for _, line in lines]
     return {
