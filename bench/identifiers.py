@@ -7,8 +7,9 @@ Chinese names that look alike.
 Every code, phrase and name stands in one short text. Each is asked for, alone and within a
 sentence, in the modes hybrid and sparse, and counts when the first hit is its own text. The library
 is built by the program's own functions: strategy `fast` with vectors by feature hashing, so the
-dense leg helps nobody, and a dictionary of half the names. What fails is shown with the stage that
-lost it: the words (the sparse leg has another first), the fusion or the reranker.
+dense retriever helps nobody, and a dictionary of half the names. What fails is shown with the
+stage that lost it: the words (the sparse retriever has another first), the fusion or the
+reranker.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ files in one run.
   0.2 s, first answer <= empty + the embedder's load + 0.5 s, memory <= 300 MiB.
 - Over HTTP: P50, P95 and P99 of clients that ask without a pause, beside the empty server; by tool,
   pictures by variant and size, by stage of the questions (from their traces), and the shares of
-  errors, time-outs and fallbacks (answers by less than both legs). Memory of the server's whole
-  process tree.
+  errors, time-outs and fallbacks (answers by less than both retrievers). Memory of the server's
+  whole process tree.
 
 With the library kept all of it takes about four minutes, the other servers one more; building the
 library of 10,000 chunks takes two. The program is compiled first, as an installation is.

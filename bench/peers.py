@@ -66,12 +66,12 @@ def llama_index(folder: Path, k: int) -> Callable[[int], list[str]]:
     index = VectorStoreIndex([], storage_context=context, embed_model=embedding)
     for start in range(0, len(nodes), BATCH):
         index.insert_nodes(nodes[start : start + BATCH])
-    legs = [
+    retrievers = [
         index.as_retriever(similarity_top_k=k),
         BM25Retriever.from_defaults(nodes=nodes, similarity_top_k=k),
     ]
     fusion = QueryFusionRetriever(
-        legs,
+        retrievers,
         llm=MockLLM(),
         mode="reciprocal_rerank",
         similarity_top_k=k,

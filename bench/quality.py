@@ -1,4 +1,4 @@
-"""How good is what is found? Word leg, vector leg, every fusion and the query path as it ships, on
+"""How good is what is found? Each retriever, every fusion and the query path as it ships, on
 retrieval sets.
 
     python bench/quality.py [FOLDER | QUESTIONS:CORPUS ...] [--strategy fast ...] [--keep HOME]
@@ -13,7 +13,8 @@ without Dagster; --keep takes a folder where libraries and embeddings are kept f
 `dense` and `bm25` are the legs by themselves, 50 chunks each, the fusions what becomes of just
 these candidates; `shipped` is the answer of the query path to the same question: the strategy's
 fusion, its reranker, one hit a document. Values are means over the questions with 95 % bootstrap
-intervals; the last column compares with the better leg, question by question (paired bootstrap).
+intervals; the last column compares with the better retriever, question by question (paired
+bootstrap).
 """
 
 from __future__ import annotations
@@ -252,10 +253,10 @@ def summary(
                 f"{method} {value:.3f}" for method, value in means.items()
             )
         for name, values in sets.items():
-            leg = max(mean(values["dense"]["nDCG@10"]), mean(values["bm25"]["nDCG@10"]))
-            short = leg - mean(values["shipped"]["nDCG@10"])
+            better = max(mean(values["dense"]["nDCG@10"]), mean(values["bm25"]["nDCG@10"]))
+            short = better - mean(values["shipped"]["nDCG@10"])
             if short > 0.005:
-                yield f"  BELOW its better leg on {name}: {short:.4f}"
+                yield f"  BELOW its better retriever on {name}: {short:.4f}"
 
 
 def main() -> None:

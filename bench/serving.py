@@ -157,7 +157,7 @@ def ask_library(
                 wrong = (
                     ""
                     if result.effective_mode == "hybrid"
-                    else f"one leg failed: {result.warnings}"
+                    else f"one retriever failed: {result.warnings}"
                 )
                 answers.append(
                     Answer(began, time.perf_counter() - clock, result.release_id, found, wrong)
@@ -223,7 +223,7 @@ def ask_server(place: Place, texts: Sequence[str], over: threading.Event) -> lis
                     fallen = (
                         ""
                         if said["data"]["effective_mode"] == "hybrid"
-                        else f"one leg failed: {said['warnings']}"
+                        else f"one retriever failed: {said['warnings']}"
                     )
                     answers.append(
                         Answer(began, seconds, said["data"]["release_id"], found, fallen)

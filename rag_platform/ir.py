@@ -394,7 +394,7 @@ class QueryIR:
 
 @dataclass(slots=True)  # not frozen: hundreds are made for every question, in a third of the time
 class Candidate:
-    """A scored chunk id of one leg, or of the fusion of legs."""
+    """A scored chunk id of one retriever, or of the fusion of retrievers."""
 
     chunk_id: str
     score: float

@@ -260,7 +260,7 @@ class LexicalIndex(Protocol):
 
 
 class Fusion(Protocol):
-    """Joins the candidates of two legs into one order."""
+    """Joins the candidates of two retrievers into one order."""
 
     VERSION: ClassVar[str]
 
@@ -273,8 +273,8 @@ class Fusion(Protocol):
         whole: bool = False,
     ) -> list[Candidate]:
         """Every candidate once, best first; ties by best former rank, then chunk_id. `trust`
-        multiplies the weight of the sparse leg; that is `whole` where it holds every text with a
-        word of the question.
+        multiplies the weight of the sparse retriever; that is `whole` where it holds every text
+        with a word of the question.
         """
         ...
 

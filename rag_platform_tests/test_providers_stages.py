@@ -49,14 +49,14 @@ def fusion(request: pytest.FixtureRequest) -> Fusion:
     return made
 
 
-def leg(source: str, *found: tuple[str, float]) -> list[Candidate]:
+def retriever(source: str, *found: tuple[str, float]) -> list[Candidate]:
     return [Candidate(chunk_id, score, source) for chunk_id, score in found]
 
 
 def test_fusion_gives_every_candidate_once_best_first_with_its_origin(fusion: Fusion) -> None:
     dense, sparse = (
-        leg("dense", ("a", 0.9), ("b", 0.8), ("c", 0.1)),
-        leg("sparse", ("b", 12.0), ("d", 3.0)),
+        retriever("dense", ("a", 0.9), ("b", 0.8), ("c", 0.1)),
+        retriever("sparse", ("b", 12.0), ("d", 3.0)),
     )
     fused = fusion.fuse(dense, sparse)
     assert {item.chunk_id: item.source for item in fused} == {
@@ -71,20 +71,22 @@ def test_fusion_gives_every_candidate_once_best_first_with_its_origin(fusion: Fu
 
 def test_fusion_takes_empty_equal_and_huge_legs(fusion: Fusion) -> None:
     assert fusion.fuse([], []) == []
-    assert [item.chunk_id for item in fusion.fuse([], leg("sparse", ("z", 2.0), ("a", 1.0)))] == [
+    assert [
+        item.chunk_id for item in fusion.fuse([], retriever("sparse", ("z", 2.0), ("a", 1.0)))
+    ] == [
         "z",
         "a",
     ]
-    equal = leg("dense", *((f"c{n:05}", 1.0) for n in range(2000)))
+    equal = retriever("dense", *((f"c{n:05}", 1.0) for n in range(2000)))
     assert [item.chunk_id for item in fusion.fuse(equal, [])] == [item.chunk_id for item in equal]
     assert (
-        len(fusion.fuse(equal, leg("sparse", *((f"s{n:05}", 1e6 - n) for n in range(2000)))))
+        len(fusion.fuse(equal, retriever("sparse", *((f"s{n:05}", 1e6 - n) for n in range(2000)))))
         == 4000
     )
 
 
 def test_fusion_breaks_ties_by_former_rank_then_chunk_id(fusion: Fusion) -> None:
-    fused = fusion.fuse(leg("dense", ("b", 1.0)), leg("sparse", ("a", 1.0)))
+    fused = fusion.fuse(retriever("dense", ("b", 1.0)), retriever("sparse", ("a", 1.0)))
     if fused[0].score == fused[1].score:
         assert [item.chunk_id for item in fused] == ["a", "b"]
 

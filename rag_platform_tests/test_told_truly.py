@@ -190,13 +190,13 @@ def test_a_warning_that_the_text_holds_is_not_printed_again(
     print_envelope(
         {
             "ok": True,
-            "data": {"markdown": "An answer.\n\nNote: one leg failed"},
-            "warnings": ["one leg failed", "another thing"],
+            "data": {"markdown": "An answer.\n\nNote: one retriever failed"},
+            "warnings": ["one retriever failed", "another thing"],
         },
         False,
     )
     said = capsys.readouterr()
-    assert said.out.count("one leg failed") == 1 and said.err == "warning: another thing\n"
+    assert said.out.count("one retriever failed") == 1 and said.err == "warning: another thing\n"
 
 
 def test_warnings_come_first_in_the_readers_language(monkeypatch: pytest.MonkeyPatch) -> None:

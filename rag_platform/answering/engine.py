@@ -307,7 +307,7 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, flo
     item = next((item for item in found if item.lease.namespace == first), found[0])
     own = [hit for hit in hits if hit.namespace == first]
     signals = states.Signals()
-    with q.attempt("signals", "how sure the answer is could not be told (%s)"):
+    with q.attempt("signals", "the confidence of the answer could not be measured (%s)"):
         signals = states.read_signals(q.request.text, item.signals, own)
     sure = states.probability(signals, phrased=len(item.signals) > 1) if hits else 0.0
     return dataclasses.asdict(signals), sure

@@ -96,6 +96,6 @@ def doctor(context: Context, client: str | None, name: str) -> Json:
     command = " ".join((launch.command, *launch.args))
     data = {"markdown": found.markdown(command), **to_json(found)}
     if found.problems:
-        error = RagError("a client would not get on with this server", code="mcp_unhealthy")
+        error = RagError("a client could not work with this server", code="mcp_unhealthy")
         return envelopes.failure(error, local=True, data=data)
     return data

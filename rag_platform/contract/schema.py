@@ -76,7 +76,7 @@ class ResultPart(TypedDict):
     rank: int
     chunk_id: str
     score: float
-    source: str  # dense | sparse | hybrid: the legs that found it
+    source: str  # dense | sparse | hybrid: the retrievers that found it
     text_snippet: str
     citation: CitationPart
     asset_ids: list[str]

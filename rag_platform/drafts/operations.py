@@ -174,8 +174,8 @@ def _edit_text(step: _Step) -> _Result:
     text = operation["text"].replace("\r\n", "\n").replace("\r", "\n")
     if not text.strip():
         raise InputError(
-            f"a chunk without text cannot be found; leave {piece.chunk.chunk_id} out with disable"
-            " instead",
+            "a chunk without text could never be found; leave"
+            f" {piece.chunk.chunk_id} out with disable instead",
             code="blank_text",
         )
     if bad := re.search("[\x00\ud800-\udfff]", text):
@@ -305,7 +305,7 @@ def _position(base: Base, pieces: Sequence[Piece], chunk_id: str) -> int:
         gone = (
             "an earlier operation changed it"
             if base.chunk(chunk_id)
-            else "it is none of this version"
+            else "it belongs to another version"
         )
         raise NotFoundError(
             f"document {base.doc_id} has no chunk {chunk_id!r} here ({gone}); `rag drafts show"

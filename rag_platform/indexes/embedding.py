@@ -498,8 +498,8 @@ def _embed_batch(batch: list[tuple[str, str]], run: _Run, call: Call) -> None:
                 run.passing.update(key for key, _ in batch)
             if run.down >= 3:
                 raise ProviderError(
-                    f"the embedder stays away: {error.message}; embedded texts are kept, run again"
-                    " later",
+                    f"the embedder cannot be reached: {error.message}; embedded texts are kept,"
+                    " run again later",
                     retryable=True,
                 ) from error
         elif len(batch) > 1:

@@ -331,7 +331,7 @@ def _body(response: httpcore.Response, headers: Mapping[str, str], limit: int) -
         raise too_large
     if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
         raise FetchError(
-            f"the server sent the encoding {encoding!r} that nobody asked for",
+            f"the server sent the encoding {encoding!r} that was not asked for",
             code="broken_response",
         )
     received: Iterator[bytes] = response.iter_stream()

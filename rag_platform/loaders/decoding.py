@@ -209,7 +209,7 @@ def _decode_declared(raw: bytes, declared: Sequence[str]) -> Decoded:
     notes: list[str] = []
     for name in filter(None, declared):
         if not (codec := codec_of(name)):
-            notes.append(f"the page says charset={name[:40]}, which nobody knows")
+            notes.append(f"the page says charset={name[:40]}, which is no known encoding")
             continue
         try:
             return Decoded(raw.decode(codec), codec, warnings=tuple(notes))

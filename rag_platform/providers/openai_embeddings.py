@@ -174,8 +174,8 @@ class OpenAIEmbeddings:
                 vector = np.asarray(item.embedding, dtype=np.float64)
             except (TypeError, ValueError) as error:
                 raise ProviderError(
-                    f"the model {self._name!r} at {place_of(self)} answered something else than"
-                    f" numbers: {error}",
+                    f"the model {self._name!r} at {place_of(self)} answered with something"
+                    f" other than numbers: {error}",
                     code="broken_reply",
                 ) from error
             if vector.shape != (self.dim,):

@@ -118,7 +118,7 @@ def usable_parent(
     if changed := [name for name, profile in profiles if manifest.profiles.get(name) != profile]:
         reason = f"the config or the program of {', '.join(changed)} changed"
         return None, f"{reason} since release {parent}"
-    reason = "the encoding, the word index or the vector index is set up otherwise"
+    reason = "the encoding, the word index or the vector index is configured differently"
     return None, f"{reason} than in release {parent}"
 
 

@@ -26,17 +26,17 @@ def confidence(
     evidence: Sequence[Hit],
     hits: Sequence[Hit],
     *,
-    legs: int,
-    borne_out: float = 1.0,
+    retrievers: int,
+    support: float = 1.0,
 ) -> float:
     """How far to trust an answer with these citations, 0 to 1: coverage x (0.7 + 0.2 agreement +
-    0.1 standing) x borne_out.
+    0.1 standing) x support.
 
     Coverage is the share of the question's words, weighted by rarity, in the best cited chunk with
     its headings; for a comparison, in all cited chunks together. Across languages it is the share
     of identifiers and names, or one half without any. Agreement is the share of the first three
     hits that both retrievers found, or one half with one retriever. Standing is the place of the
-    best cited score between the lowest and the highest. `borne_out` is the agreement of the cited
+    best cited score between the lowest and the highest. `support` is the agreement of the cited
     passages with the answer (`citations.Cited`). The result is at most 0.2 without a citation and 0
     without hits. It orders answers; it is no probability.
     """
@@ -50,7 +50,7 @@ def confidence(
         covered = words_held(query, cited or hits[:1], evidence)
     first = hits[:AGREEING_HITS]
     hybrid = sum(hit.source == "hybrid" for hit in first)
-    agreement = ONE_RETRIEVER if legs < 2 else hybrid / len(first)
+    agreement = ONE_RETRIEVER if retrievers < 2 else hybrid / len(first)
     scores = [hit.score for hit in hits]
     low, high = min(scores), max(scores)
     standing = (
@@ -61,7 +61,7 @@ def confidence(
         + AGREEMENT_WEIGHT * agreement
         + STANDING_WEIGHT * min(1.0, max(0.0, standing))
     )
-    return round(value * borne_out if cited else min(MAX_UNCITED, value), 3)
+    return round(value * support if cited else min(MAX_UNCITED, value), 3)
 
 
 def words_held(query: QueryIR | str, hits: Sequence[Hit], among: Sequence[Hit]) -> float:

@@ -58,8 +58,8 @@ MIN_TERMS_LEFT: Final = 2
 # --- fusion and merge -----------------------------------------------------------------------------
 # k of reciprocal rank fusion; Cormack et al., SIGIR 2009
 RANK_CONSTANT: Final = 60.0
-# how far below hits of equal scores, or a single one, a leg leaves what it did not find: the whole
-# range of min-max scores, one deviation of standard scores; chosen by hand
+# how far below hits of equal scores, or a single one, a retriever leaves what it did not find: the
+# whole range of min-max scores, one deviation of standard scores; chosen by hand
 BELOW_EQUALS: Final = 1.0
 # first hits of the question and of each phrasing that their common order goes by; chosen by hand
 JOINED_HITS: Final = 10

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -39,12 +40,12 @@ from rag_platform.text.term_overlap import coverage
 
 @dataclass(frozen=True)
 class ReciprocalRank:
-    """Reciprocal rank fusion: score = sum over the legs of weight / (k + rank), ranks from 1
+    """Reciprocal rank fusion: score = sum over the retrievers of weight / (k + rank), ranks from 1
     (Cormack et al., SIGIR 2009).
 
-    `weights` are those of the dense and of the sparse leg; equal ones are the fusion as published.
-    The one exception to the rule of the lowest score: a leg adds nothing for a candidate it did not
-    return, as published.
+    `weights` are those of the dense and of the sparse retriever; equal ones are the fusion as
+    published. Unlike in the other fusions, a retriever adds nothing for a candidate it did not
+    return.
     """
 
     VERSION: ClassVar[str] = "1"
@@ -62,8 +63,8 @@ class ReciprocalRank:
             or not math.isfinite(sum(self.weights))
         ):
             raise ValueError(
-                f"weights = {list(self.weights)} must be those of the dense and the sparse leg, not"
-                " negative, one above 0"
+                f"weights = {list(self.weights)} must be those of the dense and the sparse"
+                " retriever, not negative, one above 0"
             )
 
     def fuse(
@@ -78,15 +79,11 @@ class ReciprocalRank:
         1).
         """
         of_dense, of_sparse = self.weights
-        legs = [
-            {c.chunk_id: weight / (self.k + rank) for rank, c in enumerate(leg, 1)}
-            for weight, leg in ((of_dense, dense), (of_sparse * trust, sparse))
-        ]
-        return _order(
-            dense,
-            sparse,
-            {i: sum(leg.get(i, 0.0) for leg in legs) for i in dict.fromkeys((*legs[0], *legs[1]))},
-        )
+        scores: defaultdict[str, float] = defaultdict(float)
+        for weight, candidates in ((of_dense, dense), (of_sparse * trust, sparse)):
+            for rank, candidate in enumerate(candidates, 1):
+                scores[candidate.chunk_id] += weight / (self.k + rank)
+        return _order(dense, sparse, scores)
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class _ConvexCombination:
                 scaled = scale([*(candidate.score for candidate in found), *others])
                 scores = {c.chunk_id: score for c, score in zip(found, scaled, strict=False)}
                 low = min(scaled)
-                if low == max(scaled):  # what a leg did not find stands below what it found
+                if low == max(scaled):  # what a retriever did not find stands below what it found
                     low -= BELOW_EQUALS
                 for chunk_id in sums:
                     sums[chunk_id] += weight * scores.get(chunk_id, low)
@@ -184,8 +181,8 @@ def _order(
 ) -> list[Candidate]:
     best_rank: dict[str, int] = {}
     origin: dict[str, str] = {}
-    for leg in (dense, sparse):
-        for rank, candidate in enumerate(leg, 1):
+    for candidates in (dense, sparse):
+        for rank, candidate in enumerate(candidates, 1):
             chunk_id = candidate.chunk_id
             if chunk_id in origin:
                 best_rank[chunk_id], origin[chunk_id] = min(rank, best_rank[chunk_id]), "hybrid"

@@ -55,7 +55,7 @@ class Ranking(NamedTuple):
 
     hits: tuple[Hit, ...]
     mode: str  # dense | sparse | hybrid | none: what was effective
-    legs: int  # retrievers that ran
+    retrievers: int  # retrievers that ran
     matched_count: int | None
     signals: tuple[SearchSignals, ...] = ()  # of the question, then of its search phrasings
 
@@ -73,7 +73,7 @@ class Found:
     fallbacks: Fallbacks
     hits: tuple[Hit, ...]
     mode: str
-    legs: int
+    retrievers: int
     matched_count: int | None
     signals: tuple[SearchSignals, ...] = ()
 
@@ -174,7 +174,7 @@ def _search(
     found = _retrieve(s, query, mode, access, pool_k, lambda: name()[1])
     mentions, bare = name()
     signals: tuple[SearchSignals, ...] = ()
-    with s.attempt("signals", "how sure the search is could not be told (%s)"):
+    with s.attempt("signals", "the confidence of the search could not be measured (%s)"):
         signals = (measure_signals(s.lease.release.lexical, query, found),)
     if mentions is not None:
         found = _search_mentioned(s, bare, access, replace(found, mentions=mentions), pool_k)
@@ -335,7 +335,7 @@ def _plan_filters(s: SearchContext, query: QueryIR) -> tuple[FilterPlan, QueryIR
     be planned.
     """
     if query.inferred:
-        with s.attempt("filter", "filters told from the words of the question were left out (%s)"):
+        with s.attempt("filter", "filters inferred from the question were left out (%s)"):
             return filters.plan(query.filters, FILTERABLE), query
         query = replace(query, filters=dict(s.request.filters), inferred={})
     if query.filters:
@@ -361,7 +361,7 @@ def _relax(
     if not config.relax_once:
         return query, plan, access, 0
     with s.attempt(
-        "filter", "the question could not be asked again without what was told from it (%s)"
+        "filter", "the question could not be asked again without its inferred filters (%s)"
     ) as attempt:
         relaxed = analysis.relax(query, s.strategy.query)
         its_plan = filters.plan(relaxed.filters, FILTERABLE)
@@ -369,8 +369,8 @@ def _relax(
         return query, plan, access, 0
     s.flags["filter_relaxed"] = True
     s.warnings.append(
-        f"nothing matches {canonical_json(query.inferred)}, told from the question; asked again"
-        " without it"
+        f"nothing matches {canonical_json(query.inferred)}, inferred from the question; asked"
+        " again without it"
     )
     return relaxed, its_plan, *_filter_before(s, its_plan)
 
@@ -412,7 +412,7 @@ def _explain_filter(s: SearchContext, matched_count: int) -> None:
     """Warn of a filter of the caller that lets no passage through, or only those without what it
     asks for.
     """
-    with s.attempt("filter", "which conditions of the filter are met could not be told (%s)"):
+    with s.attempt("filter", "it could not be checked which conditions of the filter are met (%s)"):
         unmet = explain_filter(
             s.lease.release.catalog,
             s.request.filters,
@@ -460,7 +460,7 @@ def _retrieve(
     config = s.strategy.retrieval
     if limits.POOL in s.without:
         pool_k = max(s.request.top_k or config.top_k, pool_k // 2)
-        warning = f"only {pool_k} candidates of each leg were looked at"
+        warning = f"only {pool_k} candidates of each retriever were looked at"
         s.give_up("pool", warning, s.library.load.running)
 
     found = retrievers.retrieve(s, query, mode, access, pool_k, bare)
@@ -507,7 +507,7 @@ def _find_mentions(s: SearchContext, query: QueryIR, mode: str) -> tuple[Mention
         or isinstance(release.lexical, Unreadable)  # the sparse retriever reports it
     ):
         return None, query
-    with s.attempt("naming", "the documents that the question names could not be told (%s)"):
+    with s.attempt("naming", "the documents named in the question could not be identified (%s)"):
         if (mentions := s.lease.names().find_mentions(query.original)) is not None:
             bare = document_mentions.without_names(query.dense_text, mentions.words)
             return mentions, replace(query, dense_text=bare)
@@ -528,7 +528,7 @@ def _search_mentioned(
             return found
         with s.attempt(
             "naming",
-            "the documents that the question names could not be searched by themselves (%s)",
+            "the documents named in the question could not be searched separately (%s)",
             span=span,
         ):
             found = retrievers.search_within(s, query, access, found, pool_k)
@@ -542,11 +542,13 @@ def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Can
     config, both = s.strategy.fusion, len(found.ran) == 2
     with tracing.span("stage.fusion", provider_type="fusion", provider_id=config.provider) as span:
         # one order stands alone: the words' where the texts surely hold those of the question
-        leg = "sparse" if found.sparse and (found.trust >= 1.0 or not found.dense) else "dense"
-        fused = found.sparse if leg == "sparse" else found.dense
+        retriever = (
+            "sparse" if found.sparse and (found.trust >= 1.0 or not found.dense) else "dense"
+        )
+        fused = found.sparse if retriever == "sparse" else found.dense
         with s.attempt(
             "fusion",
-            f"the order of both legs could not be made (%s); that of the {leg} leg stands",
+            f"the two rankings could not be fused (%s); that of the {retriever} retriever stands",
             span=span,
         ):
             built = s.library.models.provider("fusion", config)
@@ -573,8 +575,8 @@ def _fuse(s: SearchContext, found: Retrieved, phase: str = "search") -> list[Can
     if s.artifacts is not None:
         s.artifacts.dense, s.artifacts.sparse = found.dense, found.sparse
         s.artifacts.fused = fused
-    for leg, candidates in (("dense", found.dense), ("sparse", found.sparse)):
-        s.trace.count_distinct(f"candidates_{leg}", (item.chunk_id for item in candidates))
+    for retriever, candidates in (("dense", found.dense), ("sparse", found.sparse)):
+        s.trace.count_distinct(f"candidates_{retriever}", (item.chunk_id for item in candidates))
     if both:
         s.record("dense_topk_overlap_sparse", retrievers.measure_overlap(found.dense, found.sparse))
     return list(fused)

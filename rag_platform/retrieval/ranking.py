@@ -186,13 +186,15 @@ def _rerank(s: SearchContext, built: Built, query: QueryIR, hits: list[Hit]) -> 
     )
 
 
-def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], legs_ran: int) -> bool:
+def _is_unsure(s: SearchContext, query: QueryIR, hits: Sequence[Hit], retrievers: int) -> bool:
     """False under load, and where confidence reaches `reranker.only_below_confidence`."""
     if limits.RERANK in s.without:
         s.give_up("rerank", "the hits were not reranked", s.library.load.running)
         return False
     least = s.strategy.reranker.only_below_confidence
-    return least is None or confidence(query, hits[:1], hits[:1], hits, legs=legs_ran) < least
+    return (
+        least is None or confidence(query, hits[:1], hits[:1], hits, retrievers=retrievers) < least
+    )
 
 
 def _find_favoured(
@@ -243,9 +245,7 @@ def _read_hits(
 def _select_shown(s: SearchContext, hits: list[Hit], top_k: int, span: tracing.Span) -> list[Hit]:
     """The hits that are shown; the first ones where repeated ones cannot be told apart."""
     config, asked = s.strategy.retrieval, s.request.max_per_document
-    with s.attempt(
-        "dedupe", "it could not be told which hits repeat others (%s); all are shown", span=span
-    ):
+    with s.attempt("dedupe", "duplicate hits could not be found (%s); all are shown", span=span):
         return select_shown(
             hits,
             top_k,

@@ -208,7 +208,7 @@ def retrieve(
     """
     lease, config = s.lease, s.strategy.retrieval
     approximate = False
-    with s.attempt("plan", "the cheapest way to the vectors is unknown (%s); they are scanned"):
+    with s.attempt("plan", "the access path could not be planned (%s); all vectors are scanned"):
         approximate = choose_approximate(s, access)
     ends = time.monotonic() + config.stage_seconds
     search = _Search(s, query, access, pool_k, approximate, ends, embedded or (lambda: query))
@@ -219,7 +219,8 @@ def retrieve(
         wanted = [name for name in wanted if has[name]]
         missing = "dense" if has["sparse"] else "lexical"
         s.warnings.append(
-            f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} leg alone"
+            f"release {lease.release_id} holds no {missing} index; asked the {wanted[0]} retriever"
+            " alone"
         )
     outcomes: dict[str, _Outcome] = {}
     # to wake a thread for a scan of some milliseconds, and be woken, takes one of them
@@ -244,7 +245,7 @@ def retrieve(
     if result.mode == "hybrid":
         with s.attempt(
             "trust",
-            "how far the words may be believed could not be told (%s); both legs count alike",
+            "the sparse weight could not be measured (%s); both retrievers count alike",
         ):
             foreign = is_foreign(lease, query)
             result.trust = measure_trust(
@@ -418,9 +419,9 @@ def _report(
 ) -> None:
     """Leave what failed in the flags, the warnings and the trace."""
     errors = {name: item for name, item in outcomes.items() if isinstance(item, Exception)}
-    instead = f"; answered by the {result.mode} leg alone" if result.mode != "none" else ""
+    instead = f"; answered by the {result.mode} retriever alone" if result.mode != "none" else ""
     for name, error in errors.items():
-        s.record_failure(name, error, f"the {name} leg failed (%s){instead}")
+        s.record_failure(name, error, f"the {name} retriever failed (%s){instead}")
     s.flags["retrieval_mode_effective"] = result.mode
     if result.mode == "none":
         fields = [tracing.error_fields(error) for error in errors.values()]

@@ -203,9 +203,7 @@ SAID = st.lists(
 
 
 @given(SAID, SAID, SAID)
-def test_what_stands_whole_in_a_passage_is_borne_out_by_it(
-    before: str, sentence: str, after: str
-) -> None:
+def test_what_stands_whole_in_a_passage_supports_it(before: str, sentence: str, after: str) -> None:
     passage = hit(1, before + sentence + after)
     if is_quoted(sentence, passage.chunk_text):
         assert support(sentence, [passage]).share == 1.0

@@ -638,7 +638,7 @@ def test_an_encoding_without_vectors_answers_sparse_without_being_a_failure(
     assert "dense_failed" not in result.flags
     assert result.warnings == ()
     assert answer(library, QueryRequest("upload size", mode="hybrid")).warnings == (
-        "release r1 holds no dense index; asked the sparse leg alone",
+        "release r1 holds no dense index; asked the sparse retriever alone",
     )
     asked = answer(library, QueryRequest("upload size", mode="dense"))
     assert (asked.effective_mode, asked.flags["dense_failed"]) == ("sparse", True)

@@ -265,9 +265,9 @@ def test_words_in_one_passage_count_and_of_a_comparison_those_of_all() -> None:
         "weight rover batteries drone", [item.chunk_text for item in apart]
     ) == pytest.approx(2 / 4)
     assert best_coverage("rover", []) == 0.0
-    single = confidence(asked("rover wheels, drone batteries"), apart, apart, apart, legs=2)
+    single = confidence(asked("rover wheels, drone batteries"), apart, apart, apart, retrievers=2)
     compared = confidence(
-        asked("compare rover wheels, drone batteries"), apart, apart, apart, legs=2
+        asked("compare rover wheels, drone batteries"), apart, apart, apart, retrievers=2
     )
     assert single < 0.6 < compared
 
@@ -323,7 +323,7 @@ def test_words_that_became_filters_are_not_looked_for() -> None:
     assert query.filters == {"lang": "en"}
     answer = Extractive().answer(query, EVIDENCE).text
     assert answer == "Larger files are refused with code 413. [1]"
-    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, legs=2) > 0.8
+    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, retrievers=2) > 0.8
 
 
 def test_half_a_chinese_word_counts_less_than_half() -> None:
@@ -335,15 +335,15 @@ def test_half_a_chinese_word_counts_less_than_half() -> None:
     )
 
 
-def test_confidence_is_coverage_agreement_and_standing_times_what_is_borne_out() -> None:
+def test_confidence_is_coverage_agreement_and_standing_times_support() -> None:
     query = "What is the maximum upload size?"
-    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, legs=2) == 1.0
-    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, legs=1) == pytest.approx(0.9)
-    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, legs=2, borne_out=0.5) == 0.5
-    assert confidence(query, [], EVIDENCE, EVIDENCE, legs=2) == 0.2
-    assert confidence(query, [], [], [], legs=2) == 0.0
+    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, retrievers=2) == 1.0
+    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, retrievers=1) == pytest.approx(0.9)
+    assert confidence(query, EVIDENCE[:1], EVIDENCE, EVIDENCE, retrievers=2, support=0.5) == 0.5
+    assert confidence(query, [], EVIDENCE, EVIDENCE, retrievers=2) == 0.2
+    assert confidence(query, [], [], [], retrievers=2) == 0.0
     # Chinese: nothing can be told from words
-    assert confidence(query, EVIDENCE[2:3], EVIDENCE, EVIDENCE, legs=2) == 0.5
+    assert confidence(query, EVIDENCE[2:3], EVIDENCE, EVIDENCE, retrievers=2) == 0.5
 
 
 def test_what_a_documentation_tool_replaces_is_no_answer() -> None:

@@ -119,7 +119,7 @@ def test_the_data_of_a_query_holds_the_fields_of_the_contract() -> None:
 
 def test_the_frame_of_an_answer_is_in_the_language_of_its_question() -> None:
     hits = [hit(1, "端口是 8080。"), hit(2, "其他。", page_range=(3, 3), line_range=None)]
-    warnings = ("the dense leg failed (x); answered by the sparse leg alone",)
+    warnings = ("the dense retriever failed (x); answered by the sparse retriever alone",)
     asked = dataclasses.replace(result(hits, [0], warnings=warnings), language="zh")
     markdown = fit_query(asked)[0]["markdown"]
     assert "**来源**\n\n[1] docs/guide.md, Guide / Setup, 第 10-14 行" in markdown
@@ -133,14 +133,14 @@ def test_markdown_is_readable_alone() -> None:
         hit(1, "# Setup\n\nPort 8080 is used."),
         hit(2, "Other.", page_range=(3, 3), line_range=None),
     ]
-    markdown = fit_query(result(hits, [0], warnings=("the dense leg failed",), matched_count=1))[0][
-        "markdown"
-    ]
+    markdown = fit_query(
+        result(hits, [0], warnings=("the dense retriever failed",), matched_count=1)
+    )[0]["markdown"]
     assert (
         markdown
         == "Port 8080 is used. [1]\n\n**Sources**\n\n[1] docs/guide.md, Guide / Setup, lines"
         " 10-14\n\n> # Setup\n>\n> Port 8080 is used.\n\n**Also found**\n\n(2) docs/guide.md,"
-        " Guide / Setup, page 3\n\n> Other.\n\nNote: the dense leg failed\n\n*filters leave 1"
+        " Guide / Setup, page 3\n\n> Other.\n\nNote: the dense retriever failed\n\n*filters leave 1"
         f" chunk · mode hybrid · confidence 0.71 · release 20260101T000000-abc123 · {TRACE}*"
     )
 

@@ -22,7 +22,7 @@ LIMITS = "# Limits\n\nThe upload limit is 50 MB.\n"
 QUESTION = ("query", "What is the upload limit?")
 
 
-# encoding of the strategy, the leg that a release then has, what its manifest counts
+# encoding of the strategy, the retriever that a release then has, what its manifest counts
 ENCODINGS = [
     ("sparse_only", "sparse", {"lexical": 1, "dense": 0}),
     ("dense_only", "dense", {"lexical": 0, "dense": 1}),
@@ -163,12 +163,12 @@ def test_a_namespace_keeps_its_strategy(desk: Any) -> None:
     assert desk.call("ingest", desk.docs).exit_code == 0
 
 
-@pytest.mark.parametrize(("encoding", "leg", "counts"), ENCODINGS)
+@pytest.mark.parametrize(("encoding", "retriever", "counts"), ENCODINGS)
 def test_a_release_with_one_index_answers_in_every_mode(
-    desk: Any, encoding: str, leg: str, counts: dict[str, int]
+    desk: Any, encoding: str, retriever: str, counts: dict[str, int]
 ) -> None:
-    """The leg that is not there falls back on the other and says so; a hybrid question and one
-    without a mode just ask the one there is.
+    """The retriever that is not there falls back on the other and says so; a hybrid question and
+    one without a mode just ask the one there is.
     """
     strategy = desk.folder / "config" / "strategies" / "tiny.yaml"
     strategy.write_text(
@@ -183,23 +183,23 @@ def test_a_release_with_one_index_answers_in_every_mode(
         manifest["encoding"] == encoding
         and {key: manifest["counts"][key] for key in counts} == counts
     )
-    assert (manifest["embedder"] is None) == (leg == "sparse")
+    assert (manifest["embedder"] is None) == (retriever == "sparse")
     assert (
         all(check["passed"] for check in manifest["checks"])
         and desk.call("verify", "--all").data["failed"] == 0
     )
     for mode in (None, "sparse", "dense", "hybrid"):
         asked = desk.call(*QUESTION, *(["--mode", mode] if mode else []))
-        assert asked.exit_code == 0 and asked.data["effective_mode"] == leg
+        assert asked.exit_code == 0 and asked.data["effective_mode"] == retriever
         assert (
             asked.data["results"][0]["citation"]["text"] == LIMITS.strip()
             and "50 MB" in asked.data["answer_markdown"]
         )
-        other = {"sparse": "dense", "dense": "sparse"}[leg]
+        other = {"sparse": "dense", "dense": "sparse"}[retriever]
         failed = [
             warning
             for warning in asked.envelope["warnings"]
-            if f"the {other} leg failed" in warning
+            if f"the {other} retriever failed" in warning
         ]
         assert bool(failed) == (mode == other)
         assert bool([w for w in asked.envelope["warnings"] if "alone" in w]) == (

@@ -375,7 +375,7 @@ def test_lines_of_a_query_are_written_together_in_their_order_and_late_ones_at_o
     assert "abcdefghijklmnop" not in "".join(
         path.read_text(encoding="utf-8") for path in tmp_path.glob("*.jsonl")
     )
-    late()  # of a leg that ran past its deadline
+    late()  # of a retriever that ran past its deadline
     assert written()[-1] == ("event", "retrieval.candidates")
     with tracing.trace("query", logs_dir=tmp_path) as trace:
         trace.started -= 1  # a query that takes long shows what it has done

@@ -1,4 +1,4 @@
-"""A release whose index files are damaged still answers with the leg that is whole."""
+"""A release whose index files are damaged still answers with the retriever that is whole."""
 
 from __future__ import annotations
 

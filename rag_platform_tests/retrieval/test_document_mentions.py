@@ -242,7 +242,7 @@ def test_a_leg_that_fails_within_named_documents_is_told(
     lines = f"lexical: {{provider: '{__name__}:Once'}}\nretrieval: {{named_documents: 1.0}}\n"
     publish(REPORTS, strategy=vary("naming", lines))
     result = answer(library, QueryRequest("the effective tax rate of acme", answer=False, top_k=3))
-    # the other leg was asked within them
+    # the other retriever was asked within them
     assert [hit.filename for hit in result.hits] == ["acme.md"] * 3
     assert result.flags["naming_failed"] is True and "sparse_failed" not in result.flags
     [told] = [
@@ -295,4 +295,4 @@ def test_names_that_cannot_be_read_are_a_warning(
         monkeypatch.setattr(type(lease.release.catalog), "names", lambda self, changed: [("d",)])
     result = answer(library, QueryRequest("the effective tax rate of acme", answer=False))
     assert result.hits and result.flags["naming_failed"] is True
-    assert any("names could not be told" in warning for warning in result.warnings)
+    assert any("could not be identified" in warning for warning in result.warnings)

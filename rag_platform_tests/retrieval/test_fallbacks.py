@@ -132,7 +132,7 @@ def test_synonyms_that_cannot_be_read_leave_the_question_plain(
     assert result.hits[0].chunk_id == "guide-0"
 
 
-# --- 2. the legs --------------------------------------------------------------------------------
+# --- 2. the retrievers ---------------------------------------------------------------------------
 
 
 def lose(path: Path) -> None:
@@ -175,7 +175,9 @@ def test_a_leg_without_its_files_is_replaced_by_the_other(
     assert result.hits[0].chunk_id == "guide-0" and {hit.source for hit in result.hits} == {
         effective
     }
-    assert any(f"answered by the {effective} leg alone" in warning for warning in result.warnings)
+    assert any(
+        f"answered by the {effective} retriever alone" in warning for warning in result.warnings
+    )
     assert failed_span(trace, f"stage.retrieve_{flag.removesuffix('_failed')}")["code"]
     assert "query.fallback" in {event["kind"] for event in trace["events"]}
 

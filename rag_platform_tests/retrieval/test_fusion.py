@@ -10,12 +10,12 @@ from rag_platform.registry import build
 from rag_platform.retrieval.fusion import MinMax, ReciprocalRank, ZScore, min_max, z_score
 
 
-def leg(source: str, **scores: float) -> list[Candidate]:
+def retriever(source: str, **scores: float) -> list[Candidate]:
     return [Candidate(chunk_id, score, source) for chunk_id, score in scores.items()]
 
 
-DENSE = leg("dense", a=0.9, b=0.8, c=0.5)
-SPARSE = leg("sparse", b=10.0, d=6.0, e=2.0)
+DENSE = retriever("dense", a=0.9, b=0.8, c=0.5)
+SPARSE = retriever("sparse", b=10.0, d=6.0, e=2.0)
 
 
 def test_reciprocal_rank_adds_one_over_k_plus_rank() -> None:
@@ -57,7 +57,9 @@ def test_min_max_weighs_scaled_scores_and_gives_the_missing_the_minimum() -> Non
 
 def test_z_score_weighs_standard_scores_and_breaks_a_tie_by_former_rank() -> None:
     # dense z: 1.2247, 0, -1.2247; sparse z: 1, -1; the missing get -1.2247 and -1
-    fused = ZScore(alpha=0.5).fuse(leg("dense", a=3.0, b=2.0, c=1.0), leg("sparse", b=4.0, d=0.0))
+    fused = ZScore(alpha=0.5).fuse(
+        retriever("dense", a=3.0, b=2.0, c=1.0), retriever("sparse", b=4.0, d=0.0)
+    )
     assert [c.chunk_id for c in fused] == ["b", "a", "d", "c"]
     assert [c.score for c in fused] == pytest.approx(
         [0.5, 0.112372, -1.112372, -1.112372], abs=1e-6
@@ -72,8 +74,8 @@ def test_scaling_of_equal_scores() -> None:
 
 def test_what_the_whole_list_of_words_does_not_hold_scores_zero() -> None:
     """Of ten texts one is nearest by far; the only one with the words is none of them."""
-    dense = leg("dense", a=0.9, **{f"d{number}": 0.5 for number in range(9)})
-    sparse = leg("sparse", x=9.0)
+    dense = retriever("dense", a=0.9, **{f"d{number}": 0.5 for number in range(9)})
+    sparse = retriever("sparse", x=9.0)
     standard = {c.chunk_id: c.score for c in ZScore().fuse(dense, sparse, whole=True)}
     # of 0.9 among nine 0.5 the standard score is 3, of 9 among ten 0 it is the root of 10
     assert standard["a"] == pytest.approx(0.5 * 3 - 0.5 / 10**0.5)
@@ -81,14 +83,14 @@ def test_what_the_whole_list_of_words_does_not_hold_scores_zero() -> None:
     assert [c.chunk_id for c in ZScore().fuse(dense, sparse, whole=True)][:2] == ["x", "a"]
     assert next(c.chunk_id for c in ZScore().fuse(dense, sparse)) == "a"
     scaled = {
-        c.chunk_id: c.score for c in MinMax().fuse(dense, leg("sparse", x=9, a=3), whole=True)
+        c.chunk_id: c.score for c in MinMax().fuse(dense, retriever("sparse", x=9, a=3), whole=True)
     }
     assert (scaled["x"], scaled["a"]) == pytest.approx((0.5, 0.5 + 0.5 / 3))
 
 
 def test_the_only_hit_of_a_leg_counts() -> None:
     # dense scaled a 1, b .75, c 0; only d holds the word: it gets 1, the others 0
-    alone = leg("sparse", d=7.0)
+    alone = retriever("sparse", d=7.0)
     assert [(c.chunk_id, c.score) for c in MinMax(alpha=0.5).fuse(DENSE, alone)] == [
         ("a", 0.5),
         ("d", 0.5),
@@ -96,7 +98,7 @@ def test_the_only_hit_of_a_leg_counts() -> None:
         ("c", 0.0),
     ]
     # dense z: a 1.2247, 0, -1.2247; d gets 0 and -1.2247 * .2, a -1 * .8 and 1.2247 * .2
-    dense = leg("dense", a=3.0, b=2.0, c=1.0)
+    dense = retriever("dense", a=3.0, b=2.0, c=1.0)
     first, second = ZScore(alpha=0.2).fuse(dense, alone)[:2]
     assert [first.chunk_id, second.chunk_id] == ["d", "a"]
     assert [first.score, second.score] == pytest.approx([-0.244949, -0.555051], abs=1e-6)
@@ -126,11 +128,11 @@ scores = st.dictionaries(
 def test_every_candidate_comes_once_in_falling_order(
     dense: dict[str, float], sparse: dict[str, float], fusion: MinMax
 ) -> None:
-    legs = [
-        sorted(leg(name, **found), key=lambda c: -c.score)
+    retrievers = [
+        sorted(retriever(name, **found), key=lambda c: -c.score)
         for name, found in (("dense", dense), ("sparse", sparse))
     ]
-    fused = fusion.fuse(legs[0], legs[1])
+    fused = fusion.fuse(retrievers[0], retrievers[1])
     assert sorted(c.chunk_id for c in fused) == sorted({*dense, *sparse})
     assert [c.score for c in fused] == sorted((c.score for c in fused), reverse=True)
     assert all(

@@ -77,7 +77,7 @@ def test_a_lost_word_index_is_told_once(filled: Any) -> None:
         and result.flags["sparse_failed"] is True
         and "naming_failed" not in result.flags
     )
-    assert len(result.warnings) == 1 and "sparse leg failed" in result.warnings[0]
+    assert len(result.warnings) == 1 and "sparse retriever failed" in result.warnings[0]
 
 
 def test_the_trace_tells_the_namespaces_apart(filled: Any, tmp_path: Path) -> None:

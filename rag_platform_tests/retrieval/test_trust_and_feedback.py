@@ -1,4 +1,4 @@
-"""How far the word leg is believed, and the second look of the dense leg at what was found."""
+"""How much the sparse retriever counts, and the second search of the dense one."""
 
 from __future__ import annotations
 

@@ -543,7 +543,7 @@ def test_no_path_of_the_machine_leaves_with_a_warning(shelf: Any, tmp_path: Path
         path.unlink()
     result = call(shelf, "library_query", query="gateway port")
     told = json.dumps(result.structured_content) + result.content[0].text
-    assert "sparse leg failed" in told and ".fieldnorm" in told and str(tmp_path) not in told
+    assert "sparse retriever failed" in told and ".fieldnorm" in told and str(tmp_path) not in told
     assert result.structured_content["data"]["state"] == "answered"
     shutil.rmtree(release / "dense")
     result = call(shelf, "library_query", query="gateway port")
