@@ -19,7 +19,7 @@ from rag_platform.config.gates import read_gates
 from rag_platform.config.profiles import index_profile, stage_profiles, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.metadata import with_file_metadata
-from rag_platform.errors import NotFoundError, RagError, ReleaseError
+from rag_platform.errors import IntegrityError, NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
@@ -49,18 +49,38 @@ _LOCK_SECONDS = 1.0  # moving the pointer takes milliseconds: whoever holds the 
 
 
 def is_behind_ledger(namespace: str, settings: Settings, store: Store, ledger: Ledger) -> bool:
-    """True when the published release does not hold exactly the live versions, or holds them as an
-    earlier config built them, and nobody rolled back to it on purpose.
+    """True when the published release does not show exactly the live versions, each in its edition
+    (a build was interrupted or rejected, or its files are lost), or holds them as an earlier config
+    built them.
+
+    After a rollback a newer release that shows them was published once; going forward again is the
+    user's decision.
     """
     if _holds_what_changed(namespace, store, ledger):
         return False
     rows = ledger.live(namespace)
     live = {version.version_id: version.edition for _, version in rows}
     profiles = {version.counts.get("profile") for _, version in rows}
-    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
     # versions of several configs are still being rebuilt: no release can hold them
-    return releases.is_behind(
-        store, namespace, live, once_public, profiles.pop() if len(profiles) == 1 else None
+    profile = profiles.pop() if len(profiles) == 1 else None
+    once_public = {row.release_id for row in ledger.releases(namespace) if row.published_at}
+    published = releases.current(store, namespace)
+    if published is None:
+        return bool(live)
+    try:
+        read = read_manifest(store.release_dir(namespace, published))
+    except (NotFoundError, IntegrityError):
+        return True
+    newer = (
+        manifest
+        for manifest in releases.list_releases(store, namespace)
+        if manifest.created_at > read.created_at and manifest.release_id in once_public
+    )
+    return not any(
+        manifest.contents == live
+        and profile in (None, manifest.profiles.get("embeddings"))
+        and _shows(manifest, rows, ledger)
+        for manifest in (read, *newer)
     )
 
 
@@ -81,10 +101,24 @@ def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
     except RagError:  # its files are lost, or of another program version
         return False
     live = ledger.live(namespace, asked)
-    return {name: version.edition for name, version in held.items()} == {
-        version.version_id: version.edition for _, version in live
-    } and all(
-        version.counts.get("profile") == manifest.profiles.get("embeddings") for _, version in live
+    return (
+        {name: version.edition for name, version in held.items()}
+        == {version.version_id: version.edition for _, version in live}
+        and all(v.counts.get("profile") == manifest.profiles.get("embeddings") for _, v in live)
+        and _shows(manifest, live, ledger)
+    )
+
+
+def _shows(manifest: Manifest, live: Collection[tuple[Document, Version]], ledger: Ledger) -> bool:
+    """True when no deletion after the release hides one of the versions in it. A lifted one does: a
+    document that was deleted and ingested again needs a release of its own.
+    """
+    hidden = {
+        stone.version_id or stone.doc_id
+        for stone in ledger.tombstones(manifest.namespace, since=manifest.deletions)
+    }
+    return all(
+        hidden.isdisjoint((document.doc_id, version.version_id)) for document, version in live
     )
 
 
@@ -96,10 +130,6 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
     if published is None or releases.why_full(store, namespace, strategy, published):
         return None
     manifest = releases.manifest_of(store, namespace, published, ())
-    hidden = {
-        stone.version_id or stone.doc_id
-        for stone in ledger.tombstones(namespace, since=manifest.deletions)
-    }
     if manifest.strategy != strategy.name or releases.missing_files(store, manifest):
         return None
     with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
@@ -112,11 +142,14 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
         documents = {
             d.doc_id: _words(d) for d in catalog.documents_of(v.doc_id for v in held.values())
         }
-    same = held.keys() == {version.version_id for _, version in live} and all(
-        hidden.isdisjoint((document.doc_id, version.version_id))
-        and _content_of(held[version.version_id]) == _content_of(version)
-        and _words(with_file_metadata(document, version)) == documents.get(document.doc_id)
-        for document, version in live
+    same = (
+        held.keys() == {version.version_id for _, version in live}
+        and _shows(manifest, live, ledger)
+        and all(
+            _content_of(held[version.version_id]) == _content_of(version)
+            and _words(with_file_metadata(document, version)) == documents.get(document.doc_id)
+            for document, version in live
+        )
     )
     if not same:
         return None

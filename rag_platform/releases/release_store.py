@@ -265,41 +265,6 @@ def manifest_of(
         ) from None
 
 
-def is_behind(
-    store: Store,
-    namespace: str,
-    live: Mapping[str, str],
-    once_public: Collection[str],
-    profile: str | None = None,
-) -> bool:
-    """True when the published release does not hold exactly the live versions, each in its edition
-    (`live` maps one to the other): a build was interrupted or rejected, or its files are lost; also
-    when it holds outputs of another `profile` than they all have.
-
-    After a rollback a newer release that holds them was published once (`once_public`); going
-    forward again is the user's decision.
-    """
-    published = current(store, namespace)
-    if published is None:
-        return bool(live)
-    try:
-        read = read_manifest(store.release_dir(namespace, published))
-    except (NotFoundError, IntegrityError):
-        return True
-
-    def whole(manifest: Manifest) -> bool:
-        return manifest.contents == live and profile in (None, manifest.profiles.get("embeddings"))
-
-    if whole(read):
-        return False
-    newer = (
-        m
-        for m in list_releases(store, namespace)
-        if m.created_at > read.created_at and m.release_id in once_public
-    )
-    return not any(map(whole, newer))
-
-
 def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
     """(bytes of a release's files, bytes of the files that no other release shares)."""
     try:

@@ -14,6 +14,7 @@ import pytest
 from rag_platform.answering.engine import answer
 from rag_platform.config.settings import ReleasePolicy
 from rag_platform.errors import BusyError, NotFoundError, ReleaseError
+from rag_platform.ingestion.batches import ingest_versions
 from rag_platform.intake.receiving import ReceiveOptions, receive
 from rag_platform.ir import QueryRequest
 from rag_platform.releases import release_store as releases
@@ -104,6 +105,24 @@ def test_back_and_forward(shelf: Any, take: Any, rest: dict[str, Any]) -> None:
         first: "retired",
     }
     assert found(shelf, "gate trucks") == {"a.md", "b.md"}
+
+
+def test_a_document_that_comes_back_needs_a_release_that_does_not_hide_it(
+    shelf: Any, take: Any, tiny: Any, tmp_path: Path, rest: dict[str, Any]
+) -> None:
+    """The release that was gone back to holds the very version, but from before its deletion."""
+    first = take(a="# Gate\n\nOpens at five.\n", b="# Dock\n\nHolds trucks.\n")
+    shelf.ledger.delete("default", shelf.ledger.live("default")[0][0].doc_id, None, "soft")
+    shelf.ingest(tmp_path / "docs" / "b.md")
+    roll_back("default", first, **rest)
+    assert found(shelf, "gate trucks") == {"b.md"} and not behind(shelf)
+
+    parts = Workspace(settings=shelf.settings, strategy=tiny, **rest)
+    again = receive([tmp_path / "docs" / "a.md"], "default", parts, ReceiveOptions())
+    ingest_versions([shelf.ledger.version(name) for name in again.to_process], parts)
+    assert found(shelf, "gate trucks") == {"b.md"} and behind(shelf)
+    take()
+    assert found(shelf, "gate trucks") == {"a.md", "b.md"} and not behind(shelf)
 
 
 def test_an_edit_after_going_back_holds_everything_live(
