@@ -521,8 +521,8 @@ def record_check(
 
 
 def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -> Release:
-    """Publish `to`, or by default the release before the current one. Returns the release that is
-    published now.
+    """Publish `to`, or by default the release before the current one, and bind the namespace to
+    the strategy that built it. Returns the release that is published now.
     """
     with store.writer(namespace, "rollback", wait=_LOCK_SECONDS):
         settle(namespace, store, ledger)
@@ -533,6 +533,9 @@ def roll_back(namespace: str, to: str | None, *, store: Store, ledger: Ledger) -
         # what is not there is named as such
         _publish(read_head(store.release_dir(namespace, to)), recorded, store, ledger)
         row = _row(namespace, to, ledger)
+        if ledger.namespaces().get(namespace) != row.strategy:
+            # the next ingest would publish the strategy again that somebody went back from
+            ledger.rebind_strategy(namespace, row.strategy, row.strategy_config_id)
         tracing.event(
             "release.rolled_back",
             {"namespace": namespace, "release_id": row.release_id, "previous": before},

@@ -277,6 +277,22 @@ def test_strategies_are_compared_and_promoted_through_the_gate(desk: Desk) -> No
         assert ledger.namespaces() == {"default": "other"}
 
 
+def test_the_strategy_of_the_published_release_is_promoted_without_a_new_one(desk: Desk) -> None:
+    desk.write(ports=PORTS)
+    desk.publish()
+    strategies = desk.folder / "config" / "strategies"
+    (strategies / "other.yaml").write_bytes((strategies / "tiny.yaml").read_bytes())
+    with desk.ledger() as ledger:
+        ledger.rebind_strategy("default", "other", "")  # as a rollback left it once
+        (published,) = ledger.releases("default")
+    promoted = desk.call("eval", "promote", "tiny")
+    assert promoted.exit_code == 0, promoted.said
+    assert promoted.data["promotion"]["release_id"] == published.release_id
+    with desk.ledger() as ledger:
+        assert ledger.namespaces() == {"default": "tiny"}
+        assert ledger.releases("default") == [published]
+
+
 def test_a_run_that_is_killed_half_way_is_finished_by_the_next(desk: Desk) -> None:
     desk.write(ports=PORTS)
     desk.publish()

@@ -125,6 +125,26 @@ def test_a_document_that_comes_back_needs_a_release_that_does_not_hide_it(
     assert found(shelf, "gate trucks") == {"a.md", "b.md"} and not behind(shelf)
 
 
+def test_going_back_from_a_strategy_holds_for_the_next_ingest(desk: Any) -> None:
+    desk.write(ports="# Ports\n\nThe gateway listens on port 8080.\n", other="# Other\n\nWords.\n")
+    desk.publish()
+    text = (desk.folder / "config/strategies/tiny.yaml").read_text(encoding="utf-8")
+    (desk.folder / "config/strategies/worse.yaml").write_text(
+        text.replace("chunk_size: 400", "chunk_size: 20"), encoding="utf-8"
+    )
+    assert desk.call("rebuild", "--strategy", "worse").exit_code == 0
+    assert desk.call("releases", "rollback").exit_code == 0
+    desk.write(ports="# Ports\n\nThe gateway listens on port 9090.\n")
+    desk.publish()
+    with desk.ledger() as ledger:
+        assert [row.strategy for row in ledger.releases("default")] == ["tiny", "worse", "tiny"]
+        assert ledger.namespaces() == {"default": "tiny"}
+        worse = ledger.releases("default")[1].release_id
+    assert desk.call("releases", "rollback", worse).exit_code == 0
+    with desk.ledger() as ledger:
+        assert ledger.namespaces() == {"default": "worse"}
+
+
 def test_an_edit_after_going_back_holds_everything_live(
     shelf: Any, take: Any, rest: dict[str, Any]
 ) -> None:

@@ -108,13 +108,14 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
         if newest is not None and newest.release_id != published:
             promotion |= describe_promotion(context.root, space, newest.release_id, store)
     job = ledger.job(started.job.job_id)
-    if current(context.store, space) == published:
+    # a release that was built by the strategy already stays, and the job is done all the same
+    if current(context.store, space) == published and job.state != "done":
         promotion["verdict"] = promotion.get("verdict", "not released")
         ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
         # what was rebuilt is still there, so going back computes nothing
         back = start_rebuild(space, context.root.workspace(space, before), wait=wait)
         finish_job(context, back, started_at)
-        reason = job.reason or str(ended.get("error", {}).get("message", ""))
+        reason = job.reason or str((ended["error"] or {}).get("message", ""))
         error = RagError(
             f"{strategy} was not promoted; {space!r} stays with {before} and release {published}:"
             f" {reason}",
@@ -122,6 +123,7 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
             **promotion,
         )
         return envelopes.failure(error, "", local=True)
+    promotion = {"release_id": published, "verdict": "published before"} | promotion
     ledger.update_job(job.job_id, result={**job.result, "promotion": promotion})
     gated = bool(read_gates().get(space) or read_expectations(context.store, space).cases)
     warnings = [] if gated else [f"{space!r} has no gate in gates.yaml, so no question judged it"]
