@@ -36,6 +36,7 @@ from rag_platform.ir import Candidate, Chunk, Hit, QueryRequest, Version
 from rag_platform.releases.release_store import list_heads
 from rag_platform.retrieval.hydration import hit_of
 from rag_platform.retrieval.library import Library
+from rag_platform.retrieval.namespaces import choose_namespaces
 from rag_platform.text.plurals import pluralise
 
 MAX_SOURCES = 30
@@ -71,7 +72,7 @@ def verify_answer(
     A sentence is `proven`, `changed` (borne out by a version that is live no more) or
     `unsupported`; one without a mark is compared with all sources, without any with what the
     library finds for it. Raises InputError for too much or nothing to check, or for a mark without
-    a source.
+    a source, NotFoundError where nothing is published that could be searched.
     """
     ids = [source.removeprefix("chunk://") for source in sources]
     if not ids and not answer.strip():
@@ -278,11 +279,9 @@ def _tell_how(part: SentencePart, cited: Sequence[Hit]) -> None:
 
 def _search(library: Library, sentence: str, names: Sequence[str]) -> list[_Source]:
     """The published chunks that bear a sentence out, each proved; the best one that does not say
-    otherwise.
+    otherwise. Raises NotFoundError where nothing is published.
     """
-    spaces = tuple(names) or tuple(library.namespaces())
-    if not spaces:
-        return []
+    spaces = choose_namespaces(library, names)
     request = QueryRequest(
         sentence[: library.settings.limits.max_query_chars],
         spaces[0],

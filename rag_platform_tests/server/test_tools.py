@@ -368,6 +368,23 @@ def test_a_document_is_looked_for_in_every_library(shelf: Any, tmp_path: Path) -
     assert ids["gate.md"] in unknown["details"]["near"]
 
 
+def test_a_list_of_documents_names_the_libraries_that_it_leaves_out(
+    shelf: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "gate.md").write_text("# Gate\n\nIt closes at 22:15.\n", encoding="utf-8")
+    for name in ("default", "vault"):
+        shelf.ingest(tmp_path / "gate.md", namespace=name)
+    server = serve(shelf)
+    said = call(server, "list_documents").content[0].text
+    assert "library default" in said and "vault" in said
+    assert "vault" not in call(server, "list_documents", collections=["default"]).content[0].text
+
+
+def test_a_sentence_is_not_called_unsupported_where_nothing_is_published(shelf: Any) -> None:
+    found = call(serve(shelf), "verify", answer="The gate closes at 23:45.")
+    assert found.is_error and found.structured_content["error"]["code"] == "no_release"
+
+
 # --- pictures, passages, pages ------------------------------------------------------------------
 
 
@@ -444,6 +461,17 @@ def test_results_are_paged_without_gaps(shelf: Any, tmp_path: Path) -> None:
     assert len(seen) == 7 and set(seen) == {row["uri"] for row in whole}
     other = call(server, "query", query="something else", cursor=cursor or "")
     assert other.structured_content["error"]["code"] == "bad_cursor"
+
+
+def test_after_the_last_result_nothing_takes_the_answer_back(shelf: Any, tmp_path: Path) -> None:
+    (tmp_path / "lamp.md").write_text("# Lamp\n\nThe lamp burns for 40 hours.\n", encoding="utf-8")
+    shelf.ingest(tmp_path / "lamp.md")
+    server = serve(shelf)
+    asked = {"query": "How long does the lamp burn?"}
+    cursor = data_of(call(server, "query", **asked))["next_cursor"]
+    after = call(server, "query", **asked, cursor=cursor)
+    assert data_of(after)["results"] == [] and "next_cursor" not in data_of(after)
+    assert [block.text for block in after.content] == ["No further results."]
 
 
 def test_further_results_end_with_the_candidates_of_the_first(shelf: Any, tmp_path: Path) -> None:

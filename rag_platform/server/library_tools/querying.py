@@ -156,6 +156,8 @@ def query(call: Call, arguments: QueryArguments) -> Answer:
             release_id=release_id or None,
         )
     data, trace_id, warnings = call.questions.respond(request, arguments.detail)
+    if request.skip and not data["results"]:
+        data["markdown"] = "No further results."
     shown = request.skip + len(data["results"])
     # in brief the results are no beginning of the ranking
     if data["results"] and shown < MAX_TOP_K and arguments.detail == "full":

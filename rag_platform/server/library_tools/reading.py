@@ -222,7 +222,10 @@ def list_documents(call: Call, arguments: ListDocumentsArguments) -> Answer:
         include_deleted=arguments.include_deleted,
         max_tokens=call.settings.server.result_tokens,
     )
-    return Answer(data, structure=documents.brief(data))
+    others = [name for name in call.library.namespaces() if name != data["namespace"]]
+    warnings = [f"other libraries, listed by `collections`: {', '.join(others)}"]
+    unasked = others and not (arguments.collections or arguments.cursor)
+    return Answer(data, "", warnings if unasked else (), documents.brief(data))
 
 
 def list_collections(call: Call, arguments: NoArguments) -> Answer:
