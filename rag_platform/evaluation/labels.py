@@ -81,7 +81,8 @@ class LabelReader:
         labels = Labels("chunk")
         for number, expected in enumerate(case.expected_text):
             label = "text" if case.match == "any" else f"text {number + 1}"
-            self._read_text(labels, label, expected)
+            files = (expected.file,) if expected.file else case.expected_files
+            self._read_text(labels, label, expected, files)
         if case.match == "any" and "text" in labels.grades:
             labels.stale.clear()  # another of the texts is there
         for name, grade in {
@@ -91,8 +92,11 @@ class LabelReader:
             self._read_chunk(labels, name, grade)
         return labels
 
-    def _read_text(self, labels: Labels, label: str, expected: ExpectedText) -> None:
-        documents = self._owners(expected.file) if expected.file else list(self._uris)
+    def _read_text(
+        self, labels: Labels, label: str, expected: ExpectedText, files: Sequence[str]
+    ) -> None:
+        owners = [doc_id for file in files for doc_id in self._owners(file)]
+        documents = owners if files else list(self._uris)
         found = {
             chunk_id
             for doc_id in documents

@@ -24,7 +24,7 @@ from rag_platform.evaluation.expectations import read_expectations
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate, open_library
-from rag_platform.evaluation.sources import dataset_names, open_dataset, require_found_labels
+from rag_platform.evaluation.sources import dataset_names, open_dataset
 from rag_platform.evaluation.strategies import WAYS, comparable_names, find_strategy
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import open_ledger
@@ -69,8 +69,8 @@ class FinishedRun:
 def run_dataset(
     root: DataRoot, request: RunRequest, on_progress: OnProgress | None = None
 ) -> FinishedRun:
-    """The finished run of a dataset. Raises what `open_dataset`, `evaluate` and
-    `require_found_labels` raise, NotFoundError for an unknown baseline.
+    """The finished run of a dataset. Raises what `open_dataset` and `evaluate`
+    raise, NotFoundError for an unknown baseline.
     """
     dataset = open_dataset(request.dataset, root.store.home)
     with closing(ResultStore(root.store.home)) as store:
@@ -94,9 +94,9 @@ def run_dataset(
                 metric_sets=request.metric_sets,
                 judge=request.judge,
                 reuse=request.reuse,
+                require_found=True,
             )
             run = evaluate(library, dataset, options, store, on_progress=on_progress)
-        require_found_labels(run)
         difference = None if before is None else compare_runs(before, run, store)
         folder = write_run_files(root.store.home, run, store, difference)
     return FinishedRun(run, difference, folder)

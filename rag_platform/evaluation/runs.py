@@ -54,6 +54,7 @@ class RunOptions:
     metric_sets: tuple[str, ...] = ()  # none named: those of the evaluator
     judge: str | None = None  # another than the evaluator's
     reuse: bool = True  # take over results that depend on nothing that changed
+    require_found: bool = False  # ask nothing where the release holds nothing that is expected
 
 
 @contextmanager
@@ -79,9 +80,9 @@ def evaluate(
     """The finished run. Case results are committed in batches, so a killed run continues when it is
     asked for again.
 
-    Raises InputError for an unknown mode, ConfigError for an unknown evaluator, metric set or
-    judge, and NotFoundError for an unknown release. An error of one question is that case's
-    `error`.
+    Raises InputError for an unknown mode, or `other_namespace` for a dataset about other documents,
+    ConfigError for an unknown evaluator, metric set or judge, and NotFoundError for an unknown
+    release. An error of one question is that case's `error`.
     """
     if options.mode not in MODES:
         raise InputError(
@@ -158,6 +159,8 @@ class _Run:
         )
 
     def finish(self, on_progress: OnProgress | None) -> EvalRun:
+        if self._options.require_found:
+            self._require_found()
         self._store.put_run(self._run)
         cases = list(enumerate(self._dataset.cases))
         started, reused = time.perf_counter(), 0
@@ -191,6 +194,21 @@ class _Run:
         )
         self._store.put_run(run)
         return run
+
+    def _require_found(self) -> None:
+        stale = 0
+        for case in self._dataset.cases:
+            labels = self._labels.read(case)
+            if any(labels.grades.values()):
+                return
+            stale += len(labels.stale)
+        if stale:
+            raise InputError(
+                f"none of the {stale} documents and texts that {self._dataset.dataset_id} expects"
+                f" is in release {self._lease.release_id} of library {self._lease.namespace!r};"
+                " name the library that the dataset is about with --namespace",
+                code="other_namespace",
+            )
 
     def _advance(self, on_progress: OnProgress | None, before: int, done: int) -> None:
         if on_progress is not None:

@@ -11,7 +11,6 @@ from rag_platform.config.folders import config_files
 from rag_platform.errors import InputError, NotFoundError
 from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.datasets.beir import is_page_set, is_retrieval_set
-from rag_platform.evaluation.results import EvalRun
 from rag_platform.registry import build, takes
 
 _BY_SUFFIX = {".jsonl": "jsonl", ".yaml": "yaml", ".yml": "yaml", ".json": "knowledge_json"}
@@ -70,20 +69,6 @@ def _open_stored(home: Path, provider: str, namespace: str, options: str) -> Dat
             )
         given[name] = int(value)
     return _load(provider, home, **given)
-
-
-def require_found_labels(run: EvalRun) -> None:
-    """Raises InputError `other_namespace` if the release holds nothing that the dataset expects:
-    the dataset is about other documents.
-    """
-    stale = run.figures.get("stale_labels", 0)
-    if stale and not any(name.startswith("retrieval.hit_rate") for name in run.aggregates):
-        raise InputError(
-            f"none of the {stale} documents and texts that {run.dataset_id} expects is in release"
-            f" {run.release_id} of library {run.namespace!r}; name the library that the dataset"
-            " is about with --namespace",
-            code="other_namespace",
-        )
 
 
 def dataset_names() -> dict[str, Path]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -90,6 +91,32 @@ def test_a_label_that_nothing_satisfies_is_stale_and_no_loss(
     assert gone.metrics == {}
     assert found.aggregates["retrieval.hit_rate@1"]["cases"] == 1.0
     assert found.figures["stale_labels"] == 1 and found.figures["unmeasured"] == 1
+
+
+def test_a_text_is_expected_in_the_files_that_the_case_names(
+    library: Library, results: ResultStore
+) -> None:
+    case = EvalCase(
+        case_id="port",
+        query="Which port does the gateway listen on?",
+        expected_text=(ExpectedText(text="port 8080"),),
+        expected_files=("休假.md",),
+    )
+    there = dataclasses.replace(case, case_id="there", expected_files=("ports.md",))
+    gone = dataclasses.replace(case, case_id="gone", expected_files=("missing.md",))
+    found = by_case(results, run(library, results, dataset(case, there, gone)))
+    assert [label["reason"] for label in found["port"].stale] == ["text_gone"]
+    assert [label["reason"] for label in found["gone"].stale] == ["document_gone"]
+    assert found["there"].metrics["retrieval.hit_rate@3"] == 1 and not found["there"].stale
+
+
+def test_a_dataset_about_other_documents_leaves_no_run(
+    library: Library, results: ResultStore
+) -> None:
+    with pytest.raises(InputError, match="none of the 1 documents and texts that small expects"):
+        run(library, results, dataset(GONE, UNKNOWN), require_found=True)
+    assert results.runs() == []
+    assert run(library, results, dataset(GONE, PORT), require_found=True).status == "done"
 
 
 def test_a_question_that_fails_counts_0(library: Library, results: ResultStore) -> None:
@@ -231,7 +258,7 @@ def test_sets_and_judges_of_ones_own_make_another_profile(
     own = f"{__name__}:Lengths"
     plain = run(library, results, dataset(PORT), metric_sets=("retrieval",))
     judged = run(library, results, dataset(PORT), metric_sets=("retrieval", own), judge=own)
-    assert judged.metric_set_ids == ("retrieval@2", f"{own}@7")
+    assert judged.metric_set_ids == ("retrieval@3", f"{own}@7")
     assert by_case(results, judged)["port"].metrics["hits"] >= 1.0
     assert plain.judge_profile_id == "" and judged.judge_profile_id.startswith("jdg_")
     again = run(library, results, dataset(PORT), metric_sets=("retrieval",), judge=own)
