@@ -69,7 +69,7 @@ def expectation(
 def read_expectations(store: Store, namespace: str) -> Dataset:
     """The expectations of a namespace, in the order they were made; none without a file."""
     path = _path(store, namespace)
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    lines = path.read_text(encoding="utf-8").split("\n") if path.is_file() else []
     cases = tuple(
         read_case(line, f"{path}, line {number}")
         for number, line in enumerate(lines, 1)

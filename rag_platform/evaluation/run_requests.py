@@ -205,7 +205,7 @@ def _config_datasets() -> list[DatasetPart]:
     for name, path in dataset_names().items():
         try:
             cases, problem = _count_cases(path, path.stat().st_mtime_ns), ""
-        except (RagError, OSError, UnicodeDecodeError) as error:
+        except (RagError, OSError) as error:
             cases, problem = 0, error.message if isinstance(error, RagError) else str(error)
         found.append({"name": name, "cases": cases, "problem": problem})
     return found

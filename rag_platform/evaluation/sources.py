@@ -78,5 +78,10 @@ def dataset_names() -> dict[str, Path]:
 
 
 def _load(provider: str, path: Path, **options: Any) -> Dataset:
-    dataset: Dataset = build("dataset", provider, options).load(path)
+    try:
+        dataset: Dataset = build("dataset", provider, options).load(path)
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"{path.name} is not UTF-8 ({error}); save it in this encoding", code="invalid_dataset"
+        ) from error
     return dataset

@@ -95,8 +95,12 @@ def test_an_imported_dataset_is_run_by_its_name_and_the_run_exported(
     path.write_text("- {case_id: a, query: Which port, should_refuse: no}\n", "utf-8")
     code, imported = rag("eval", "import", str(path))
     assert code == 0 and imported["data"]["dataset"]["state"] == "new"
+    broken = Path(imported["data"]["dataset"]["path"]).with_name("broken.jsonl")
+    broken.write_text("端口", "gbk")
     _, listed = rag("eval", "datasets")
-    assert [item["name"] for item in listed["data"]["datasets"]] == ["golden", "ports"]
+    problems = {item["name"]: item["problem"] for item in listed["data"]["datasets"]}
+    assert set(problems) == {"golden", "broken", "ports"} and problems["ports"] == ""
+    assert "broken.jsonl is not UTF-8" in problems["broken"]
     _, found = rag("eval", "run", "--dataset", "ports")
     target = tmp_path / "run.jsonl"
     code, exported = rag("eval", "export", found["data"]["run"]["run_id"], str(target))

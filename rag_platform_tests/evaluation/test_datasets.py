@@ -14,6 +14,7 @@ from rag_platform.evaluation.datasets.beir import (
     read_page_set,
     read_retrieval_set,
 )
+from rag_platform.evaluation.sources import open_dataset
 
 
 def lines(path: Path, rows: list[dict[str, str]]) -> None:
@@ -104,6 +105,33 @@ def test_a_missing_file_is_named(folder: Path) -> None:
     (folder / "queries.jsonl").unlink()
     with pytest.raises(NotFoundError, match=r"queries\.jsonl"):
         read_retrieval_set(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        (
+            "set.jsonl",
+            '{"case_id": "a", "query": "端口\u2028号？", "expected_files": ["a.md"]}\r\n',
+        ),
+        ("set.yaml", "- {case_id: a, query: 端口号？, expected_files: a.md}\r\n"),
+        (
+            "set.json",
+            '{"documents": [{"doc_id": "a", "text": "端口"}], "queries":'
+            ' [{"query_id": "a", "query": "端口号？", "expected_doc_ids": ["a"]}]}',
+        ),
+    ],
+)
+def test_a_file_as_other_programs_save_it_is_read_or_refused_with_what_to_do(
+    tmp_path: Path, name: str, text: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(text.encode("utf-8-sig"))
+    assert [case.case_id for case in open_dataset(str(path)).cases] == ["a"]
+    path.write_bytes(text.replace("\u2028", "").encode("gbk"))
+    with pytest.raises(InputError, match=rf"^{name} is not UTF-8 .* save it") as raised:
+        open_dataset(str(path))
+    assert raised.value.code == "invalid_dataset"
 
 
 def test_questions_about_pages(tmp_path: Path) -> None:

@@ -56,6 +56,12 @@ def test_another_dataset_of_the_name_is_only_written_over_when_asked(
     assert open_dataset("small").cases[0].should_refuse is True
 
 
+def test_a_shipped_dataset_gives_its_name_away(datasets: Path, tmp_path: Path) -> None:
+    found = import_dataset(written(tmp_path / "golden.jsonl", CASE))
+    assert (found.path, found.state) == (datasets / "golden.jsonl", "new")
+    assert [case.case_id for case in open_dataset("golden").cases] == ["port"]
+
+
 @pytest.mark.parametrize(
     ("name", "lines", "said"),
     [

@@ -211,10 +211,16 @@ def datasets(context: Context) -> Json:
 
     rows: list[Json] = []
     for name in dataset_names():
-        dataset = open_dataset(name)
-        rows.append({"name": name, "cases": len(dataset.cases), "fingerprint": dataset.fingerprint})
+        row = {"name": name, "cases": 0, "fingerprint": "", "problem": ""}
+        try:
+            dataset = open_dataset(name)
+            row |= {"cases": len(dataset.cases), "fingerprint": dataset.fingerprint}
+        except InputError as error:  # the others can be used all the same
+            row["problem"] = error.message
+        rows.append(row)
     lines = [
-        f"{row['name']}: {pluralise(row['cases'], 'case')}, {row['fingerprint']}" for row in rows
+        f"{row['name']}: {pluralise(row['cases'], 'case')}, {row['problem'] or row['fingerprint']}"
+        for row in rows
     ]
     return {
         "markdown": "\n".join(lines) or "none; put files into config/datasets",

@@ -102,7 +102,7 @@ def _require(path: Path) -> None:
 
 def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
     _require(path)
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -125,7 +125,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> Iterator[Json]:
 def _qrels(path: Path) -> dict[str, dict[str, int]]:
     _require(path)
     grades: dict[str, dict[str, int]] = {}
-    with path.open(encoding="utf-8", newline="") as lines:
+    with path.open(encoding="utf-8-sig", newline="") as lines:
         for number, row in enumerate(csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE), 1):
             if not row or (number == 1 and not row[-1].lstrip("-").isdigit()):  # the line of names
                 continue

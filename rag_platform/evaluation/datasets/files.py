@@ -25,7 +25,7 @@ class JsonLines:
     def load(self, source: Path) -> Dataset:
         """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
         cases = []
-        for number, line in enumerate(source.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(source.read_text(encoding="utf-8-sig").split("\n"), 1):
             if not line.strip():
                 continue
             cases.append(read_case(line, f"{source.name}, line {number}"))
@@ -46,7 +46,7 @@ class Yaml:
 
     def load(self, source: Path) -> Dataset:
         """The dataset of a file. Raises InputError `invalid_dataset` naming the line."""
-        loader = YAML_LOADER(source.read_text(encoding="utf-8"))
+        loader = YAML_LOADER(source.read_text(encoding="utf-8-sig"))
         try:
             root = loader.get_single_node()
             data = None if root is None else loader.construct_document(root)

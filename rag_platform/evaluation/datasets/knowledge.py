@@ -32,8 +32,9 @@ class KnowledgeJson:
         """The dataset of a file. Raises InputError `invalid_dataset`, also where a query expects a
         document that the file does not hold.
         """
+        text = source.read_text(encoding="utf-8-sig")
         try:
-            data = json.loads(source.read_text(encoding="utf-8"))
+            data = json.loads(text)
         except ValueError as error:
             raise InputError(
                 f"{source.name} is not JSON: {error}", code="invalid_dataset"

@@ -36,7 +36,7 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
 
     Raises NotFoundError `unknown_dataset` if there is no such file. Raises InputError
     `invalid_dataset`, naming the line or the case, for an unreadable file, and `dataset_exists` if
-    another dataset has the name and `replace` is false.
+    another dataset of the config folder has the name and `replace` is false.
     """
     suffix = source.suffix.lower()
     if not source.is_file():
@@ -54,11 +54,12 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
         )
     target = config_dir() / "datasets" / f"{name}{suffix}"
     known = dataset_names().get(name)
+    if known is not None and known.parent != target.parent:
+        known = None  # a shipped one is no work of anybody here, and only hidden
     if known is not None and known.suffix.lower() == suffix:
         if known.read_bytes() == source.read_bytes():
             return ImportedDataset(known, dataset, "unchanged")
-        if known.parent == target.parent:
-            target = known
+        target = known
     if known is not None and not replace:
         raise InputError(
             f"{known} is another dataset of the name {name!r}; import this one with --name NAME, or"
@@ -68,7 +69,7 @@ def import_dataset(source: Path, *, name: str = "", replace: bool = False) -> Im
     target.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(target) as temporary:
         shutil.copyfile(source, temporary)
-    if known is not None and known != target and known.parent == target.parent:
+    if known is not None and known != target:
         known.unlink()  # it had another ending
     return ImportedDataset(target, dataset, "new" if known is None else "replaced")
 
