@@ -144,9 +144,11 @@ class _Judging:
             else []
         )
         for metric, least in gate.floors.items():
-            found = means.get(metric, 0.0)
-            if found < least:
-                reasons.append(f"{metric} is {found:.3f}, the floor is {least:g}")
+            if metric not in means:
+                measured = ", ".join(sorted(means)) or "nothing"
+                reasons.append(f"{metric} has a floor and was not measured; measured: {measured}")
+            elif means[metric] < least:
+                reasons.append(f"{metric} is {means[metric]:.3f}, the floor is {least:g}")
         if gate.not_worse and gone:
             reasons.append(
                 f"the document is gone of {pluralise(len(gone), 'question')}:"

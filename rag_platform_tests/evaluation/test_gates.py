@@ -96,6 +96,10 @@ def test_the_same_content_passes(shelf: Shelf, folder: Path, results: ResultStor
     assert judged(shelf, None, second, results, strict).reasons == (
         "generation.faithfulness is 1.000, the floor is 1.1",
     )
+    mistyped = GateConfig(dataset="golden", floors={"retrieval.hitrate@10": 0.5})
+    (said,) = judged(shelf, None, second, results, mistyped).reasons
+    assert said.startswith("retrieval.hitrate@10 has a floor and was not measured; measured: ")
+    assert "retrieval.hit_rate@10" in said
 
 
 def test_documents_that_are_gone_are_the_cause(
