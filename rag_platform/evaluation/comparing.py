@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from rag_platform.errors import InputError, NotFoundError
-from rag_platform.evaluation.metrics import Interval, bootstrap
+from rag_platform.evaluation.metrics import Interval, bootstrap, in_order
 from rag_platform.evaluation.results import CaseResult, EvalRun, ResultStore
 
 _FLIP = 0.5  # a metric crosses it where a case was right and is wrong, or the other way
@@ -39,6 +39,7 @@ class Comparison:
     before: EvalRun
     after: EvalRun
     differences: dict[str, Interval]
+    means: dict[str, tuple[float, float]]  # of the earlier and the later run, over the same cases
     paired: dict[str, int]  # cases behind each difference
     worse: tuple[Flip, ...]
     better: tuple[Flip, ...]
@@ -60,18 +61,23 @@ def compare_runs(
             code="other_dataset",
         )
     values: dict[str, array[float]] = {}
+    totals: dict[str, float] = {}  # of the earlier run
     changed: list[Flip] = []
     for one, other in _pairs(store.cases(before.run_id), store.cases(after.run_id)):
         for metric in one.metrics.keys() & other.metrics.keys():
             difference = other.metrics[metric] - one.metrics[metric]
             values.setdefault(metric, array("d")).append(difference)
+            totals[metric] = totals.get(metric, 0.0) + one.metrics[metric]
         changed += _flips(one, other, flips)
     changed.sort(key=lambda flip: (flip.metric, flip.case_id))
+    differences = {name: bootstrap(values[name]) for name in in_order(values)}
+    earlier = {name: totals[name] / len(values[name]) for name in differences}
     return Comparison(
         before,
         after,
-        {name: bootstrap(values[name]) for name in sorted(values)},
-        {name: len(values[name]) for name in sorted(values)},
+        differences,
+        {name: (earlier[name], earlier[name] + item.value) for name, item in differences.items()},
+        {name: len(values[name]) for name in differences},
         tuple(flip for flip in changed if flip.after < flip.before),
         tuple(flip for flip in changed if flip.after > flip.before),
     )

@@ -78,6 +78,17 @@ def _parse(name: str) -> tuple[Callable[[Grades, Grades, int], float], int]:
     return _MEASURES[head], int(cut)
 
 
+def in_order(names: Iterable[str]) -> list[str]:
+    """The names of metrics by the alphabet, those of one measure by their cut."""
+    return sorted(names, key=lambda name: (name.partition("@")[0], cut_of(name)))
+
+
+def cut_of(name: str) -> int:
+    """The k of a metric that is measured at k, 0 of another one."""
+    cut = name.partition("@")[2]
+    return int(cut) if cut.isdecimal() else 0
+
+
 def mean(values: Mapping[str, float]) -> float:
     """The mean over the questions, 0 without any."""
     return float(np.mean(list(values.values()))) if values else 0.0

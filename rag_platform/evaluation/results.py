@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import NotFoundError
-from rag_platform.evaluation.metrics import bootstrap, percentiles
+from rag_platform.evaluation.metrics import bootstrap, in_order, percentiles
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import parse_json
@@ -311,7 +311,7 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
                     total[0] += value
                     total[1] += 1
     aggregates = {}
-    for name in sorted(values):
+    for name in in_order(values):
         interval = bootstrap(values[name])
         aggregates[name] = {
             "value": interval.value,

@@ -21,6 +21,7 @@ from rag_platform.evaluation.cases import Dataset
 from rag_platform.evaluation.comparing import Comparison, compare_runs
 from rag_platform.evaluation.evaluators import Mode
 from rag_platform.evaluation.libraries import publish_documents
+from rag_platform.evaluation.metrics import in_order
 from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
@@ -174,7 +175,7 @@ def comparison_table(found: StrategyComparison) -> str:
     chance.
     """
     names = list(found.runs)
-    metrics = sorted({metric for run in found.runs.values() for metric in run.aggregates})
+    metrics = in_order({metric for run in found.runs.values() for metric in run.aggregates})
     rows = [(metric, *(_cell(found, name, metric) for name in names)) for metric in metrics]
     releases = sorted({f"{run.namespace}/{run.release_id}" for run in found.runs.values()})
     return "\n".join(

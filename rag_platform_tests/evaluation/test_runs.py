@@ -192,16 +192,21 @@ def test_two_runs_are_compared_case_by_case(library: Library, results: ResultSto
         **{name: getattr(good, name) for name in EvalRun.__dataclass_fields__} | {"run_id": "other"}
     )
     results.put_run(worse)
+    lost, unmeasured = {"retrieval.hit_rate@3": 0.0}, "retrieval.ndcg@3"
     changed = [
         CaseResult(
             case_id=item.case_id, position=item.position, key="k" + item.key, query=item.query,
-            metrics={**item.metrics, **({"retrieval.hit_rate@3": 0.0} if n == 0 else {})},
+            metrics={**item.metrics, **lost} if n == 0
+            else {name: value for name, value in item.metrics.items() if name != unmeasured},
         )
         for n, item in enumerate(results.cases(good.run_id))
     ]  # fmt: skip
     results.put_cases("other", changed)
     found = compare_runs(good, worse, results)
     assert found.differences["retrieval.hit_rate@3"].value == -0.5
+    assert found.means["retrieval.hit_rate@3"] == (1.0, 0.5)
+    ndcg = by_case(results, good)["port"].metrics[unmeasured]
+    assert found.means[unmeasured] == (ndcg, ndcg)  # of the case that both measured
     assert [(flip.case_id, flip.metric) for flip in found.worse] == [
         ("port", "retrieval.hit_rate@3")
     ]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 
 from rag_platform.evaluation.comparing import Comparison, Flip, TrendPoint
+from rag_platform.evaluation.metrics import cut_of, in_order
 from rag_platform.evaluation.results import CaseResult, EvalRun
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
@@ -48,7 +49,8 @@ def run_markdown(run: EvalRun, worst: Iterable[CaseResult] = ()) -> str:
     notes = [
         f"{run.reused} of {run.cases} results taken over from earlier runs" if run.reused else "",
         f"{pluralise(run.failed, 'question')} failed, counted as 0" if run.failed else "",
-        f"{run.figures.get('stale_labels')} labels are stale and count for nothing"
+        f"{run.figures.get('stale_labels')} labels are stale and count for nothing, see `rag eval"
+        " cases`"
         if run.figures.get("stale_labels")
         else "",
         f"{run.figures.get('unmeasured')} cases could not be measured"
@@ -122,7 +124,7 @@ def compare_markdown(found: Comparison) -> str:
     rows = [
         (
             name,
-            *(f"{run.aggregates[name]['value']:.4f}" for run in (found.before, found.after)),
+            *(f"{value:.4f}" for value in found.means[name]),
             f"{item.value:+.4f}",
             f"{item.low:+.4f} .. {item.high:+.4f}",
             found.paired[name],
@@ -175,9 +177,14 @@ def _headline(run: EvalRun) -> str:
 
 
 def _figures(result: CaseResult) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in sorted(result.metrics.items()))
+    figures = [f"{name} {result.metrics[name]:.2f}" for name in in_order(result.metrics)]
+    stale = [f"stale: {label['label']} ({label['reason']})" for label in result.stale]
+    return ", ".join(figures + stale)
 
 
 def _describe_missed(result: CaseResult) -> str:
-    low = [f"{name} {value:.2f}" for name, value in result.metrics.items() if value < 0.5]
-    return ", ".join(low[:3])
+    """What is low, at the largest cut first: whether something was found at all."""
+    low = [name for name, value in result.metrics.items() if value < 0.5]
+    most = max(map(cut_of, result.metrics), default=0)
+    low.sort(key=lambda name: (cut_of(name) not in (0, most), name not in LEADING))
+    return ", ".join(f"{name} {result.metrics[name]:.2f}" for name in low[:3])

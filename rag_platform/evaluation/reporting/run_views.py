@@ -26,6 +26,7 @@ from rag_platform.contract.evaluation_shapes import (
 )
 from rag_platform.errors import NotFoundError
 from rag_platform.evaluation.comparing import Comparison, compare_runs, eval_trends
+from rag_platform.evaluation.metrics import in_order
 from rag_platform.evaluation.reporting.reports import LEADING
 from rag_platform.evaluation.results import CaseFilter, EvalRun, ResultStore
 from rag_platform.evaluation.strategies import compare_strategies
@@ -238,8 +239,8 @@ def _differences(found: Comparison) -> list[DifferencePart]:
     return [
         {
             "metric": name,
-            "before": found.before.aggregates[name]["value"],
-            "after": found.after.aggregates[name]["value"],
+            "before": found.means[name][0],
+            "after": found.means[name][1],
             "difference": item.value,
             "low": item.low,
             "high": item.high,
@@ -274,7 +275,7 @@ def compare_newest(home: Path, dataset_id: str, namespace: str) -> StrategiesDat
         }
         compared = compare_strategies(ordered, store) if len(ordered) > 1 else None
     rows: list[StrategyRow] = []
-    for metric in sorted({name for run in ordered.values() for name in run.aggregates}):
+    for metric in in_order({name for run in ordered.values() for name in run.aggregates}):
         row: StrategyRow = {"metric": metric, "values": {}}
         for name, run in ordered.items():
             if metric not in run.aggregates:
