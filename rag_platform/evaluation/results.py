@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rag_platform.errors import NotFoundError
-from rag_platform.evaluation.metrics import bootstrap, in_order, percentiles
+from rag_platform.evaluation.metrics import in_order, mean_interval, percentiles
 from rag_platform.ir import Json
 from rag_platform.storage.evaluation_files import DATABASE
 from rag_platform.storage.records import parse_json
@@ -312,7 +312,7 @@ def summarise(results: Iterable[CaseResult]) -> tuple[dict[str, dict[str, float]
                     total[1] += 1
     aggregates = {}
     for name in in_order(values):
-        interval = bootstrap(values[name])
+        interval = mean_interval(values[name])
         aggregates[name] = {
             "value": interval.value,
             "low": interval.low,

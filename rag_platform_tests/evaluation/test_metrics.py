@@ -7,7 +7,13 @@ import pytest
 from ir_measures import RR, Qrel, R, ScoredDoc, Success, iter_calc, nDCG
 
 from rag_platform.errors import InputError
-from rag_platform.evaluation.metrics import bootstrap, mean, paired_bootstrap, per_query
+from rag_platform.evaluation.metrics import (
+    bootstrap,
+    mean,
+    mean_interval,
+    paired_bootstrap,
+    per_query,
+)
 
 QRELS = {"q1": {"a": 1, "b": 0}, "q2": {"c": 1, "d": 1}, "q3": {"a": 1}}
 
@@ -63,6 +69,17 @@ def test_intervals_hold_the_mean_and_narrow_with_certainty() -> None:
     found = bootstrap(values.values())
     assert found.value == 0.5 and 0.38 < found.low < 0.45 < 0.55 < found.high < 0.62
     assert bootstrap([]).value == 0.0
+
+
+def test_an_interval_of_a_share_leaves_room_for_what_was_not_seen() -> None:
+    """Newcombe (1998) has 81 of 263 as .2553 to .3662; n of n begins at n / (n + z^2)."""
+    known = mean_interval([1.0] * 81 + [0.0] * 182)
+    assert (round(known.low, 4), round(known.high, 4)) == (0.2553, 0.3662)
+    whole, none = mean_interval([1.0] * 5), mean_interval([0.0] * 5)
+    assert (round(whole.low, 4), whole.high) == (0.5655, 1.0)
+    assert (none.low, none.high) == pytest.approx((0.0, 0.4345), abs=5e-5)
+    graded = [0.5, 1.0, 0.0, 0.25]
+    assert mean_interval(graded) == bootstrap(graded)
 
 
 def test_pairs_are_compared_question_by_question() -> None:
