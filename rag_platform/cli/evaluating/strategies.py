@@ -99,14 +99,15 @@ def promote(context: Context, strategy: str, namespace: str | None, wait: float)
     if not context.json_output:
         click.echo(planned.data()["markdown"], err=True)
     published = current(context.store, space)
+    earlier = {row.release_id for row in context.ledger.releases(space)}
     promotion: Json = {"from": before, "to": strategy, "by": getpass.getuser()}
     started = start_rebuild(space, workspace, wait=wait, args={"promotion": promotion})
     ended = finish_job(context, started, started_at)
     ledger = context.ledger
-    newest = next(iter(ledger.releases(space)), None)
+    made = [row.release_id for row in ledger.releases(space) if row.release_id not in earlier]
     with closing(ResultStore(context.store.home, create=False)) as store:
-        if newest is not None and newest.release_id != published:
-            promotion |= describe_promotion(context.root, space, newest.release_id, store)
+        if made:
+            promotion |= describe_promotion(context.root, space, made[0], store)
     job = ledger.job(started.job.job_id)
     # a release that was built by the strategy already stays, and the job is done all the same
     if current(context.store, space) == published and job.state != "done":
