@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rag_platform.evaluation.reporting.reports import cases_markdown, run_markdown
+from rag_platform.evaluation.reporting.reports import cases_markdown, list_markdown, run_markdown
 from rag_platform.evaluation.results import CaseResult, EvalRun, summarise
 
 RANKS = {"late": 7, "missing": 0}
@@ -30,6 +30,7 @@ def test_a_missed_question_tells_whether_anything_was_found_at_all() -> None:
         strategy_config_id="c", eval_profile_id="p", metric_set_ids=(), mode="end_to_end",
         cases=2, aggregates=aggregates, figures=figures,
     )  # fmt: skip
+    assert " | notes | " in list_markdown([run])
     said = run_markdown(run, CASES)
     assert "- late: which? (retrieval.mrr@10 0.14, " in said
     assert "- missing: which? (retrieval.hit_rate@10 0.00, " in said

@@ -24,6 +24,7 @@ def list_markdown(runs: Sequence[EvalRun]) -> str:
             run.run_id,
             run.started_at[:19],
             run.dataset_id,
+            run.namespace,
             run.strategy,
             run.release_id,
             run.cases,
@@ -31,7 +32,7 @@ def list_markdown(runs: Sequence[EvalRun]) -> str:
         )
         for run in runs
     ]
-    head = ("run", "started", "dataset", "strategy", "release", "cases", "")
+    head = ("run", "started", "dataset", "library", "strategy", "release", "cases", "")
     return "\n".join(format_table(head, rows))
 
 
