@@ -16,12 +16,15 @@ from rag_platform.config.settings import Limits, TextKept
 from rag_platform.intake.isolation import page_texts_in_child
 from rag_platform.ir import SHOWN, Block, Chunk, Facts, Json, PageKept
 from rag_platform.loaders.pdf.printed import bidi
+from rag_platform.loaders.restructured import REWRITTEN
 from rag_platform.normalisation.edits import INVISIBLE, Normalised
 from rag_platform.registry import traits
 from rag_platform.text.scripts import HAN, KANA, REORDERED
 
 NOT_CHUNKED = "not_chunked"  # nobody asked for that: it counts as lost
-_REWRITING = frozenset(("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines"))
+_REWRITING = frozenset(
+    ("asset", "newline", "control", "trailing_space", "cjk_join", "blank_lines", REWRITTEN)
+)
 
 
 class Dropped(NamedTuple):
@@ -163,7 +166,9 @@ def measure(
     if engine is None:  # text between blocks belongs to none; addresses of images were rewritten
         kept = {0: [normalised.text[start:end] for start, end in spans]}
         aside.setdefault(0, []).extend(
-            facts.text[edit.start : edit.end] for edit in normalised.edits if edit.rule == "asset"
+            facts.text[edit.start : edit.end]
+            for edit in normalised.edits
+            if edit.rule in ("asset", REWRITTEN)
         )
     rows = []
     for page, text in sorted(read.items()):

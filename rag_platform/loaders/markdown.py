@@ -18,6 +18,7 @@ from rag_platform.ir import Block, Facts, MediaRef
 from rag_platform.loaders.decoding import byte_map, decode, looks_like_text
 from rag_platform.loaders.markdown_images import find_images, hidden_spans, inline_parser
 from rag_platform.loaders.parts import Engine, make_facts
+from rag_platform.loaders.restructured import is_restructured
 from rag_platform.loaders.text import (
     LINE_END,
     first_line,
@@ -65,10 +66,9 @@ class MarkdownLoader:
             return False
         if not looks_like_text(head):
             return False
-        return (
-            bool(suffix)
-            or MARKDOWN_LINE.search(head.decode("utf-8", "replace").replace("\r\n", "\n"))
-            is not None
+        text = head.decode("utf-8", "replace").replace("\r\n", "\n")
+        return bool(suffix) or (
+            MARKDOWN_LINE.search(text) is not None and not is_restructured(text, suffix)
         )
 
     def load(self, path: Path, filename: str) -> Facts:

@@ -12,9 +12,10 @@ from typing import ClassVar
 from rag_platform.ir import Block, Facts
 from rag_platform.loaders.decoding import ByteMap, byte_map, decode, looks_like_text, odd_lengths
 from rag_platform.loaders.parts import Engine, make_facts
+from rag_platform.loaders.restructured import PROFILE, is_restructured, restructured_blocks
 from rag_platform.traits import Traits
 
-PROSE = {".txt", ".text", ".rst", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
+PROSE = {".txt", ".text", ".rst", ".rest", ".log", ".adoc", ".org", ".tex", ".srt", ".vtt"}
 LANGUAGES = {
     suffix: language
     for line in """
@@ -34,7 +35,6 @@ BARE_NAMES = {"jenkinsfile": "groovy", "rakefile": "ruby", "gemfile": "ruby"} | 
 }
 # how a markup writes the title of a document
 _TITLES = {
-    ".rst": re.compile(r"^[ \t]*(\S.*)\r?\n([=\-~^\"'#*+.:_`])\2{2,}[ \t]*\r?$", re.M),
     ".adoc": re.compile(r"^= +(\S.*)$", re.M),
     ".org": re.compile(r"^#\+title:[ \t]*(\S.*)$", re.M | re.I),
     ".tex": re.compile(r"\\title\s*\{((?:[^{}]|\{[^{}]*\})+)\}"),
@@ -50,7 +50,7 @@ class TextLoader:
     charset: str = ""
 
     NAME: ClassVar[str] = "text"
-    VERSION: ClassVar[str] = "3"
+    VERSION: ClassVar[str] = "4"
     traits: ClassVar[Traits] = Traits()
 
     def claims(self, filename: str, head: bytes) -> bool:
@@ -65,19 +65,23 @@ class TextLoader:
         """The facts of a text file. Raises DocumentError: `empty_file`, `binary_content`."""
         raw = path.read_bytes()
         decoded = decode(raw, self.charset)
-        language = LANGUAGES.get(suffix_of(filename)) or BARE_NAMES.get(
-            PurePosixPath(filename).name.lower(), ""
-        )
-        blocks = paragraph_blocks(
-            decoded.text, byte_map(raw, decoded), 0, "code" if language else "paragraph"
-        )
-        title = (
-            PurePosixPath(filename).name
-            if language
-            else _find_title(decoded.text, suffix_of(filename))
-        )
+        text, bytes_of, suffix = decoded.text, byte_map(raw, decoded), suffix_of(filename)
+        language = LANGUAGES.get(suffix) or BARE_NAMES.get(PurePosixPath(filename).name.lower(), "")
+        engine = Engine("python", "1")
+        if not language and is_restructured(text, suffix):
+            engine, starts = engine._replace(profile=PROFILE), line_starts(text)
+            blocks = [locate(block, bytes_of, starts) for block in restructured_blocks(text)]
+        else:
+            blocks = paragraph_blocks(text, bytes_of, 0, "code" if language else "paragraph")
+        headings = [block for block in blocks if block.title]
+        if language:
+            title = PurePosixPath(filename).name
+        elif headings:
+            title = "" if names_section(headings) else headings[0].title
+        else:
+            title = _find_title(text, suffix)
         metadata: dict[str, object] = {"language": language} if language else {}
-        return make_facts(self, Engine("python", "1"), decoded, blocks, (), title, metadata)
+        return make_facts(self, engine, decoded, blocks, (), title, metadata)
 
 
 def suffix_of(filename: str) -> str:

@@ -21,6 +21,8 @@ from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.ir import Block, Edit, Facts, MediaLink
 from rag_platform.loaders.markdown import find_hidden
 from rag_platform.loaders.markdown_images import SRC
+from rag_platform.loaders.restructured import PROFILE as RESTRUCTURED
+from rag_platform.loaders.restructured import markdown_edits
 from rag_platform.normalisation.noise import Spans, noise_edits
 from rag_platform.text.scripts import HAN
 
@@ -180,7 +182,7 @@ def normalise(facts: Facts, links: Sequence[MediaLink], cleaning: CleaningConfig
     code = Spans([(block.start, block.end) for block in facts.blocks if block.kind == "code"])
     found = [
         *_block_edits(facts.blocks, text, cleaning),
-        *_hidden_edits(facts),
+        *_markup_edits(facts),
         *_target_edits(text, links, code),
         *_character_edits(text, code),
     ]
@@ -205,12 +207,17 @@ def _block_edits(
             yield _Candidate(block.start, block.end, 0, "", "repeated_" + block.kind)
 
 
-def _hidden_edits(facts: Facts) -> Iterator[_Candidate]:
-    """What HTML hides in a text whose Markdown the loader took as it was."""
+def _markup_edits(facts: Facts) -> Iterator[_Candidate]:
+    """What HTML hides in a text whose Markdown the loader took as it was, and what makes Markdown
+    of another markup.
+    """
     if facts.summary.loader_name in _MARKDOWN:
         start = next((b.end for b in facts.blocks[:1] if b.kind == "front_matter"), 0)
         for begin, end in find_hidden(facts.text, start):
             yield _Candidate(begin, end, 0, "", "hidden_text: not_displayed")
+    elif facts.summary.parse_profile == RESTRUCTURED:
+        for edit in markdown_edits(facts.text):
+            yield _Candidate(edit.start, edit.end, 0, edit.replacement, edit.rule)
 
 
 def _target_edits(text: str, links: Sequence[MediaLink], code: Spans) -> Iterator[_Candidate]:
