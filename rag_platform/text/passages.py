@@ -44,11 +44,10 @@ _MARKUP = re.compile(
 _DEFINES = re.compile(r" {0,3}\[[^\]]+\]:\s*$")
 _ADDRESS = re.compile(r"\s+\S+\s*$")
 # what opens or closes an admonition box or tab (`:::tip`, `!!! note`, `??? tip`, `=== "Tab"`,
-# `/// note | Title`, `.. note::`), or what a documentation tool replaces (`{* file.py *}`,
+# `/// note | Title`), or what a documentation tool replaces (`{* file.py *}`,
 # `{% include %}`, `{/* comment */}`, `[[toc]]`)
 _DIRECTIVE = re.compile(
     r"[\s>]*(?::{3,}|/{3,}|!{3}(?!\S*!)|\?{3}\+?\s|={3}[+!]?\s+\""
-    r"|\.\.\s+(?:[\w-]+::|_[^:]+:(?:\s|$)|\|[^|]+\|\s|$)"
     r"|(?:\{/?[*!%#].*[*!%#]/?\}|\[{1,2}_?toc_?\]{1,2})\s*$)",
     re.IGNORECASE,
 )
@@ -70,8 +69,6 @@ LINK = re.compile(r"\[[^\]\n]*\]\([^()\s]*\)")
 _ATOM = re.compile(rf"{CODE_SPAN}|{LINK.pattern}|{TAG}")
 # the line below a term that explains it
 _EXPLAINS = re.compile(r" {0,3}:[ \t]+\S")
-# what stands before indented code in reStructuredText
-_LITERAL = re.compile(r"\s*(?:.*\S)?::[ \t]*$|\s*\.\.\s+(?:code-block|code|sourcecode)::")
 _SAID = re.compile(r"\s*[A-Z].*[.!?:]$|.*[。！？：]$")  # a line that is no code
 # a line of bold words alone names what follows it, and so does the title of a folded box
 _LABEL = re.compile(
@@ -362,7 +359,7 @@ def _indented_code(text: str) -> dict[int, bool]:
     its block. What is indented in a list or a box is none.
     """
     found: dict[int, bool] = {}
-    if "\n    " not in text and "\n\t" not in text and "::" not in text:
+    if "\n    " not in text and "\n\t" not in text:
         return found
     least = 0  # the indentation of the block, 0 outside
     above = fence = ""  # the last line that is not blank; the mark of an open fence
@@ -394,9 +391,6 @@ def _indented_code(text: str) -> dict[int, bool]:
 
 def _is_code_below(above: str, line: str, indent: int) -> bool:
     """True for an indented line that begins a block of code below that line and a blank one."""
-    if _LITERAL.match(above):
-        item = ITEM.match(above)
-        return indent > (item.end() if item else len(above) - len(above.lstrip()))
     return (
         indent >= 4
         and not above[0].isspace()

@@ -28,12 +28,7 @@ _COMPONENT = (
 )
 # code first, for nothing in it is markup
 _MARKUP = re.compile(
-    # a role of reStructuredText: its words, or what it names as code
-    r"(?<![\w:.-]):[a-z][\w-]*+(?::[\w-]++)?:`(?P<role>[^`<]*[^`\s<])(?P<target>\s+<[^<>]*>)?`"
-    # a link or a name of reStructuredText, and the colons before its code
-    r"|(?<![`:])`(?P<name>[^`\n<]*[^`\s<])(?:\s+<[^<>\n]*>)?`__?(?![\w`])"
-    r"|(?P<colon>(?<=[\w`)]):):(?=[ \t]*(?:\n|$))"
-    rf"|(?P<code>{CODE_SPAN})"
+    rf"(?P<code>{CODE_SPAN})"
     rf"|{FOOTNOTES}"
     rf"|(?<![A-Za-z0-9_!\]`]){_WORDS}(?:{_TARGET}|\[[^\[\]\n]*\])(?:\{{[^{{}}\n]*\}})?"
     r"|(?<=\))\{[:.#a-z][^{}\n]*\}"  # attributes of a link
@@ -45,7 +40,7 @@ _MARKUP = re.compile(
     r"|(?<=\n)[ \t]*(?:>[ \t]?)+",
     re.IGNORECASE,
 )
-_BEGINS = ("[", "<", ">", "{", "`_", "::", ":`", "&")
+_BEGINS = ("[", "<", ">", "{", "&")
 _LANGUAGE = re.compile(r"[\w+#-]+")
 _INDENT = re.compile(r"[ \t]*(?:>[ \t]?)*")
 
@@ -67,9 +62,7 @@ def _keep(match: re.Match[str]) -> str:
     if match["entity"]:  # what would be markup stays
         sign = unescape(match[0])
         return match[0] if sign.isascii() else " " if sign.isspace() else sign
-    if match["role"]:
-        return match["role"] if match["target"] else f"`{match['role']}`"
-    return match["code"] or match["words"] or match["name"] or match["colon"] or ""
+    return match["code"] or match["words"] or ""
 
 
 def plain_code(block: str) -> str:
