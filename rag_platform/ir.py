@@ -430,6 +430,10 @@ class Hit:
     # which of the phrasings had it among their first hits: 0 the question, n the nth phrasing;
     # empty where the question alone was searched
     found_by: tuple[int, ...] = ()
+    # of a table that a passage begins or ends within: the header that stands in another passage,
+    # and whether its rows go on in the next
+    table_head: str = ""
+    table_goes_on: bool = False
 
 
 @dataclass(frozen=True, slots=True)

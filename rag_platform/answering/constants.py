@@ -71,6 +71,12 @@ BESIDE_FACTOR: Final = 0.6
 # what each better hit adds to the divisor of a unit's score; chosen by hand
 PLACE_PENALTY: Final = 0.2
 
+# passages before one that begins within a table among which its header is looked for first; chosen
+# by hand
+NEAR_CHUNKS: Final = 8
+# the same where it is not among them; a table of 2,182 rows takes 170; chosen by hand
+MAX_TABLE_CHUNKS: Final = 512
+
 # --- groundedness ---------------------------------------------------------------------------------
 # share of a sentence's words that the passages it cites must have; chosen by hand
 MIN_SHARE: Final = 0.5

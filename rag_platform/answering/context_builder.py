@@ -15,7 +15,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import MappingProxyType
 
-from rag_platform.answering.constants import MIN_CUT_SHARE, MIN_OVERLAP_CHARS
+from rag_platform.answering.constants import (
+    MAX_TABLE_CHUNKS,
+    MIN_CUT_SHARE,
+    MIN_OVERLAP_CHARS,
+    NEAR_CHUNKS,
+)
 from rag_platform.config.query import ContextConfig
 from rag_platform.contract.markdown_views import format_edited, format_section
 from rag_platform.contract.place_names import format_place
@@ -27,7 +32,8 @@ from rag_platform.retrieval import hydration
 from rag_platform.retrieval.fusion import min_max
 from rag_platform.retrieval.hydration import of_chunk
 from rag_platform.text.cut_points import is_grapheme_boundary
-from rag_platform.text.markdown_blocks import HEADING, Guarded, open_fence, structure
+from rag_platform.text.markdown_blocks import HEADING, Guarded, cells, open_fence, structure
+from rag_platform.text.pipe_tables import format_rule, table_heads
 from rag_platform.text.scripts import is_wide
 from rag_platform.text.sentences import sentence_ends
 from rag_platform.text.tokens import counter, estimate_tokens
@@ -81,7 +87,7 @@ def select(
         return counted(render_passages(hits, config.format))
 
     context = _Context(config, size)
-    texts = [hit for hit in hits if hit.chunk_text.strip()]
+    texts = [_complete_table(hit, catalogs) for hit in hits if hit.chunk_text.strip()]
     context.repeated = len(hits) - len(texts)
     rows = vectors(texts) if vectors is not None and texts else None
     parents = _parents(texts, catalogs) if config.mode == "parent" else {}
@@ -145,8 +151,27 @@ def _parents(hits: Sequence[Hit], catalogs: Catalogs) -> dict[str, Hit]:
         for hit in children:
             chunk = chunks.get(hit.parent_id)
             if chunk is not None and hit.chunk_text in chunk.chunk_text:
-                found[hit.chunk_id] = of_chunk(hit, chunk)
+                found[hit.chunk_id] = _complete_table(of_chunk(hit, chunk), catalogs)
     return found
+
+
+def _complete_table(hit: Hit, catalogs: Catalogs) -> Hit:
+    """The hit with the header of the table that it begins within, and whether the one that it ends
+    in goes on.
+    """
+    catalog, lines = catalogs.get(hit.namespace), hit.chunk_text.split("\n")
+    if catalog is None or "|" not in lines[0] + lines[-1]:
+        return hit
+    head, goes_on = "", False
+    for width in (NEAR_CHUNKS, MAX_TABLE_CHUNKS):
+        around = catalog.neighbours(hit.chunk_id, width if "|" in lines[0] else 0, 1)
+        at = next(n for n, chunk in enumerate(around) if chunk.chunk_id == hit.chunk_id)
+        heads = table_heads(it for it in around if it.chunk_type == around[at].chunk_type)
+        head = heads.get(hit.chunk_id, "")
+        goes_on = any(chunk.chunk_id in heads for chunk in around[at + 1 :])
+        if head or at < width or "|" not in around[at - 1].chunk_text.rpartition("\n")[2]:
+            break
+    return dataclasses.replace(hit, table_head=head, table_goes_on=goes_on)
 
 
 # --- taking -------------------------------------------------------------------------------------
@@ -207,7 +232,7 @@ class _Context:
             around,
             key=lambda chunk: (abs(chunk.chunk_index - centre.hit.chunk_index), chunk.chunk_index),
         ):
-            neighbour = of_chunk(centre.hit, chunk)
+            neighbour = _complete_table(of_chunk(centre.hit, chunk), catalogs)
             if (
                 chunk.section_id == section
                 and chunk.chunk_type != "parent"
@@ -411,7 +436,10 @@ def render_passages(hits: Sequence[Hit], format: str = "markdown") -> str:
 
 def render_block(hit: Hit, number: int, format: str = "markdown", *, since: int = 0) -> str:
     """The block of one hit, its text from the character `since` on."""
-    text = _TAG.sub("&lt;", hit.chunk_text[since:].strip("\n"))
+    text = hit.chunk_text[since:].strip("\n")
+    if hit.table_head and not since:
+        text = f"{hit.table_head}\n{format_rule(len(cells(hit.table_head)))}\n{text}"
+    text = _TAG.sub("&lt;", text)
     if fence := open_fence(text):
         text = f"{text}\n{fence}"
     fields = {

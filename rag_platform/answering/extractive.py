@@ -67,7 +67,7 @@ class Extractive:
     in meaning.
     """
 
-    VERSION: ClassVar[str] = "15"
+    VERSION: ClassVar[str] = "16"
     traits: ClassVar[Traits] = Traits(quick=True)
     max_quotes: int = constants.MAX_QUOTES
     min_coverage: float = 0.0  # share of the words below which nothing is quoted
@@ -199,12 +199,13 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
                 continue
             # "It ..." speaks of the last one
             before = held[n][i - 1] if follows and part.kind == "sentence" else frozenset()
-            close = inside | before | said(part.context)
+            header = _find_header(hit, part)
+            close = inside | before | said(part.context) | said(header)
             own, near = weight(inside), weight(close)
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
-            if own and part.header is not None:  # what a row says, it says of its columns
-                own = weight(inside | said(hit.chunk_text[slice(*part.header)]) | numbers)
+            if own and header:  # what a row says, it says of its columns
+                own = weight(inside | said(header) | numbers)
             elif own:
                 own = weight(inside | numbers)
             near = max(near, own)
@@ -351,7 +352,8 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
         if part.kind == "row":
             listed = any(item.by_header for item in chosen if (item.hit, item.part) == (hit, part))
             name = rivals.get(number, "")
-            shown.append(render_rows(text, known, mark, name, listed=listed))
+            head, goes_on = _find_header(evidence[hit], part), evidence[hit].table_goes_on
+            shown.append(render_rows(text, known, mark, name, head, listed=listed, goes_on=goes_on))
             above = name
             continue
         section = format_section(evidence[hit].section_path).rpartition(" / ")[2]
@@ -364,11 +366,15 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
 
 def _have_same_columns(one: tuple[Hit, Part], other: tuple[Hit, Part]) -> bool:
     """True for rows under headers with the same words."""
-    names = [
-        cells(hit.chunk_text[slice(*part.header)]) if part.header else None
-        for hit, part in (one, other)
-    ]
-    return names[0] is not None and names[0] == names[1]
+    names = [cells(header) for hit, part in (one, other) if (header := _find_header(hit, part))]
+    return len(names) == 2 and names[0] == names[1]
+
+
+def _find_header(hit: Hit, part: Part) -> str:
+    """The header of the table of a row, which may stand in the passage before; empty for others."""
+    if part.header is not None:
+        return hit.chunk_text[slice(*part.header)]
+    return hit.table_head if part.kind == "row" else ""
 
 
 def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:

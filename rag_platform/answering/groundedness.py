@@ -104,7 +104,7 @@ def support(sentence: str, passages: Sequence[Hit]) -> Support:
     return support_by(
         sentence,
         "\n".join(hit.chunk_text for hit in passages),
-        "\n".join(f"{hit.doc_title}\n{hit.section_path}" for hit in passages),
+        "\n".join(f"{hit.doc_title}\n{hit.section_path}\n{hit.table_head}" for hit in passages),
     )
 
 

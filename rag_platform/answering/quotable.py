@@ -559,19 +559,28 @@ def _fence(opening: str, code: str) -> str:
 
 
 def render_rows(
-    text: str, chosen: Collection[int], mark: str, name: str = "", *, listed: bool = False
+    text: str,
+    chosen: Collection[int],
+    mark: str,
+    name: str = "",
+    head: str = "",
+    *,
+    listed: bool = False,
+    goes_on: bool = False,
 ) -> str:
-    """Rows of one table under its header, an empty one where that is in another chunk, below a
-    name, and the mark. Where they are to list what the table has, a sign stands for those that it
-    has besides.
+    """Rows of one table under its header, below a name, and the mark. Where they are to list what
+    the table has, a sign stands for those that it has besides, also in other passages.
     """
     read = read_layout(text).units
     rows = [read[i] for i in sorted(chosen)]
     lines = [escape_marks(plain(text[row.start : row.end])) for row in rows]
     header = rows[0].header
-    names = cells(text[slice(*header)]) if header else [""] * len(cells(lines[0]))
-    head = plain(text[slice(*header)].strip()) if header else "|" + "  |" * len(names)
+    columns = len(cells(head or lines[0]))
     every = sum(unit.kind == "row" and unit.header == header for unit in read)
-    sign = f"\n\n{LEFT_OUT.strip()}" if listed and every > len(rows) else ""
-    table = "\n".join([head, "|" + " --- |" * len(names), *lines])
+    last = goes_on and (read[-1].kind, read[-1].header) == ("row", header)
+    cut = every > len(rows) or last or header is None
+    sign = f"\n\n{LEFT_OUT.strip()}" if listed and cut else ""
+    table = "\n".join(
+        [plain(head.strip()) or "|" + "  |" * columns, "|" + " --- |" * columns, *lines]
+    )
     return (f"{name}\n\n" if name else "") + f"{table}{sign}\n\n{mark}"

@@ -24,7 +24,8 @@ from rag_platform.protocols import Embedder
 from rag_platform.registry import build
 from rag_platform.text.keyphrases import keyphrases
 from rag_platform.text.language import language
-from rag_platform.text.markdown_blocks import DELIMITER
+from rag_platform.text.markdown_blocks import cells
+from rag_platform.text.pipe_tables import table_heads
 from rag_platform.traits import Traits
 
 FIELDS = ("text", "headings", "terms", "keyphrases", "title", "summary", "tags")
@@ -61,7 +62,7 @@ def make_views(
         said = (descriptions or {}).get(chunk.chunk_id, Description())
         lang = chunk.lang if chunk.chunk_text else language(text)
         keys = keyphrases(text, lang, config.keyphrases, embedder)
-        terms = " ".join(heads.get(chunk.chunk_id, ()))
+        terms = " ".join(filter(None, cells(heads.get(chunk.chunk_id, ""))))
         values = {
             "text": text,
             "headings": "" if chunk.section_path.startswith("__") else chunk.section_path,
@@ -161,35 +162,6 @@ def low_quality(chunks: Sequence[Chunk], found: Sequence[View], config: QualityC
         f"{len(low)} of {len(scored)} chunks have a quality below {rules.threshold}, the lowest"
         f" {worst} in chunk {chunk.chunk_index}{place}{many}"
     ]
-
-
-def table_heads(chunks: Sequence[Chunk]) -> dict[str, tuple[str, ...]]:
-    """The table's head row for every chunk, by id, that starts inside a table."""
-    found: dict[str, tuple[str, ...]] = {}
-    head: tuple[str, ...] = ()
-    section_id = ""
-    for chunk in chunks:
-        lines = chunk.chunk_text.split("\n")
-        rule = next((i for i, line in enumerate(lines[:2]) if DELIMITER.fullmatch(line)), None)
-        goes_on = bool(head) and chunk.section_id == section_id and "|" in lines[0] and rule is None
-        if goes_on:
-            found[chunk.chunk_id] = head
-        head, section_id = _open_head(lines, head if goes_on else ()), chunk.section_id
-    return found
-
-
-def _open_head(lines: Sequence[str], before: tuple[str, ...]) -> tuple[str, ...]:
-    """The head of the table in which the lines end; `before` where they are rows only."""
-    for index in range(len(lines) - 1, -1, -1):
-        if "|" not in lines[index]:
-            return ()
-        if index and DELIMITER.fullmatch(lines[index]):
-            return tuple(
-                cell.strip()
-                for cell in lines[index - 1].strip().strip("|").split("|")
-                if cell.strip()
-            )
-    return before
 
 
 def template_parts(template: str) -> list[tuple[str, str | None]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from rag_platform.ir import Chunk
+from rag_platform.text.markdown_blocks import DELIMITER
+
 
 def escape_cell(cell: str) -> str:
     """A cell's text with its pipes escaped."""
@@ -30,3 +33,27 @@ def format_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> list[
 def parse_row(line: str) -> list[str]:
     """The cells of a row as `format_row` wrote it."""
     return [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def table_heads(chunks: Iterable[Chunk]) -> dict[str, str]:
+    """The header row of the table within which a chunk begins, by the id of the chunk."""
+    found: dict[str, str] = {}
+    head = section_id = ""
+    for chunk in chunks:
+        lines = chunk.chunk_text.split("\n")
+        begins = "|" in lines[0] and not any(map(DELIMITER.fullmatch, lines[:2]))
+        head = head if begins and chunk.section_id == section_id else ""
+        if head:
+            found[chunk.chunk_id] = head
+        head, section_id = _open_head(lines, head), chunk.section_id
+    return found
+
+
+def _open_head(lines: Sequence[str], before: str) -> str:
+    """The header row of the table in which the lines end; `before` where they are rows only."""
+    for index in range(len(lines) - 1, -1, -1):
+        if "|" not in lines[index]:
+            return ""
+        if index and DELIMITER.fullmatch(lines[index]):
+            return lines[index - 1]
+    return before

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rag_platform.answering.context_builder import Evidence, render_passages, select
+from rag_platform.answering.context_builder import Evidence, render_block, render_passages, select
 from rag_platform.answering.engine import answer
 from rag_platform.config.query import ContextConfig
 from rag_platform.indexes.catalog import CatalogReader
@@ -220,6 +220,10 @@ def catalog(tmp_path: Path) -> CatalogReader:
         chunk(6, "It stops in the evening. Nobody works at night.", "B"),
         chunk(7, "Something else entirely.", "C"),
     ]
+    return write_catalog(tmp_path, chunks)
+
+
+def write_catalog(tmp_path: Path, chunks: list[Chunk]) -> CatalogReader:
     with CatalogWriter(tmp_path / "catalog.sqlite") as writer:
         writer.replace_documents(
             [Document("default", "d", "docs", "docs/d.md", "d.md", live_version="d@1")]
@@ -443,3 +447,41 @@ def test_the_engine_tells_paraphrases_by_the_stored_vectors(
         ]
         answers[threshold] = (span["attrs"]["context_k"], span["attrs"]["repeated"])
     assert answers == {0.94: (1, 1), 0.99: (2, 0)}
+
+
+# --- tables over several chunks -----------------------------------------------------------------
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> dict[str, CatalogReader]:
+    """Section A: a table in the chunks 1, 2 and 3; section B: rows (4) without a header."""
+    chunks = [
+        chunk(1, "Motors:\n\n| Model | Power |\n| --- | --- |\n| AX | 3 kW |", "A"),
+        chunk(2, "| BX | 5 kW |\n| CX | 7 kW |", "A"),
+        chunk(3, "| DX | 9 kW |\n\nAll of them turn.", "A"),
+        chunk(4, "| EX | 11 kW |", "B"),
+    ]
+    return {"default": write_catalog(tmp_path, chunks)}
+
+
+def test_a_passage_within_a_table_comes_with_its_header(tables: dict[str, CatalogReader]) -> None:
+    hits = select(found_in(tables["default"], 1, 2, 3, 4), ContextConfig(), tables).hits
+    assert [(hit.table_head, hit.table_goes_on) for hit in hits] == [
+        ("", True),
+        ("| Model | Power |", True),
+        ("| Model | Power |", False),
+        ("", False),
+    ]
+    assert render_block(hits[2], 3) == (
+        "[3] docs/d.md, A\n> | Model | Power |\n> | --- | --- |\n> | DX | 9 kW |\n>\n"
+        "> All of them turn."
+    )
+
+
+def test_the_header_of_a_long_table_is_found_far_above(tmp_path: Path) -> None:
+    rows = [f"| AX-{n} | {n} kW |" for n in range(2, 40)]
+    head = "| Model | Power |\n|---|---|\n| AX-1 | 1 kW |"
+    chunks = [chunk(n, text, "A") for n, text in enumerate([head, *rows])]
+    catalog = write_catalog(tmp_path, chunks)
+    (hit,) = select(found_in(catalog, 38), ContextConfig(), {"default": catalog}).hits
+    assert (hit.table_head, hit.table_goes_on) == ("| Model | Power |", False)

@@ -449,6 +449,26 @@ def test_a_table_of_which_only_the_header_is_asked_for_is_listed() -> None:
     assert 500 < len("\n".join(shown[2:-4])) <= 600 + len(shown)
 
 
+def test_rows_of_a_passage_within_a_table_stand_under_the_header_of_the_passage_before() -> None:
+    rows = hit(1, "| AX | 3 kW |\n| BX | 5 kW |", "Motors")
+    within = dataclasses.replace(rows, table_head="| Model | Power |", table_goes_on=True)
+    head = "| Model | Power |\n| --- | --- |\n"
+    assert Extractive().answer(asked("power of BX"), [within]).text == (
+        f"{head}| BX | 5 kW |\n\n[1]"
+    )
+    # of a list of models, others stand in the passages beside it
+    assert Extractive().answer(asked("Which models are there?"), [within]).text == (
+        f"{head}| AX | 3 kW |\n| BX | 5 kW |\n\n…\n\n[1]"
+    )
+
+
+def test_a_list_of_rows_that_go_on_in_the_next_passage_says_so() -> None:
+    text = "| Model | Power |\n| --- | --- |\n| AX | 3 kW |"
+    begun = dataclasses.replace(hit(1, text, "Motors"), table_goes_on=True)
+    answer = Extractive().answer(asked("Which models are there?"), [begun])
+    assert answer.text == f"{text}\n\n…\n\n[1]"
+
+
 def test_what_two_sections_say_otherwise_is_named_by_their_headings() -> None:
     text = (
         "## First quarter\n\nSales in the north were 1,200.\n\n"
