@@ -17,7 +17,7 @@ from rag_platform.answering import citations, states
 from rag_platform.answering.closest_passages import list_passages, mark_closest
 from rag_platform.answering.constants import CLOSEST_PASSAGES, MAX_REFUSAL_CONFIDENCE
 from rag_platform.answering.extractive import Extractive, Nearness, find_sentence
-from rag_platform.answering.near_misses import find_near_miss, lacks_figure
+from rag_platform.answering.near_misses import find_doubts
 from rag_platform.answering.question_context import OnText, Question
 from rag_platform.answering.quote_places import narrow
 from rag_platform.errors import CancelledError
@@ -193,13 +193,9 @@ class _Composer:
         written = answerer.answer(query, self.context, on_text=on_text)
         checked = citations.check_answer(written.text, self.context)
         sure, warnings = round(self.sure * checked.agreement, 3), written.warnings
-        if not reads and (beside := find_near_miss(query.original, written.text, self.context)):
-            asked, told = beside
-            sure = states.hedge(sure, phrased=bool(query.rewrites))
-            warnings += (f"the answer speaks of “{told}”, the question of “{asked}”",)
-        if not reads and lacks_figure(query.original, written.text):
-            sure = states.hedge(sure, phrased=bool(query.rewrites))
-            warnings += ("the question asks for a number or a date, and the answer has none",)
+        doubts = () if reads else find_doubts(query, written.text, self.context)
+        if doubts:
+            sure, warnings = states.hedge(sure, phrased=bool(query.rewrites)), warnings + doubts
         state = decide(sure)
         made = Answer(
             confidence=sure,
