@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import permutations
+from itertools import permutations, product
 from typing import ClassVar
 
 from rag_platform.answering import constants
@@ -42,21 +42,26 @@ from rag_platform.text.term_overlap import (
     ASKS_HISTORY,
     ASKS_MEANING,
     ASKS_NUMBER,
+    ASKS_TOTAL,
     DIGIT,
     HISTORY,
     MEANS,
     POINTS,
+    TOTAL,
     Word,
     question_terms,
     question_words,
     rarity,
 )
-from rag_platform.text.terms import meaning, stemmed_word
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word, terms
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
 _TARGET = re.compile(r"\]\([^()\s]*\)")  # of a link, which nobody reads
 _PLACES = re.compile(r"[/\\]|\.\w+$")  # between the folders of an address, and what ends it
+# an identifier that may name a document: no version, path or format
+_REFERENCE = re.compile(r"(?=.*[a-z])(?:[a-z-]*\d){3}[a-z\d-]*$")
+_RUN = re.compile(r"\d+|[a-z]+")
 _ROUNDING = 1e-8  # more than comparing two scores can be off
 
 
@@ -109,7 +114,7 @@ class Extractive:
                 (other.hit, other.part.header) == (item.hit, item.part.header) for other in chosen
             ):
                 continue  # another row of the table has words of the question
-            text = plain(evidence[item.hit].chunk_text[item.start : item.end])
+            text = plain(evidence[item.hit].chunk_text[item.part.start : item.part.end])
             text = _TARGET.sub("]", " ".join(text.split()))
             left = constants.MAX_ANSWER_CHARS - sum(map(len, texts))
             if (not chosen or len(text) <= left) and not any(
@@ -138,11 +143,6 @@ def _is_foreign(query: QueryIR, evidence: Sequence[Hit]) -> bool:
     return bool(evidence) and all(is_wide(hit.chunk_text) != wide for hit in evidence)
 
 
-def _collect_words(query: QueryIR) -> str:
-    """The words that are looked for: of the question, and of its search phrasings."""
-    return " ".join((question_text(query), *query.rewrites))
-
-
 # --- scoring ------------------------------------------------------------------------------------
 
 
@@ -156,14 +156,6 @@ class Scored:
     part: Part
     by_header: bool = False  # a row that has no word of its own, so any other row is as good
 
-    @property
-    def start(self) -> int:
-        return self.part.start
-
-    @property
-    def end(self) -> int:
-        return self.part.end
-
 
 def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> list[Scored]:
     """Parts with a word of the question in them or in their heading, best first; ties in reading
@@ -172,17 +164,26 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     The list holds the three best parts and all with at least `keep_ratio` of the best score; others
     may be missing.
     """
-    question, asks = _collect_words(query), _Asks.of(question_text(query))
+    question = " ".join((question_text(query), *query.rewrites))
+    asks = _Asks.of(question_text(query))
     words = question_words(question)
-    said = cache(question_terms(question).find_in)
+    find = question_terms(question).find_in
+    total = find(" ".join(ASKS_TOTAL.findall(simplify(question).lower())))
+
+    @cache
+    def said(text: str) -> frozenset[str]:
+        return find(text) | total if total and TOTAL.search(simplify(text).lower()) else find(text)
+
     read = [read_layout(hit.chunk_text).parts for hit in evidence]
     held = [
         # what begins below a question answers it
         [said(f"{part.question}\n{hit.chunk_text[slice(*part.asked)]}") for part in parts]
         for hit, parts in zip(evidence, read, strict=True)
     ]
+    named, others = _find_named(words, evidence, held, said)
+    held = [[inside - names for inside in parts] for parts, names in zip(held, named, strict=True)]
     weights = rarity(words, [inside for parts in held for inside in parts])
-    total = sum(weights)
+    whole = sum(weights)
     weight = _weighing(words, weights)
     # with the most that the form of the part can make of its score
     likely: list[tuple[float, Scored]] = []
@@ -190,6 +191,7 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
     beside |= _find_history(question, evidence)
     for n, (hit, parts) in enumerate(zip(evidence, read, strict=True)):
         titles = said(f"{hit.section_path}\n{hit.doc_title}")
+        own_name = said(f"{hit.filename}\n{hit.doc_title}")
         # a version or a year of the title is that of all that stands below it
         numbers = frozenset(term for term in titles if DIGIT.search(term))
         for i, part in enumerate(parts):
@@ -201,7 +203,8 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             before = held[n][i - 1] if follows and part.kind == "sentence" else frozenset()
             header = _find_header(hit, part)
             close = inside | before | said(part.context) | said(header)
-            own, near = weight(inside), weight(close)
+            bare = part.kind == "code" and close <= own_name < said(question)
+            own, near = (0.0, 0.0) if bare else (weight(inside), weight(close))
             if own == 0 and (follows or near == 0 or part.kind == "item"):
                 continue
             if own and header:  # what a row says, it says of its columns
@@ -212,10 +215,11 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             all_round = weight(close | titles)
             score = own + constants.CONTEXT_WEIGHT * (near - own)
             score += constants.FAR_WEIGHT * (all_round - near)
-            score *= constants.BESIDE_FACTOR if n in beside else 1.0
+            score *= constants.BESIDE_FACTOR ** (2 if n in others else n in beside)
             most = score * asks.max_factor / (1 + constants.PLACE_PENALTY * n)
             by_header = part.kind == "row" and not inside
-            likely.append((most, Scored(score, all_round / total, n, part, by_header)))
+            coverage = weight(close | titles | named[n]) / whole
+            likely.append((most, Scored(score, coverage, n, part, by_header)))
     scored: list[Scored] = []
     for most, item in sorted(likely, key=lambda pair: -pair[0]):
         best = heapq.nlargest(constants.COMPARED_UNITS, [item.score for item in scored])
@@ -224,12 +228,12 @@ def score_parts(query: QueryIR, evidence: Sequence[Hit], keep_ratio: float) -> l
             and most < min(best[-1], keep_ratio * best[0]) - _ROUNDING
         ):
             break
-        text = evidence[item.hit].chunk_text[item.start : item.end]
+        text = evidence[item.hit].chunk_text[item.part.start : item.part.end]
         # the search's own order knows what words cannot tell
         score = item.score * asks.factor(text, item.part.kind)
         score /= 1 + constants.PLACE_PENALTY * item.hit
         scored.append(dataclasses.replace(item, score=score))
-    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.start))
+    return sorted(scored, key=lambda item: (-round(item.score, 9), item.hit, item.part.start))
 
 
 def _find_beside(
@@ -246,6 +250,37 @@ def _find_beside(
         for hit, place, terms in zip(evidence, places, held, strict=True)
     ]
     return {n for n, terms in enumerate(known) if named and named.isdisjoint(terms)}
+
+
+def _find_named(
+    words: Sequence[Word],
+    evidence: Sequence[Hit],
+    held: Sequence[Sequence[frozenset[str]]],
+    said: Callable[[str], frozenset[str]],
+) -> tuple[list[frozenset[str]], set[int]]:
+    """(for each passage the terms of identifiers that name a document, the passages of documents
+    without them): it has no other identifier of that form, and has other words of the question.
+    """
+    named = [frozenset[str]()] * len(evidence)
+    holding = set[int]()
+    asked = [it.text for it in words if it.weight == IDENTIFIER_WEIGHT]
+    documents = {hit.doc_id for hit in evidence}
+    for doc_id, name in product(documents, filter(_REFERENCE.match, asked)):
+        own = [n for n, hit in enumerate(evidence) if hit.doc_id == doc_id]
+        found = (it for n in own for it in terms(evidence[n].chunk_text))
+        alike = {it for it in found if _form(it) == _form(name)}
+        holding.update(own if name in alike else ())
+        if alike == {name} and any(inside - said(name) for n in own for inside in held[n]):
+            for n in own:
+                named[n] |= said(name)
+    every = frozenset[str]().union(*named)
+    others = {n for n in range(len(evidence)) if every and n not in holding}
+    return [every if n in others else names for n, names in enumerate(named)], others
+
+
+def _form(term: str) -> str:
+    """What identifiers of one kind have in common."""
+    return _RUN.sub(lambda run: "0" if run[0].isdigit() else "a", term)
 
 
 def _find_history(question: str, evidence: Sequence[Hit]) -> set[int]:
@@ -268,7 +303,7 @@ def _score_meaning(evidence: Sequence[Hit], nearness: Nearness) -> list[Scored]:
         Scored(cosine / (1 + constants.PLACE_PENALTY * n), 0.0, n, part)
         for (n, part, _), cosine in zip(parts, near, strict=True)
     ]
-    return sorted(scored, key=lambda item: (-item.score, item.hit, item.start))
+    return sorted(scored, key=lambda item: (-item.score, item.hit, item.part.start))
 
 
 def _weighing(words: Sequence[Word], weights: Sequence[float]) -> Callable[[frozenset[str]], float]:
@@ -364,12 +399,6 @@ def _render_quotes(chosen: Sequence[Scored], evidence: Sequence[Hit]) -> str:
     return "\n\n".join(shown)
 
 
-def _have_same_columns(one: tuple[Hit, Part], other: tuple[Hit, Part]) -> bool:
-    """True for rows under headers with the same words."""
-    names = [cells(header) for hit, part in (one, other) if (header := _find_header(hit, part))]
-    return len(names) == 2 and names[0] == names[1]
-
-
 def _find_header(hit: Hit, part: Part) -> str:
     """The header of the table of a row, which may stand in the passage before; empty for others."""
     if part.header is not None:
@@ -384,9 +413,11 @@ def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     """
     words: list[set[str]] = []
     paths: list[list[str]] = []
+    columns: list[list[str]] = []
     for hit, part in quotes:
         terms = meaning(hit.chunk_text[part.start : part.end])
         words.append({term for term in terms if not DIGIT.search(term)})
+        columns.append(cells(header) if (header := _find_header(hit, part)) else [])
         above = read_layout(hit.chunk_text).units[part.first].headings
         own = format_section(hit.section_path)
         paths.append(find_path(own.split(JOINT) if own else [], above))
@@ -394,7 +425,7 @@ def _find_rivals(quotes: Sequence[tuple[Hit, Part]]) -> dict[int, str]:
     for one, other in permutations(range(len(quotes)), 2):
         shared, both = words[one] & words[other], words[one] | words[other]
         alike = len(shared) > constants.RIVAL_SHARE * len(both)
-        if not alike and not _have_same_columns(quotes[one], quotes[other]):
+        if not alike and not (columns[one] and columns[one] == columns[other]):
             continue
         hit, rival = quotes[one][0], quotes[other][0]
         if hit.doc_id != rival.doc_id:

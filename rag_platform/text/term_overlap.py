@@ -45,13 +45,18 @@ ASKS_HISTORY = re.compile(
     r"\d|\b(?:when (?:was|were|did)|since|change[ds]|change ?logs?|releas\w+|removed|deprecated"
     r"|migrat\w+|histor\w+|breaking)\b|版本|更新|变更|何时|什么时候|新增|移除|弃用|升级|迁移|发布"
 )
+# what all of it comes to
+ASKS_TOTAL = re.compile(
+    r"\b(?:grand )?total (?:amount|price|cost|value|sum)\b|总[金数]?额|总价款?|合计|总计"
+)
+TOTAL = re.compile(r"\btotal\b|合计|总计|共计|总[金数]?额|总价")
 MEANS = re.compile(
     r"\b(?:is|are) (?:an?|the)\b|\bmeans?\b|\brefers?"
     r" to\b|表示|是指|指的是|是一[种个]|意味着|用于|强制"
 )
 POINTS = re.compile(
     r"\b(?:see|refer to|read|check(?:"
-    r" out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
+    r" ?out)?)\b[^.!?]{0,30}\]\(|(?:参见|请参阅|参阅|请查看|查看|详见)[^。！？]{0,10}\]\("
     r"|^(?:see(?: also)?\b|refer to\b|(?:请|另)?(?:参见|参阅|参考)|详见|另见).{0,80}$",
     re.IGNORECASE,
 )

@@ -203,6 +203,47 @@ def test_what_is_far_from_the_best_changes_nothing(words: list[str]) -> None:
     ]
 
 
+ORDER = hit(
+    1,
+    "订单号：CG-2026-0573\n\n"
+    "订单 CG-2026-0573 所列货物送至松江仓库。\n\n"
+    "合计（含税）：70,800 元\n\n"
+    "- 订单 CG-2026-0573 的变更须双方书面确认。\n- 质保期十八个月。",
+)
+OTHER_ORDER = dataclasses.replace(
+    ORDER, doc_id="e", chunk_text="订单号：CG-2026-0588\n\n总价（含税）：84,900 元"
+)
+
+
+@pytest.mark.parametrize("question", ["CG-2026-0573 合同总金额", "CG-2026-0573 的總金額是多少"])
+def test_the_total_is_quoted_not_what_has_the_identifier_of_its_document(question: str) -> None:
+    text = Extractive().answer(asked(question), [OTHER_ORDER, ORDER]).text
+    assert text == "合计（含税）：70,800 元 [2]"
+
+
+def test_an_identifier_tells_rows_and_documents_apart() -> None:
+    orders = hit(1, "- PO-4471: the total is 300 EUR.\n- PO-4472: the total is 900 EUR.")
+    text = Extractive().answer(asked("total amount of PO-4472"), [orders]).text
+    assert text == "- PO-4472: the total is 900 EUR. [1]"
+    # nothing else of the question stands in it
+    text = Extractive().answer(asked("CG-2026-0573 的运费"), [ORDER]).text
+    assert text.startswith("订单号：CG-2026-0573")
+
+
+def test_code_with_nothing_but_the_name_of_its_product_is_not_quoted() -> None:
+    install = hit(1, "Run:\n\n```bash\npip install pumps\n```\n\nIts users meet in May.")
+    install = dataclasses.replace(install, filename="pumps-README.md")
+    found = Extractive().answer(asked("How many users does pumps have?"), [install]).text
+    assert found == "Its users meet in May. [1]"
+    assert "pip" in Extractive().answer(asked("How do I install pumps?"), [install]).text
+
+
+def test_a_path_and_a_format_name_no_document() -> None:
+    player = hit(1, "The player reads H.264 in api/v1.\n\nThe player reads AAC.")
+    text = Extractive().answer(asked("Where does the player read H.264?"), [player]).text
+    assert text.startswith("The player reads H.264 in api/v1.")
+
+
 def is_near(item: Scored, others: list[Scored]) -> bool:
     return item.score >= 0.7 * others[0].score
 
