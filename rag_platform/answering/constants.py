@@ -26,6 +26,9 @@ MIN_CUT_SHARE: Final = 0.5
 # --- states ---------------------------------------------------------------------------------------
 # first hits that are read for the words of a search; chosen by hand
 READ_HITS: Final = 3
+# share of a question's own words in a passage, from which its phrasings make no answer less sure;
+# chosen by hand
+OWN_WORDS_FOUND: Final = 0.9
 
 # --- quotes ---------------------------------------------------------------------------------------
 # quotes of an answer; chosen by hand

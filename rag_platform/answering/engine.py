@@ -306,10 +306,11 @@ def _assess(q: Question, found: list[Found], hits: list[Hit]) -> tuple[Json, flo
     first = hits[0].namespace if hits else ""
     item = next((item for item in found if item.lease.namespace == first), found[0])
     own = [hit for hit in hits if hit.namespace == first]
-    signals = states.Signals()
+    phrased, signals, alone = len(item.signals) > 1, states.Signals(), None
     with q.attempt("signals", "the confidence of the answer could not be measured (%s)"):
         signals = states.read_signals(q.request.text, item.signals, own)
-    sure = states.probability(signals, phrased=len(item.signals) > 1) if hits else 0.0
+        alone = states.read_signals(q.request.text, item.signals[:1], own) if phrased else None
+    sure = states.probability(signals, phrased=phrased, alone=alone) if hits else 0.0
     return dataclasses.asdict(signals), sure
 
 

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from statistics import fmean
 
-from rag_platform.answering.constants import NAME_ENDING, READ_HITS
+from rag_platform.answering.constants import NAME_ENDING, OWN_WORDS_FOUND, READ_HITS
 from rag_platform.answering.groundedness import numbers
 from rag_platform.config.validation import packaged_yaml
 from rag_platform.ir import Hit, State
@@ -135,10 +135,10 @@ def _over(join: Callable[[list[float]], float], values: Sequence[float | None]) 
     return join(known) if known else None
 
 
-def probability(signals: Signals, *, phrased: bool) -> float:
+def probability(signals: Signals, *, phrased: bool, alone: Signals | None = None) -> float:
     """The probability that a passage with the answer is among the first three hits; `phrased` where
-    search phrasings were searched. A signal that is not there counts as the usual one. Below
-    `answered` if a number is absent, or a name where nobody said how the documents may put it.
+    search phrasings were searched, `alone` without those. A signal that is not there counts as the
+    usual one. Below `answered` if a number is absent, or, unless it is phrased, a name.
     """
     model = _load_models()["searches" if phrased else "question"]
     total = model.intercept
@@ -146,6 +146,8 @@ def probability(signals: Signals, *, phrased: bool) -> float:
         if value is not None and name in model.weights:
             total += model.weights[name] * (value - model.means[name]) / model.deviations[name]
     sure = round(1 / (1 + math.exp(-total)), 3)
+    if alone is not None and (alone.words_found or 0.0) >= OWN_WORDS_FOUND:
+        sure = max(sure, probability(alone, phrased=False))
     absent = signals.numbers_absent or (signals.names_absent and not phrased)
     return hedge(sure, phrased=phrased) if absent else sure
 

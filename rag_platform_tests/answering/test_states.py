@@ -28,6 +28,17 @@ def guide(publish: Any) -> None:
     publish({"guide": GUIDE, "handbook": HANDBOOK})
 
 
+def test_phrasings_leave_a_question_answered_whose_own_words_a_passage_holds() -> None:
+    worded_otherwise = Signals(words_found=0.2)
+    held, hardly = Signals(words_found=1.0), Signals(words_found=0.7)
+
+    def state(alone: Signals | None) -> str:
+        return decide(probability(worded_otherwise, phrased=True, alone=alone), phrased=True)
+
+    assert [state(alone) for alone in (None, hardly)] == ["nothing_found"] * 2
+    assert state(held) == "answered"
+
+
 def test_the_probability_is_that_of_a_logistic_model(monkeypatch: pytest.MonkeyPatch) -> None:
     model = states._Model(**USUAL, weights={"words_found": 1.0}, answered=0.7, closest=0.3)
     monkeypatch.setattr(states, "_load_models", lambda: {"question": model})
@@ -99,7 +110,7 @@ def test_what_may_not_answer_is_quoted_and_marked(
 def test_what_the_library_does_not_hold_is_told_and_the_passages_are_given(
     text: str, statement: str, guide: None, library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(states, "probability", lambda signals, *, phrased: 0.01)
+    monkeypatch.setattr(states, "probability", lambda signals, **_: 0.01)
     result = answer(library, QueryRequest(text))
     assert (result.state, result.answered) == ("nothing_found", False)
     assert result.answer_markdown.startswith(statement)
