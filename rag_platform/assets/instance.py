@@ -127,8 +127,9 @@ def run(settings: Settings, words: Sequence[str]) -> int:
     Raises BusyError where `dev` already runs over it: two daemons would each launch what is due.
     """
     home = prepare(Store.of(settings))
-    os.environ |= environment(settings.home)
-    command = [*_program(*words), "-m", "rag_platform.definitions"]
+    # a user's file of the current folder must not stand for a module of Python's
+    os.environ |= {**environment(settings.home), "PYTHONSAFEPATH": "1"}
+    command = [*_program(*words), "-m", "rag_platform.definitions", "-d", str(home)]
     if words[0] != "dev":
         return run_supervised(command)
     with _only_one(home):

@@ -84,7 +84,8 @@ class ChildProcess:
     ) -> None:
         paths = os.pathsep.join(os.path.abspath(entry) for entry in sys.path if entry)
         self.process = subprocess.Popen(
-            [sys.executable, *arguments],
+            # without -P a file of the current folder stands for a module of the same name
+            [sys.executable, "-P", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

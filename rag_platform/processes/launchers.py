@@ -151,7 +151,7 @@ def _start(module: str, job: Job, settings: Settings, store: Store) -> subproces
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab") as log:
         return subprocess.Popen(
-            [sys.executable, "-m", module, job.job_id],
+            [sys.executable, "-P", "-m", module, job.job_id],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

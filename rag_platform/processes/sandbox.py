@@ -38,7 +38,7 @@ class SandboxChild(ChildProcess):
 
     def __init__(self, module: str, engine: str) -> None:
         super().__init__(
-            ["-P", "-m", module, engine],
+            ["-m", module, engine],
             JsonLines(),
             env={
                 "MALLOC_ARENA_MAX": "2",

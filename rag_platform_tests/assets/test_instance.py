@@ -113,6 +113,21 @@ def test_no_process_outlives_a_door_that_is_killed() -> None:
     gone(keeper)
 
 
+def test_a_file_of_the_current_folder_stands_for_no_module(desk: Any) -> None:
+    """Neither for Dagster, nor for the process of a job."""
+    (desk.folder / "json.py").write_text("raise SystemExit('a script of the user')")
+    desk.write(ports="# Ports\n\nThe gateway listens on port 8080.\n")
+    for module, *words in (
+        ("rag_platform.assets.instance", "definitions", "validate"),
+        ("rag_platform.cli.main", "ingest", desk.docs),
+    ):
+        command = [sys.executable, "-P", "-m", module, *map(str, words)]
+        ended = subprocess.run(
+            command, cwd=desk.folder, capture_output=True, text=True, check=False
+        )
+        assert (ended.returncode, "of the user" in ended.stderr) == (0, False), ended.stderr
+
+
 def test_dagster_is_run_over_a_data_root_once(desk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(instance, "_DEV_LOCK_SECONDS", 0.1)
     monkeypatch.setattr(sys, "argv", ["instance", "dev", "--help"])

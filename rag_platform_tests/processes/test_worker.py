@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -45,6 +46,18 @@ def child() -> Iterator[Child]:
 def test_a_child_answers_in_another_process(child: Child) -> None:
     assert child.ask(1) == 1001 and child.ask(2) == 1002
     assert child.ask("pid") == child.process.pid != os.getpid()
+
+
+def test_a_file_of_the_current_folder_stands_for_no_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('a script of the user')")
+    monkeypatch.chdir(tmp_path)
+    child = Child(__name__, 1000)
+    try:
+        assert child.ask(1) == 1001
+    finally:
+        child.close()
 
 
 def test_what_the_child_raises_is_raised_here_and_it_goes_on(child: Child) -> None:
