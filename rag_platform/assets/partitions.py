@@ -22,7 +22,7 @@ from rag_platform.config.profiles import (
 )
 from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.ir import Version
-from rag_platform.ledger.ledger import bound_strategies
+from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.storage.store import Store
 
 document_versions = dg.DynamicPartitionsDefinition(name="document_versions")
@@ -54,7 +54,7 @@ def strategies_in_use(settings: Settings) -> list[Strategy]:
     """The strategies that namespaces are ingested with, as their files are now; the default one
     before the first ingest.
     """
-    bound = bound_strategies(Store.of(settings))
+    bound = set(bound_namespaces(Store.of(settings)).values())
     known = sorted(bound & set(strategy_names(settings))) or [settings.default_strategy]
     return [load_strategy(settings, name) for name in known]
 

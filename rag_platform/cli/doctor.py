@@ -24,7 +24,7 @@ from rag_platform.config.settings import (
 from rag_platform.errors import RagError, read_only
 from rag_platform.ir import Json
 from rag_platform.ledger import traffic
-from rag_platform.ledger.ledger import bound_strategies, open_ledger, require
+from rag_platform.ledger.ledger import bound_namespaces, open_ledger, require
 from rag_platform.observability import faults
 from rag_platform.observability.logs import load_log_config
 from rag_platform.registry import build
@@ -181,7 +181,7 @@ def _list_bound(store: Store) -> set[str]:
     it.
     """
     try:
-        return bound_strategies(store)
+        return set(bound_namespaces(store).values())
     except RagError:
         return set()
 

@@ -48,10 +48,9 @@ def jobs_list(
     context: Context, namespace: str | None, everywhere: bool, state: str | None, limit: int
 ) -> Json:
     """Jobs, newest first."""
-    name = context.known_namespace(namespace)
-    work.end_orphans(context.ledger, context.settings.jobs)
     # jobs over the whole data root have no namespace
-    names = [None] if everywhere else [name, ""]
+    names = [None] if everywhere else [context.known_namespace(namespace), ""]
+    work.end_orphans(context.ledger, context.settings.jobs)
     found = [
         job
         for each in names
@@ -72,7 +71,7 @@ def jobs_list(
     lines = lines or [f"no {'such ' if state else ''}jobs"]
     if not everywhere:
         lines.append(
-            f"Of library {name!r} alone; `rag jobs list --all` lists those of every library."
+            f"Of library {names[0]!r} alone; `rag jobs list --all` lists those of every library."
         )
     return {
         "markdown": "\n".join(lines),

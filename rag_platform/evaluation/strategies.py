@@ -26,9 +26,11 @@ from rag_platform.evaluation.reporting.reports import compare_markdown
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import OnProgress, RunOptions, evaluate
 from rag_platform.evaluation.sources import dataset_names
+from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.releases.manifest import Manifest
 from rag_platform.retrieval.library import Library
 from rag_platform.retrieval.namespaces import choose_namespace
+from rag_platform.storage.store import Store
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.workspace import DataRoot
 
@@ -51,9 +53,11 @@ def comparable_names(settings: Settings) -> list[str]:
 
 def evaluation_targets(settings: Settings) -> dict[str, tuple[str, str]]:
     """What can be evaluated unasked, `dataset@namespace`: the datasets of the config folder in the
-    default namespace, and those of gates.yaml in theirs.
+    default namespace, or in every other where there is no such, and those of gates.yaml in theirs.
     """
-    pairs = [(name, settings.default_namespace) for name in dataset_names()]
+    own, bound = settings.default_namespace, bound_namespaces(Store.of(settings))
+    asked = [own] if own in bound or "default_namespace" in settings.model_fields_set else bound
+    pairs = [(name, space) for name in dataset_names() for space in asked or [own]]
     pairs += [(gate.dataset, name) for name, gates in read_gates().items() for gate in gates]
     return {f"{dataset}@{namespace}": (dataset, namespace) for dataset, namespace in pairs}
 

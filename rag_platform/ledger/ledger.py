@@ -955,12 +955,12 @@ def open_url(url: str) -> Ledger:
     return Ledger(SqliteBackend(Path(path)))
 
 
-def bound_strategies(store: Store) -> set[str]:
-    """The strategies that namespaces are bound to; none without a ledger."""
+def bound_namespaces(store: Store) -> dict[str, str]:
+    """The namespaces and the strategies that they are bound to; none without a ledger."""
     if not store.has_ledger():
-        return set()
+        return {}
     with closing(open_ledger(store)) as ledger:
-        return set(ledger.namespaces().values())
+        return ledger.namespaces()
 
 
 def _jobs_without_words(

@@ -9,7 +9,7 @@ import threading
 from rag_platform.config.settings import Settings, require_usable
 from rag_platform.errors import ConfigError
 from rag_platform.ledger.hiding import hidden_by_ledger
-from rag_platform.ledger.ledger import bound_strategies
+from rag_platform.ledger.ledger import bound_namespaces
 from rag_platform.observability import otlp
 from rag_platform.observability.logs import setup_logging
 from rag_platform.retrieval.library import Library
@@ -39,7 +39,7 @@ def open_library(settings: Settings, *, preloaded: threading.Event | None = None
         import_embedder(library)
         preload(library, preloaded)
     try:
-        require_usable(settings, bound_strategies(store))
+        require_usable(settings, bound_namespaces(store).values())
     except ConfigError:
         if preloaded is not None:
             preloaded.wait()  # a process that ends while native code loads is aborted

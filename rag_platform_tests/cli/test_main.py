@@ -381,6 +381,19 @@ def test_several_libraries_answer_one_question(desk: Any) -> None:
     assert "namespace" not in desk.call(*QUESTION, "--namespace", "default").data["citations"][0]
 
 
+def test_one_of_several_libraries_has_to_be_named_but_for_all_jobs(desk: Any) -> None:
+    for name in ("one", "two"):
+        desk.write(**{name: f"# {name}\n\nA text of {name}.\n"})
+        desk.publish(desk.docs / f"{name}.md", namespace=name)
+        with desk.ledger() as ledger:
+            ledger.add_job("ingest", name, {})
+    refused = desk.call("docs", "list").error
+    assert refused["code"] == "which_collection"
+    assert refused["message"].endswith("none was named: name one, as with `--namespace one`")
+    listed = desk.call("jobs", "list", "--all").data["jobs"]
+    assert {job["namespace"] for job in listed} == {"one", "two"}
+
+
 def test_control_characters_of_a_name_are_shown_and_not_obeyed(desk: Any) -> None:
     name = "a\x1b[31mred\x1b]0;title\x07\nnext\x9b\x7f.txt"
     desk.docs.mkdir(exist_ok=True)

@@ -17,6 +17,7 @@ from rag_platform.evaluation.strategies import (
     WAYS,
     compare_strategies,
     comparison_table,
+    evaluation_targets,
     names_of,
     run_strategy,
 )
@@ -51,6 +52,19 @@ def results(tmp_path: Path) -> Iterator[ResultStore]:
     store = ResultStore(tmp_path / "results")
     yield store
     store.close()
+
+
+def test_datasets_are_asked_of_libraries_that_there_are(shelf: Shelf) -> None:
+    def targets() -> set[str]:
+        return {name for name in evaluation_targets(shelf.settings) if name.startswith("golden@")}
+
+    assert targets() == {"golden@default"}  # before the first ingest
+    shelf.ledger.bind_strategy("demo", "tiny", "")
+    assert targets() == {"golden@demo"}
+    shelf.ledger.bind_strategy("hr", "tiny", "")
+    assert targets() == {"golden@demo", "golden@hr"}
+    shelf.ledger.bind_strategy("default", "tiny", "")
+    assert targets() == {"golden@default"}
 
 
 def test_every_way_to_ask_is_asked_as_it_says(root: DataRoot, results: ResultStore) -> None:
