@@ -93,11 +93,13 @@ NEEDS_ANOTHER_FILE = frozenset(
         "credentials_in_url",
         "empty_file",
         "encrypted",
+        "http_refused",
         "port_not_allowed",
         "scheme_not_allowed",
         "too_deep",
         "too_large",
         "too_many_pages",
+        "too_many_redirects",
         "unsupported_type",
     }
 )

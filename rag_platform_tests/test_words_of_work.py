@@ -66,7 +66,7 @@ def test_a_retry_is_promised_only_where_it_may_help() -> None:
         in lasting
     )
     assert "`rag jobs retry job_1` tries 1 of them again" in both and "mend or replace" in both
-    refused = jobs.describe_failures([item("address_refused"), item("port_not_allowed")], "job_1")
+    refused = jobs.describe_failures([item("address_refused"), item("http_refused")], "job_1")
     assert "jobs retry" not in refused and "change the setting that its reason names" in refused
 
 

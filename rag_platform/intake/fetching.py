@@ -102,7 +102,8 @@ def fetch(
 
     Raises FetchError: `bad_url`, `scheme_not_allowed`, `credentials_in_url`, `port_not_allowed`,
     `address_refused`, `unresolved`, `connect_failed`, `timeout`, `too_large`, `too_many_redirects`,
-    `http_status` (details: status), `broken_response`.
+    `http_status`, `http_refused` where trying again changes nothing (details: status),
+    `broken_response`.
     """
     with download(
         url, limits, etag=etag, last_modified=last_modified, resolve=resolve, max_bytes=max_bytes
@@ -284,7 +285,7 @@ def _status_error(url: str, status: int) -> FetchError:
     remedy = "try again later" if retryable else "check the address, and whether it needs a login"
     return FetchError(
         f"{url}: the server answered {status}; {remedy}",
-        code="http_status",
+        code="http_status" if retryable else "http_refused",
         status=status,
         retryable=retryable,
     )

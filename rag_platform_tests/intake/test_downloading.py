@@ -129,7 +129,7 @@ def test_sync_fetches_every_known_page_and_retires_those_that_are_gone(
     assert sorted(map(str, known)) == urls
     without = library.receive(*known)
     assert ([item.code for item in without.items if item.code], without.retired) == (
-        ["http_status", "http_status"],
+        ["http_refused", "http_refused"],
         (),
     )
     reception = library.receive(*known, sync=True)

@@ -264,7 +264,7 @@ def test_remote_images_are_fetched_once_where_that_is_on(tmp_path):
         assert reasons_of() == [*["remote_not_fetched"] * 6, "not_an_image"]
         assert asked == []
         found = reasons_of(fetch_remote=True)
-    assert found == ["", "", "", "fetch_failed: http_status", "not_an_image", "", "not_an_image"]
+    assert found == ["", "", "", "fetch_failed: http_refused", "not_an_image", "", "not_an_image"]
     assert asked.count("/a.png") == 2  # by two spellings of its address
 
 
