@@ -11,6 +11,7 @@ import dagster as dg
 from rag_platform.assets.event_erasing import Events
 from rag_platform.assets.instance import prepare
 from rag_platform.assets.partitions import document_versions
+from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job
 from rag_platform.observability import tracing
 from rag_platform.observability.redaction import Names
@@ -35,6 +36,19 @@ class PartitionKeys:
         """Remove keys."""
         for key in sorted(set(keys) & self.keys()):
             self.instance.delete_dynamic_partition(document_versions.name or "", key)
+
+    def follow(self, namespace: str, ledger: Ledger, since: int) -> None:
+        """Make the keys of the documents that changed after the change of that number those of what
+        is live or on its way.
+        """
+        documents = [
+            ledger.document(namespace, doc_id) for doc_id in ledger.find_touched(namespace, since)
+        ]
+        wanted = {key for each in documents for key in (each.live_version, each.wanted_version)}
+        wanted.discard(None)
+        touched = {f"{namespace}.{each.doc_id}" for each in documents}
+        self.instance.add_dynamic_partitions(document_versions.name or "", sorted(wanted))
+        self.drop({key for key in self.keys() - wanted if key.rpartition("@")[0] in touched})
 
     def forget(self, keys: Collection[str], names: Names) -> tuple[int, list[str]]:
         """Erase what was recorded under keys and whatever else names the documents. Returns the

@@ -12,6 +12,7 @@ from typing import Any
 
 import dagster as dg
 
+from rag_platform.assets.collecting import PartitionKeys
 from rag_platform.assets.dagster_private import log_checks
 from rag_platform.assets.definition_metadata import define_asset
 from rag_platform.assets.partitions import (
@@ -263,12 +264,15 @@ def published_release(
             release_id = newest_candidate(namespace, ledger)
             publish_candidate(namespace, release_id, settings=settings, store=store, ledger=ledger)
             manifest = read_head(store.release_dir(namespace, release_id))
+            made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
+            PartitionKeys(context.instance).follow(namespace, ledger, made.get(before) or 0)
         tell = Progress(ledger, record.job.job_id)
         if own := "run_id" in record.job.args:  # the job is the record of this run
             tell("release", 1, 1, "published")
     metadata = {
         "release_id": manifest.release_id,
         "previous": before or "",
+        "dagster/row_count": int(manifest.counts.get("chunks", 0)),
         "path": dg.MetadataValue.path(
             store.current_path(namespace).relative_to(store.home).as_posix()
         ),

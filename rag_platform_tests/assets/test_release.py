@@ -160,6 +160,26 @@ def test_the_job_of_a_run_from_the_ui_says_how_far_it_came_and_where_its_trace_i
     assert releases.current(shelf.store, "default") == made
 
 
+def test_partitions_are_those_of_what_is_live_or_on_its_way(
+    instance: dg.DagsterInstance, take: Any, shelf: Any
+) -> None:
+    def keys() -> set[str]:
+        return set(instance.get_dynamic_partitions("document_versions"))
+
+    (gate,) = take(gate="# Gate\n\nThe gate opens at 05:30.\n")
+    (dock,) = take(dock="# Dock\n\nThe dock is painted yellow.\n")
+    instance.add_dynamic_partitions("document_versions", [gate, dock, "other.gate@1"])
+    assert run(instance).success and keys() == {gate, dock, "other.gate@1"}
+    assert latest_metadata(instance, "published_release")["dagster/row_count"].value == 2
+    (later,) = take(gate="# Gate\n\nThe gate opens at 06:00.\n")
+    assert run(instance).success and keys() == {later, dock, "other.gate@1"}
+    shelf.ledger.delete("default", shelf.ledger.version(dock).doc_id, None, "soft")
+    assert run(instance).success and keys() == {later, "other.gate@1"}
+    shelf.ledger.pin("default", shelf.ledger.version(gate).doc_id, gate)
+    # what its source holds stays wanted
+    assert run(instance).success and keys() == {gate, later, "other.gate@1"}
+
+
 def test_a_candidate_that_cannot_prove_a_quote_is_not_published(
     instance: dg.DagsterInstance, take: Any, shelf: Any
 ) -> None:
