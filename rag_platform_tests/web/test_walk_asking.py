@@ -5,6 +5,7 @@ Chromium is not installed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +34,31 @@ def test_the_pages_fit_a_telephone(chromium: Any, address: str) -> None:
     page.locator("#panel table.rows mark").first.wait_for()
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     context.close()
+
+
+# lines of a question's source, the last of which is cited
+LONG = "# Winch\n\n" + "".join(f"B{n}.\n\n" for n in range(50))
+
+
+def test_a_long_source_is_shown_where_it_is_cited(chromium: Any, tmp_path: Path) -> None:
+    shelves = make_shelf(tmp_path / "yard")
+    shelf = next(shelves)
+    (tmp_path / "winch.md").write_text(LONG + "The winch brake engages at 37 rpm.\n")
+    shelf.ingest(tmp_path / "winch.md")
+    with listening(Site(shelf.settings)) as url:
+        page = chromium.new_page(viewport={"width": 1280, "height": 500})
+        page.goto(url + "/?q=When+does+the+winch+brake+engage")
+        page.locator(".sources a.mark").first.click()
+        page.locator("#panel mark").first.wait_for(timeout=10_000)
+        inside = """(box) => {
+          const outer = box.getBoundingClientRect();
+          const inner = box.querySelector("mark").getBoundingClientRect();
+          return [box.scrollTop > 0, outer.top <= inner.top && inner.bottom <= outer.bottom];
+        }"""
+        shown = [page.locator(box).first.evaluate(inside) for box in (".passage", "#panel")]
+        page.close()
+    next(shelves, None)
+    assert shown == [[True, True]] * 2
 
 
 # words without hyphen or slash that stand on more than one line

@@ -1,4 +1,5 @@
-// What pages do beside htmx: a key that focuses the question, forms that apply on change.
+// What pages do beside htmx: a key that focuses the question, forms that apply on change, sources
+// shown where they are cited.
 "use strict";
 
 document.addEventListener("keydown", (event) => {
@@ -19,4 +20,12 @@ document.addEventListener("keydown", (event) => {
 
 document.addEventListener("change", (event) => {
   event.target.closest("form[data-submit-on-change]")?.requestSubmit();
+});
+
+document.addEventListener("htmx:load", ({ detail: { elt } }) => {
+  for (const box of elt.querySelectorAll(".passage")) {
+    const mark = box.querySelector("mark");
+    if (mark) box.scrollTop = mark.offsetTop - box.offsetTop - box.clientHeight / 3;
+  }
+  elt.querySelector(".source-view :is(mark, .cited)")?.scrollIntoView({ block: "nearest" });
 });
