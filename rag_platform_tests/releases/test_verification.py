@@ -454,6 +454,40 @@ def test_a_deleted_document_that_a_release_claims_to_be_newer_than_is_found(
     assert "deletions" in codes(shelf)
 
 
+def test_a_live_version_that_was_lost_is_found(
+    published: Path, shelf: Shelf, tmp_path: Path
+) -> None:
+    """By the release, or by the ledger."""
+
+    def change(sql: str) -> None:
+        with closing(sqlite3.connect(shelf.store.home / LEDGER)) as db, db:
+            db.execute(sql)
+
+    roads = next(it for it in shelf.ledger.documents("default") if it.filename == "roads.md")
+    change(f"UPDATE documents SET live_version = NULL WHERE doc_id = '{roads.doc_id}'")
+    (lost,) = verify_release(shelf.store, "default").failures
+    assert (lost.version_id, lost.reason) == (
+        roads.live_version,
+        "ledger: no version of the document is live, the next release would be without it;"
+        f" `rag docs live {roads.doc_id} {roads.live_version}` puts it back",
+    )
+    change(f"UPDATE documents SET live_version = wanted_version WHERE doc_id = '{roads.doc_id}'")
+    assert codes(shelf) == []
+    (path := tmp_path / "late.md").write_text("# Late\n\nA later text.\n", encoding="utf-8")
+    workspace = Workspace(
+        settings=shelf.settings,
+        strategy=load_strategy(shelf.settings, "tiny"),
+        store=shelf.store,
+        ledger=shelf.ledger,
+    )
+    taken = receive([path], "default", workspace, ReceiveOptions()).to_process
+    ingest_versions([shelf.ledger.version(name) for name in taken], workspace)
+    assert codes(shelf) == []  # it waits for the next release
+    change("UPDATE releases SET sequence = (SELECT max(sequence) FROM touched)")
+    (lost,) = verify_release(shelf.store, "default").failures
+    assert lost.reason.startswith("rows: versions lacks of what is live default.late-")
+
+
 def test_another_pointer_than_the_recorded_one_is_warned_of(
     published: Path, shelf: Shelf, tmp_path: Path
 ) -> None:

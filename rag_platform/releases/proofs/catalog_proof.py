@@ -386,6 +386,14 @@ class CatalogProof:
         except NotFoundError as error:
             yield f"ledger: {error.message}"
             return
+        wanted_version = owner.wanted_version or version.version_id
+        if (owner.status, owner.live_version) == ("active", None) and (
+            self.ledger.version(wanted_version).status == "ready"  # where processing makes it live
+        ):
+            yield (
+                "ledger: no version of the document is live, the next release would be without it;"
+                f" `rag docs live {version.doc_id} {wanted_version}` puts it back"
+            )
         chunks_profile = self.manifest.profiles.get("chunks", "")
         if version.edition and edition_name(edits, chunks_profile) != version.edition:
             yield f"ledger: the edits by hand are not those of edition {version.edition}"
@@ -488,6 +496,16 @@ class CatalogProof:
                     f"ledger: {name} of the release is {_short(said)}, the ledger says"
                     f" {_short(known)}"
                 )
+        if row.sequence is not None:
+            touched = self.ledger.find_touched(namespace, row.sequence)
+            live = {
+                version.version_id
+                for document, version in self.ledger.live(namespace)
+                if document.doc_id not in touched  # since the release was made
+            }
+            yield from _name_rows(
+                "versions", "lacks of what is live", live - set(manifest.versions)
+            )
         held = sha256_file(self.path.parent / FILENAME)
         if row.manifest_sha256 and row.manifest_sha256 != held:
             yield (
