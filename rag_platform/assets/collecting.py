@@ -44,8 +44,9 @@ class PartitionKeys:
         documents = [
             ledger.document(namespace, doc_id) for doc_id in ledger.find_touched(namespace, since)
         ]
-        wanted = {key for each in documents for key in (each.live_version, each.wanted_version)}
-        wanted.discard(None)
+        wanted = {
+            key for each in documents for key in (each.live_version, each.wanted_version) if key
+        }
         touched = {f"{namespace}.{each.doc_id}" for each in documents}
         self.instance.add_dynamic_partitions(document_versions.name or "", sorted(wanted))
         self.drop({key for key in self.keys() - wanted if key.rpartition("@")[0] in touched})

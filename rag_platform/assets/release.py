@@ -265,7 +265,7 @@ def published_release(
             publish_candidate(namespace, release_id, settings=settings, store=store, ledger=ledger)
             manifest = read_head(store.release_dir(namespace, release_id))
             made = {row.release_id: row.sequence for row in ledger.releases(namespace)}
-            PartitionKeys(context.instance).follow(namespace, ledger, made.get(before) or 0)
+            PartitionKeys(context.instance).follow(namespace, ledger, made.get(before or "") or 0)
         tell = Progress(ledger, record.job.job_id)
         if own := "run_id" in record.job.args:  # the job is the record of this run
             tell("release", 1, 1, "published")
