@@ -103,7 +103,8 @@ _TELLING = "chunkers documents intake loaders media normalisation sectioners".sp
 _UNTOLD = re.compile(
     r"\\|\bSELECT\b|^(?:[A-Z][a-z]+ ){3}|^\.|^'|PowerPoint Presentation|by python-docx|^name: |"
     r"^the language of the text|asks for more fields|iso-2022|x-sjis|gb-2312|without a part|"
-    r"^hidden \{\} were|end of data|^folder or list|hidden by several layers"
+    r"^hidden \{\} were|end of data|^folder or list|hidden by several layers|"
+    r"^(?:Added|Changed|Removed) in version |^Deprecated since version "
 )
 
 

@@ -21,7 +21,7 @@ from rag_platform.evaluation.reporting.reports import LEADING, run_markdown
 from rag_platform.evaluation.reporting.run_files import write_run_files
 from rag_platform.evaluation.results import EvalRun, ResultStore
 from rag_platform.evaluation.runs import open_library
-from rag_platform.evaluation.sources import open_dataset, require_found_labels
+from rag_platform.evaluation.sources import open_dataset
 from rag_platform.evaluation.strategies import (
     WAYS,
     comparable_names,
@@ -199,7 +199,6 @@ def _evaluate(
     own = None if dataset.load_documents is not None else namespace
     run = run_strategy(platform.root, library, dataset, strategy, store, namespace=own)
     home = platform.root.store.home
-    require_found_labels(run)
     folder = write_run_files(home, run, store)
     return {
         "run_id": run.run_id,

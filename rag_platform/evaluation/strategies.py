@@ -77,7 +77,8 @@ def run_strategy(
     documents are published first, by that strategy.
 
     Raises NotFoundError `unknown_strategy` naming the known ones, InputError for a strategy that
-    the release's vectors cannot be asked by.
+    the release's vectors cannot be asked by, or `other_namespace` for a dataset about other
+    documents.
     """
     base = _require_known(root.settings, name)
     is_file = has_strategy(root.settings, base)
@@ -93,6 +94,7 @@ def run_strategy(
         namespace=space,
         mode=mode or ("retrieval_only" if brings_documents else "end_to_end"),
         strategy=asked,
+        require_found=True,
     )
     return evaluate(library, dataset, options, store, on_progress=on_progress)
 
