@@ -19,9 +19,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args
 import yaml
 from pydantic import Field, SecretStr, ValidationError, model_validator
 
-from rag_platform.config.blobs import BlobSettings
 from rag_platform.config.folders import config_file, config_folders, default_home
-from rag_platform.config.http import HttpSettings
 from rag_platform.config.ingestion import (
     CleaningConfig,
     EmbeddingConfig,
@@ -30,7 +28,6 @@ from rag_platform.config.ingestion import (
     MediaTextConfig,
     ViewConfig,
 )
-from rag_platform.config.observability import ObservabilitySettings
 from rag_platform.config.query import (
     AnswererConfig,
     ContextConfig,
@@ -41,7 +38,12 @@ from rag_platform.config.query import (
     Section,
     SummaryConfig,
 )
-from rag_platform.config.traffic import TrafficSettings
+from rag_platform.config.services import (
+    BlobSettings,
+    HttpSettings,
+    ObservabilitySettings,
+    TrafficSettings,
+)
 from rag_platform.config.validation import check, place_of, read_mapping
 from rag_platform.errors import ConfigError, NotFoundError, did_you_mean
 

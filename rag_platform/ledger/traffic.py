@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
-from rag_platform.config.traffic import ProviderLimit, TrafficSettings
+from rag_platform.config.services import ProviderLimit, TrafficSettings
 from rag_platform.errors import IntegrityError, ProviderError, RagError, StorageError, disk_full
 from rag_platform.ir import Json
 from rag_platform.storage.postgres import PostgresConnection

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-from rag_platform.config.observability import OtlpSettings
+from rag_platform.config.services import OtlpSettings
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Json
 from rag_platform.observability import tracing

@@ -17,7 +17,7 @@ from rag_platform.registry import build
 from rag_platform.storage.store import Store, atomic_path, sha256_file
 
 if typing.TYPE_CHECKING:  # loads numpy
-    from rag_platform.config.blobs import BlobSettings
+    from rag_platform.config.services import BlobSettings
     from rag_platform.protocols import Blobs
 
 _AT_ONCE = 8  # transfers; most files of a library are small

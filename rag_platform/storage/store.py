@@ -33,7 +33,7 @@ from rag_platform.storage.records import (
 )
 
 if typing.TYPE_CHECKING:
-    from rag_platform.config.blobs import BlobSettings
+    from rag_platform.config.services import BlobSettings
     from rag_platform.config.settings import Settings
 
 RecordT = TypeVar("RecordT")

@@ -8,7 +8,7 @@ from typing import Any
 import anyio.to_thread
 
 from rag_platform.access import SCOPES, Caller
-from rag_platform.config.http import OAuthSettings
+from rag_platform.config.services import OAuthSettings
 from rag_platform.web.guards import InvalidToken
 from rag_platform.web.tokens import Tokens
 

@@ -19,7 +19,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_platform import access
-from rag_platform.config.http import HttpSettings
+from rag_platform.config.services import HttpSettings
 from rag_platform.config.settings import Settings
 from rag_platform.errors import ConfigError, RagError
 from rag_platform.observability import tracing

@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from rag_platform.access import Caller
-from rag_platform.config.http import HttpSettings
+from rag_platform.config.services import HttpSettings
 from rag_platform.observability import logs, tracing
 
 HEALTH_PATH = "/health"

@@ -14,7 +14,7 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from rag_platform.config.http import HttpSettings
+from rag_platform.config.services import HttpSettings
 from rag_platform.config.settings import Settings
 from rag_platform.errors import ConfigError
 from rag_platform.observability import otlp

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config.traffic import TrafficSettings
+from rag_platform.config.services import TrafficSettings
 from rag_platform.errors import StorageError
 from rag_platform.indexes.embedding_pool import EmbeddingWorker
 from rag_platform.ledger import traffic
@@ -36,7 +36,7 @@ CALLER = """
 import json, sys
 from pathlib import Path
 import openai
-from rag_platform.config.traffic import TrafficSettings
+from rag_platform.config.services import TrafficSettings
 from rag_platform.errors import ProviderError
 from rag_platform.ledger import traffic
 from rag_platform.protocols import Message

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from rag_platform.config.observability import OtlpSettings
+from rag_platform.config.services import OtlpSettings
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.observability import otlp, tracing
 

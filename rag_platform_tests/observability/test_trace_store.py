@@ -17,7 +17,7 @@ import pytest
 
 from rag_platform import access
 from rag_platform.api.traces import get_trace, list_traces, trace_stats
-from rag_platform.config.observability import TraceRetention
+from rag_platform.config.services import TraceRetention
 from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
 from rag_platform.observability import trace_reader, tracing
 from rag_platform.observability.redaction import Names

@@ -17,7 +17,7 @@ from jwt.algorithms import ECAlgorithm
 from starlette.testclient import TestClient
 
 from rag_platform.access import Caller
-from rag_platform.config.http import OAuthSettings
+from rag_platform.config.services import OAuthSettings
 from rag_platform.config.settings import Settings, with_http
 from rag_platform.server.app import build_server
 from rag_platform.server.http_app import build_app

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 
-from rag_platform.config.observability import TraceRetention
+from rag_platform.config.services import TraceRetention
 from rag_platform.ir import Json
 from rag_platform.observability.trace_store.parts import (
     Manifest,
