@@ -15,7 +15,7 @@ from rag_platform.api.traces import TraceFilter, trace_stats
 from rag_platform.config.profiles import strategy_config_id
 from rag_platform.config.provider_snapshot import Provider, providers_snapshot
 from rag_platform.config.settings import Strategy, load_strategy
-from rag_platform.contract.overview import (
+from rag_platform.contract.upkeep_shapes import (
     ComponentPart,
     DiskData,
     DiskPart,

@@ -10,13 +10,16 @@ from typing import Any, cast
 from rag_platform.api.envelopes import without_paths
 from rag_platform.api.traces import find_trace
 from rag_platform.contract.markdown_views import snippet
-from rag_platform.contract.trace_details import (
+from rag_platform.contract.traces import (
     CandidatePart,
+    EventPart,
     RankingPart,
+    SpanPart,
     StagePart,
     TraceDetail,
+    TraceEnvelope,
+    TraceRow,
 )
-from rag_platform.contract.traces import EventPart, SpanPart, TraceEnvelope, TraceRow
 from rag_platform.errors import RagError
 from rag_platform.indexes.catalog import ChunkRow
 from rag_platform.ir import Json

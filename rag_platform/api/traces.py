@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from rag_platform import access
 from rag_platform.api.cursors import make_cursor, read_cursor
-from rag_platform.contract.trace_views import stats_markdown, traces_markdown
+from rag_platform.contract.markdown_views import stats_markdown, traces_markdown
 from rag_platform.contract.traces import TraceData, TraceParts, TraceRow, TracesData, TraceStats
 from rag_platform.errors import InputError
 from rag_platform.observability import trace_reader

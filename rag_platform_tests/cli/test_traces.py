@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from rag_platform.contract.trace_views import stats_markdown
+from rag_platform.contract.markdown_views import stats_markdown
 from rag_platform_tests.conftest import Desk
 
 pytestmark = pytest.mark.e2e

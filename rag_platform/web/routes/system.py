@@ -6,8 +6,8 @@ from fastapi import APIRouter
 
 from rag_platform.api.overview import disk_use, get_overview
 from rag_platform.api.status import list_collections, status
-from rag_platform.contract.overview import DiskData, OverviewData
 from rag_platform.contract.schema import CollectionsData, StatusData
+from rag_platform.contract.upkeep_shapes import DiskData, OverviewData
 from rag_platform.evaluation.runs import evaluation_snapshot
 from rag_platform.web.dependencies import PageNamespace, SiteOf
 

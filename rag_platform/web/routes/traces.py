@@ -10,8 +10,7 @@ from pydantic import BeforeValidator, Field
 
 from rag_platform.api.trace_details import get_trace_detail
 from rag_platform.api.traces import TraceFilter, list_traces, trace_stats
-from rag_platform.contract.trace_details import TraceDetail
-from rag_platform.contract.traces import TracesData, TraceStats
+from rag_platform.contract.traces import TraceDetail, TracesData, TraceStats
 from rag_platform.observability.trace_store.queries import Status, TraceType
 from rag_platform.web.dependencies import SiteOf
 
