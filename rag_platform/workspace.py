@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rag_platform.config.profiles import strategy_config_id
-from rag_platform.config.provider_snapshot import providers_snapshot
+from rag_platform.config.profiles import providers_snapshot, strategy_config_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.errors import unknown_namespace
 from rag_platform.ledger import traffic

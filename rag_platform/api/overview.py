@@ -12,8 +12,7 @@ from pathlib import Path
 from rag_platform import access
 from rag_platform.api.status import status
 from rag_platform.api.traces import TraceFilter, trace_stats
-from rag_platform.config.profiles import strategy_config_id
-from rag_platform.config.provider_snapshot import Provider, providers_snapshot
+from rag_platform.config.profiles import Provider, providers_snapshot, strategy_config_id
 from rag_platform.config.settings import Strategy, load_strategy
 from rag_platform.contract.upkeep_shapes import (
     ComponentPart,

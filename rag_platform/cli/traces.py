@@ -146,7 +146,7 @@ def trace_stats(context: Context, **values: Any) -> Json:
 @answers(own_trace=True)
 def trace_export(context: Context, folder: Path, form: str, **values: Any) -> Json:
     """Write traces, spans, events and model calls to files that pandas reads."""
-    from rag_platform.observability.trace_store.export import export
+    from rag_platform.observability.trace_store.queries import export
 
     counts = export(context.store.logs_dir, _filter(values), folder, form)
     lines = [f"{folder / name}: {count:,} rows" for name, count in counts.items()]

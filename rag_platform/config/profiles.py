@@ -1,5 +1,6 @@
 """Profiles: what decides each stage's output and each store of a release, as fingerprints that
-paths, caches and Dagster carry.
+paths, caches and Dagster carry; and the providers of a strategy with their versions and profiles,
+by which differences between two runs can be explained.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ STAGE_CODE_VERSIONS = {
     "views": "4",
     "embeddings": "1",
 }
+Provider = dict[str, str]
+# The modules of an evaluation, which says itself what they are.
+EVALUATION_MODULES = ("evaluator", "dataset", "metric_set", "judge")
 _EDITION_CODE_VERSION = "1"  # of what edits by hand do; another one makes other editions
 
 
@@ -177,4 +181,66 @@ def store_profiles(strategy: Strategy, stages: Mapping[str, str] | None = None) 
         "catalog": fingerprint(stages["embeddings"], strategy.encoding, length=12),
         "lexical_index": fingerprint(*(lexical if strategy.builds_lexical else ()), length=12),
         "dense_index": fingerprint(*(dense if strategy.builds_dense else ()), length=12),
+    }
+
+
+def providers_snapshot(
+    strategy: Strategy,
+    evaluation: Mapping[str, Provider] | None = None,
+    *,
+    built: Mapping[str, str] | None = None,
+) -> dict[str, Provider]:
+    """By module: `provider_id` (kind.name), `version`, and `profile_id`. Empty versions and
+    profiles are those of the program and of the whole strategy.
+
+    `loader` names the version of each of its formats as well. Where the stages have the profiles by
+    which a release was `built`, no loader, sectioner or chunker works: none is imported, and none
+    has a version beside its profile.
+    """
+    profiles = stage_profiles(strategy) if built is None else built
+    stores = store_profiles(strategy, profiles)
+
+    def named(kind: str, name: str, profile: str = "", *, works: bool = True) -> Provider:
+        version = provider_version(kind, name) if works and name != "none" else ""
+        return {"provider_id": f"{kind}.{name}", "version": version, "profile_id": profile}
+
+    def own(kind: str, name: str, stage: str, profile: str) -> Provider:
+        version = STAGE_CODE_VERSIONS.get(stage, "")
+        return {"provider_id": f"{kind}.{name}", "version": version, "profile_id": profile}
+
+    def options(part: str) -> str:
+        return fingerprint(strategy.model_dump(mode="json", include={part}), length=12)
+
+    builds = built is None
+    loaders = [config.provider for config in strategy.loading.loaders] if builds else ()
+    embedder = strategy.embedding.provider if strategy.builds_dense else "none"
+    dense = strategy.dense.provider if strategy.builds_dense else "none"
+    lexical = strategy.lexical.provider if strategy.builds_lexical else "none"
+    return {
+        "loader": {
+            **own("loader", "by_format", "facts", profiles["facts"]),
+            **{name: provider_version("loader", name) for name in loaders},
+        },
+        "asset_normalizer": own("asset_normalizer", "sha256", "media", profiles["media"]),
+        "transformer_pre": own(
+            "transformer", "edits", "sections", text_norm_profile_id(strategy.cleaning)
+        ),
+        "sectioner": named(
+            "sectioner", strategy.sectioner.provider, profiles["sections"], works=builds
+        ),
+        "chunker": named("chunker", strategy.chunker.provider, profiles["chunks"], works=builds),
+        "transformer_post": own("transformer", "views", "views", profiles["views"]),
+        "encoding_strategy": own(
+            "encoding_strategy", strategy.encoding, "embeddings", index_profile(strategy, profiles)
+        ),
+        "embedder": named("embedder", embedder, profiles["embeddings"]),
+        "vector_index": named("dense_index", dense, stores["dense_index"]),
+        "sparse_index": named("lexical_index", lexical, stores["lexical_index"]),
+        "retriever": own("retriever", strategy.retrieval.mode, "", options("retrieval")),
+        "fusion": named("fusion", strategy.fusion.provider, options("fusion")),
+        "reranker": named("reranker", strategy.reranker.provider, options("reranker")),
+        "llm": named("llm", strategy.llm.provider, options("llm")),
+        "generator": named("answerer", strategy.answerer.provider, options("answerer")),
+        **{name: named(name, "none") for name in EVALUATION_MODULES},
+        **(evaluation or {}),
     }

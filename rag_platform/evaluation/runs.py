@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from rag_platform.answering.engine import answer
-from rag_platform.config.provider_snapshot import Provider
+from rag_platform.config.profiles import Provider
 from rag_platform.config.settings import Settings, fingerprint
 from rag_platform.errors import InputError, RagError
 from rag_platform.evaluation.artifacts import CitationProof, artifacts_data, case_groups

@@ -15,8 +15,8 @@ import numpy as np
 
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.providers.engine_errors import engine_errors
+from rag_platform.providers.model_texts import clean_texts
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 

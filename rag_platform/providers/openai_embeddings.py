@@ -17,7 +17,7 @@ from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo, Json
 from rag_platform.protocols import Vectors
 from rag_platform.providers import model_calls as calls
-from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.model_texts import clean_texts
 from rag_platform.providers.openai_client import make_client, place_of
 from rag_platform.traits import Traits
 

@@ -23,7 +23,7 @@ from rag_platform.config.settings import fingerprint
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.model_texts import clean_texts
 from rag_platform.traits import Traits
 
 _UNBOUNDED = 1_000_000  # tokenizers write 1e30 for "no window"

@@ -20,8 +20,8 @@ import numpy as np
 
 from rag_platform.ir import EmbedderInfo
 from rag_platform.protocols import Vectors
-from rag_platform.providers.embed_texts import clean_texts
 from rag_platform.providers.engine_errors import engine_errors
+from rag_platform.providers.model_texts import clean_texts
 from rag_platform.storage.store import atomic_path, sha256_file
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rag_platform import access
 from rag_platform.caching import Cache
 from rag_platform.config.ingestion import EmbeddingConfig
-from rag_platform.config.profiles import strategy_config_id
-from rag_platform.config.provider_snapshot import Provider, providers_snapshot
+from rag_platform.config.profiles import Provider, providers_snapshot, strategy_config_id
 from rag_platform.config.settings import (
     Settings,
     Strategy,

@@ -22,9 +22,8 @@ from rag_platform.errors import InputError, NotFoundError, SchemaVersionError
 from rag_platform.observability import trace_reader, tracing
 from rag_platform.observability.redaction import Names
 from rag_platform.observability.trace_store import compaction, erasing
-from rag_platform.observability.trace_store.export import export
 from rag_platform.observability.trace_store.parts import read_manifest, remove_unnamed, traces_dir
-from rag_platform.observability.trace_store.queries import TraceFilter
+from rag_platform.observability.trace_store.queries import TraceFilter, export
 from rag_platform.storage.store import Store
 
 EVERY = TraceFilter()

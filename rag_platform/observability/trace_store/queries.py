@@ -1,4 +1,6 @@
-"""Pages of the traces that match a filter, newest first, and the traces related to one."""
+"""Pages of the traces that match a filter, newest first, the traces related to one, and exports to
+Parquet or JSON lines.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from rag_platform.errors import InputError, NotFoundError
 from rag_platform.ir import Json
-from rag_platform.observability.trace_store.rows import naive
-from rag_platform.observability.trace_store.tables import Tables, open_tables
+from rag_platform.observability.trace_store.rows import COLUMNS, naive, time_column
+from rag_platform.observability.trace_store.tables import Tables, open_tables, quote
+from rag_platform.storage.store import atomic_path
 
 # Of a summary, in this order; what has no last line yet has the first three.
 _COLUMNS = (
@@ -22,6 +26,9 @@ _COLUMNS = (
     " stages counters"
 ).split()
 _RELATED = 1000  # traces at most
+FORMATS = {"parquet": "FORMAT parquet, COMPRESSION zstd", "jsonl": "FORMAT json"}  # of exports
+# what a line has beside the columns of its table
+_REST = {"traces": "attrs", "spans": "attrs", "events": "payload"}
 TraceType = Literal["query", "ingestion", "tool", "command", "evaluation"]
 Status = Literal["ok", "error", "running", "unfinished"]
 
@@ -201,3 +208,34 @@ def open_status(pid: int) -> str:
 def time_text(time: datetime) -> str:
     """A time of the tables as traces write it."""
     return f"{time.isoformat(timespec='milliseconds')}Z"
+
+
+def export(logs_dir: Path, where: TraceFilter, target: Path, form: str) -> dict[str, int]:
+    """Export the selected ended traces, with their spans, events and model calls, into a folder.
+    Returns the number of rows by file; `attrs` and `payload` are JSON. Raises NotFoundError when no
+    trace is selected, InputError when a file of that name exists.
+    """
+    counts: dict[str, int] = {}
+    with open_tables(logs_dir, where.since) as tables:
+        choose(tables, where)
+        if not tables.select("SELECT 1 FROM chosen LIMIT 1"):
+            raise NotFoundError(
+                "no trace that ended is as the filters say; `rag trace list` shows those there are",
+                code="no_traces",
+            )
+        for name in COLUMNS:
+            path = target / f"{name}.{form}"
+            if path.exists():
+                raise InputError(
+                    f"{path} is there already; name another folder, or remove it",
+                    code="file_exists",
+                )
+            rest = _REST.get(name)
+            columns = "*" if rest is None else f"* EXCLUDE (line), line->'$.{rest}' AS {rest}"
+            with atomic_path(path) as temporary:
+                ((count,),) = tables.connection.execute(
+                    f"COPY (SELECT {columns} FROM {name} SEMI JOIN chosen USING (trace_key)"
+                    f" ORDER BY {time_column(name)}) TO {quote(temporary)} ({FORMATS[form]})"
+                ).fetchall()
+            counts[path.name] = count
+    return counts

