@@ -16,35 +16,23 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 
 class BadMessage(ValueError):
     """The other side sent something that is no message."""
 
 
-class Codec(Protocol):
-    """How messages are written to a pipe and read from one."""
-
-    def write(self, message: Any, pipe: IO[bytes]) -> None:
-        """Write one message."""
-        ...
-
-    def read(self, pipe: IO[bytes]) -> Any:
-        """The next message. Raises EOFError when the other side is gone, BadMessage."""
-        ...
-
-
 class Pickle:
     """Any Python object; for children that run only our own code."""
 
     def write(self, message: Any, pipe: IO[bytes]) -> None:
-        """Write one message."""
+        """Write one message to a pipe."""
         pickle.dump(message, pipe, protocol=pickle.HIGHEST_PROTOCOL)
         pipe.flush()
 
     def read(self, pipe: IO[bytes]) -> Any:
-        """The next message."""
+        """The next message. Raises EOFError when the other side is gone, BadMessage."""
         try:
             return pickle.load(pipe)
         except pickle.UnpicklingError as error:
@@ -57,12 +45,12 @@ class JsonLines:
     """
 
     def write(self, message: Any, pipe: IO[bytes]) -> None:
-        """Write one message."""
+        """Write one message to a pipe."""
         pipe.write(json.dumps(message).encode("ascii") + b"\n")
         pipe.flush()
 
     def read(self, pipe: IO[bytes]) -> Any:
-        """The next message."""
+        """The next message. Raises EOFError when the other side is gone, BadMessage."""
         if not (line := pipe.readline()):
             raise EOFError
         try:
@@ -77,7 +65,7 @@ class ChildProcess:
     def __init__(
         self,
         arguments: Sequence[str],
-        codec: Codec,
+        codec: Pickle | JsonLines,
         *,
         env: Mapping[str, str] | None = None,
         stderr: int | None = None,

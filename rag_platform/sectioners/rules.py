@@ -4,11 +4,12 @@ template.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from rag_platform.config.user_patterns import Found, compile_pattern, matches
+from rag_platform.config.user_patterns import compile_pattern, matches
 from rag_platform.errors import ConfigError
 from rag_platform.ir import Section
 from rag_platform.sectioners.sections import Heading, MarkdownHeadings
@@ -140,7 +141,7 @@ class RuleBased:
             start += len(line) + 1
 
 
-def _title(text: str, start: int, match: Found) -> str:
+def _title(text: str, start: int, match: re.Match[str]) -> str:
     if title := match.groupdict().get("title"):
         return " ".join(str(title).split())
     stop = text.find("\n", start)
