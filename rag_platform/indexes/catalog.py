@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rag_platform.errors import REBUILD, IntegrityError, NotFoundError, says_disk_full
 from rag_platform.indexes.catalog_changes import (
@@ -42,6 +42,7 @@ from rag_platform.storage.sqlite_files import LastingFile, Rows
 if TYPE_CHECKING:  # only questions ask for names by their words
     from rag_platform.indexes.document_names import Name, StoredNames
 
+RecordT = TypeVar("RecordT")
 _IN_CLAUSE = 500
 _PAGE = 5_000
 # chunks that are not in both indexes: each a range of `chunks_state`, which `!=` would not be
@@ -243,6 +244,13 @@ class CatalogReader:
                 code="catalog_damaged",
             ) from error
 
+    def _records(
+        self, record: type[RecordT], rest: str, values: Sequence[Any] = ()
+    ) -> list[RecordT]:
+        """The records that a statement finds, given from its FROM on."""
+        rows = self._select(f"SELECT {columns(record)} {rest}", values)
+        return [from_row(record, row) for row in rows]
+
     def _select_in(self, sql: str, values: Iterable[str]) -> Iterator[tuple[Any, ...]]:
         items = list(values)
         for start in range(0, len(items), _IN_CLAUSE):
@@ -313,11 +321,8 @@ class CatalogReader:
 
     def chunks_of_version(self, version_id: str) -> list[Chunk]:
         """The chunks of a version in reading order."""
-        rows = self._select(
-            f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid",
-            (version_id,),
-        )
-        return [from_row(Chunk, row) for row in rows]
+        rest = "FROM chunks WHERE version_id = ? ORDER BY chunk_index, rowid"
+        return self._records(Chunk, rest, (version_id,))
 
     def chunk_page(self, version_id: str, section_id: str, begin: int, limit: int) -> list[Chunk]:
         """At most `limit` chunks of a version in reading order from the place `begin` on; with a
@@ -361,12 +366,12 @@ class CatalogReader:
         chunk = self.chunks([chunk_id]).get(chunk_id)
         if chunk is None:
             raise NotFoundError(f"unknown chunk {chunk_id!r} in this release", code="unknown_chunk")
-        sql = (
-            f"SELECT {columns(Chunk)} FROM chunks WHERE version_id = ? AND chunk_index BETWEEN ?"
-            " AND ? ORDER BY chunk_index, rowid"
+        rest = (
+            "FROM chunks WHERE version_id = ? AND chunk_index BETWEEN ? AND ? ORDER BY chunk_index,"
+            " rowid"
         )
         bounds = (chunk.version_id, chunk.chunk_index - before, chunk.chunk_index + after)
-        return [from_row(Chunk, row) for row in self._select(sql, bounds)]
+        return self._records(Chunk, rest, bounds)
 
     def select_ids(self, where: str, params: Sequence[Any] = ()) -> set[str]:
         """Ids of the chunks that satisfy SQL over `c`, `d` and `v` (see FILTERABLE)."""
@@ -445,9 +450,8 @@ class CatalogReader:
 
     def document(self, doc_id: str) -> Document | None:
         """A document by id, None when it is not in the release."""
-        sql = f"SELECT {columns(Document)} FROM documents WHERE doc_id = ?"
-        row = self._select(sql, (doc_id,)).fetchone()
-        return None if row is None else from_row(Document, row)
+        found = self._records(Document, "FROM documents WHERE doc_id = ?", (doc_id,))
+        return found[0] if found else None
 
     def documents(
         self,
@@ -465,14 +469,8 @@ class CatalogReader:
         if tag is not None:
             where.append("EXISTS (SELECT 1 FROM json_each(tags) WHERE value = ?)")
             params.append(tag)
-        sql = (
-            f"SELECT {columns(Document)} FROM documents WHERE {' AND '.join(where)} ORDER BY doc_id"
-            " LIMIT ?"
-        )
-        return [
-            from_row(Document, row)
-            for row in self._select(sql, [*params, -1 if limit is None else limit])
-        ]
+        rest = f"FROM documents WHERE {' AND '.join(where)} ORDER BY doc_id LIMIT ?"
+        return self._records(Document, rest, [*params, -1 if limit is None else limit])
 
     def documents_of(self, doc_ids: Iterable[str]) -> list[Document]:
         """Those of the documents that the release holds."""
@@ -532,23 +530,16 @@ class CatalogReader:
         )
         return {version.version_id: version for version in (from_row(Version, row) for row in rows)}
 
-    def version_ids(self) -> tuple[set[str], set[str]]:
-        """Ids of the versions held, and of those that documents name as live."""
+    def version_ids(self, doc_ids: Iterable[str] | None = None) -> tuple[set[str], set[str]]:
+        """Ids of the versions held, and of those that documents name as live: of all documents, or
+        of the given ones.
+        """
+        asked = None if doc_ids is None else list(doc_ids)
         held, named = (
             self._select(sql)
+            if asked is None
+            else self._select_in(f"{sql} WHERE doc_id IN (?)", asked)
             for sql in ("SELECT version_id FROM versions", "SELECT live_version FROM documents")
-        )
-        return {row[0] for row in held}, {str(row[0]) for row in named}
-
-    def versions_of(self, doc_ids: Iterable[str]) -> tuple[set[str], set[str]]:
-        """Ids of the versions held of these documents, and of those that they name as live."""
-        asked = list(doc_ids)
-        held, named = (
-            self._select_in(sql, asked)
-            for sql in (
-                "SELECT version_id FROM versions WHERE doc_id IN (?)",
-                "SELECT live_version FROM documents WHERE doc_id IN (?)",
-            )
         )
         return {row[0] for row in held}, {str(row[0]) for row in named}
 
@@ -568,28 +559,19 @@ class CatalogReader:
 
     def sections(self, doc_id: str) -> list[Section]:
         """The sections of a document's live version in order."""
-        sql = f"SELECT {columns(Section)} FROM sections WHERE version_id = ? ORDER BY position"
-        return [
-            from_row(Section, row)
-            for version_id in self._versions_of(doc_id)
-            for row in self._select(sql, (version_id,))
-        ]
+        return self._of_document(
+            Section, "FROM sections WHERE version_id = ? ORDER BY position", doc_id
+        )
 
-    def _versions_of(self, doc_id: str) -> list[str]:
-        rows = self._select("SELECT version_id FROM versions WHERE doc_id = ?", (doc_id,))
-        return [row[0] for row in rows]
+    def _of_document(self, record: type[RecordT], rest: str, doc_id: str) -> list[RecordT]:
+        """As `_records`, of the version that the release holds of a document."""
+        versions = self._select("SELECT version_id FROM versions WHERE doc_id = ?", (doc_id,))
+        return [found for version in versions for found in self._records(record, rest, version)]
 
     def media(self, doc_id: str) -> list[MediaLink]:
         """The images of a document's live version in order, missing ones included."""
-        sql = (
-            f"SELECT {columns(MediaLink)} FROM asset_anchor WHERE version_id = ? ORDER BY"
-            ' "order", rowid'
-        )
-        return [
-            from_row(MediaLink, row)
-            for version_id in self._versions_of(doc_id)
-            for row in self._select(sql, (version_id,))
-        ]
+        rest = 'FROM asset_anchor WHERE version_id = ? ORDER BY "order", rowid'
+        return self._of_document(MediaLink, rest, doc_id)
 
     def asset_documents(self, asset_ids: Iterable[str]) -> list[tuple[str, str, str]]:
         """(asset_id, version_id, doc_id) of every document that shows one of the images."""
@@ -606,11 +588,8 @@ class CatalogReader:
 
     def media_texts(self, version_id: str) -> list[MediaText]:
         """What models read in the images of a live version, by asset_id."""
-        rows = self._select(
-            f"SELECT {columns(MediaText)} FROM media_texts WHERE version_id = ? ORDER BY asset_id",
-            (version_id,),
-        )
-        return [from_row(MediaText, row) for row in rows]
+        rest = "FROM media_texts WHERE version_id = ? ORDER BY asset_id"
+        return self._records(MediaText, rest, (version_id,))
 
     # counts
 

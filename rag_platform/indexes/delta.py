@@ -126,7 +126,7 @@ def compare(
     )
     unchanged = [v for _, v in live if held.get(v.version_id) == v and v.version_id not in retry]
     same = {version.version_id for version in unchanged}
-    before, _ = parent.version_ids() if asked is None else parent.versions_of(asked)
+    before, _ = parent.version_ids(asked)
     dropped = sorted(before - same)
     old = {
         entry.chunk.chunk_id: Indexed.of(entry)

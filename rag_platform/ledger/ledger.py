@@ -437,17 +437,15 @@ class Ledger(DocumentList, Servers):
                 )
         return Tombstone(sequence, namespace, doc_id, version_id, mode, created)
 
-    def tombstones(self, namespace: str, *, since: int | None = None) -> list[Tombstone]:
-        """Deletions in force, oldest first. With `since`, those after that sequence, lifted ones
-        too: a release of that time must hide all of them.
+    def tombstones(
+        self, namespace: str, doc_id: str | None = None, *, since: int | None = None
+    ) -> list[Tombstone]:
+        """Deletions in force, of all documents or of one, oldest first. With `since`, those after
+        that sequence, lifted ones too: a release of that time must hide all of them.
         """
-        if since is None:
-            return self._select(
-                Tombstone, "deletions", {"namespace": namespace, "lifted_at": ""}, "sequence"
-            )
-        return self._select(
-            Tombstone, "deletions", {"namespace": namespace}, "sequence", f"sequence > {int(since)}"
-        )
+        where = {"namespace": namespace, "doc_id": doc_id}
+        condition = "lifted_at = ''" if since is None else f"sequence > {since:d}"
+        return self._select(Tombstone, "deletions", where, "sequence", condition)
 
     def deletion_sequence(self, namespace: str) -> int:
         """The sequence of the newest deletion, 0 without one."""

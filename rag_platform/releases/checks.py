@@ -258,9 +258,7 @@ class Candidate:
         return CheckResult("ann_recall", True, details, figures)
 
     def _versions_complete(self, catalog: CatalogReader, counts: Mapping[str, int]) -> CheckResult:
-        held, documents = (
-            catalog.version_ids() if self.asked is None else catalog.versions_of(self.asked)
-        )
+        held, documents = catalog.version_ids(self.asked)
         live, there = set(self.live), counts["versions"]
         wrong = [
             f"{what}: {', '.join(sorted(ids)[:_SHOWN])}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
@@ -19,8 +18,6 @@ from rag_platform.config.settings import Settings, Strategy, load_strategy
 from rag_platform.documents.lookup import find_document, find_version
 from rag_platform.errors import InputError, ReleaseError
 from rag_platform.indexes import dense_files
-from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Job, JobItem, Tombstone
@@ -193,7 +190,7 @@ def _plan(
     namespace = document.namespace
     version_ids = [version.version_id for version in versions]
     _find_tombstone(document, version_id, mode, ledger)
-    stones = [s for s in ledger.tombstones(namespace, since=0) if s.doc_id == document.doc_id]
+    stones = ledger.tombstones(namespace, document.doc_id, since=0)
     manifests = releases.list_heads(store, namespace)
     held = find_belongings(
         namespace, versions, stones, manifests, settings=settings, store=store, ledger=ledger
@@ -335,11 +332,8 @@ def _find_tombstone(
     document: Document, version_id: str | None, mode: str, ledger: Ledger
 ) -> Tombstone | None:
     """The tombstone of an earlier hard deletion. Raises InputError `already_deleted`."""
-    named = [
-        stone
-        for stone in ledger.tombstones(document.namespace)
-        if stone.doc_id == document.doc_id and stone.version_id in (None, version_id)
-    ]
+    stones = ledger.tombstones(document.namespace, document.doc_id)
+    named = [stone for stone in stones if stone.version_id in (None, version_id)]
     hard = [stone for stone in named if stone.mode == "hard"]
     if mode == "hard":
         return hard[-1] if hard else None
@@ -362,7 +356,7 @@ def lingering(store: Store, manifest: Manifest, chunk_ids: Collection[str]) -> s
     """
     if not chunk_ids:
         return set()
-    with open_catalog(store, manifest) as catalog:
+    with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
         rows = catalog.stored_ids(chunk_ids)
     return rows | find_lingering_vectors(store, manifest, chunk_ids)
 
@@ -398,11 +392,10 @@ def record_deletion(
         if stone.version_id in (None, v.version_id)
     ]
     if held is None:
-        stones = ledger.tombstones(stone.namespace, since=0)
         held = find_belongings(
             stone.namespace,
             versions,
-            [other for other in stones if other.doc_id == stone.doc_id],
+            ledger.tombstones(stone.namespace, stone.doc_id, since=0),
             releases.list_releases(store, stone.namespace),
             settings=settings,
             store=store,
@@ -455,7 +448,7 @@ def strategies_of(
 
 def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> Belongings:
     """What a release holds of versions; its chunks may be older than the stage files."""
-    with open_catalog(store, manifest) as catalog:
+    with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
         entries = [entry for v in version_ids for entry in catalog.entries_of_version(v)]
         texts = [text for v in version_ids for text in catalog.media_texts(v)]
     return Belongings(
@@ -466,19 +459,13 @@ def of_release(store: Store, manifest: Manifest, version_ids: Sequence[str]) -> 
     )
 
 
-def open_catalog(store: Store, manifest: Manifest) -> closing[CatalogReader]:
-    """The catalog of a release, closed with the block that it is opened for."""
-    directory = store.release_dir(manifest.namespace, manifest.release_id)
-    return closing(CatalogReader(directory / CATALOG))
-
-
 def _count_rows(
     store: Store, manifests: Iterable[Manifest], version_ids: Sequence[str]
 ) -> dict[str, int]:
     """How many rows of versions the stores of releases hold."""
     counts = {"catalog": 0, "lexical": 0, "vectors": 0}
     for manifest in manifests:
-        with open_catalog(store, manifest) as catalog:
+        with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
             for entry in (e for v in version_ids for e in catalog.entries_of_version(v)):
                 counts["catalog"] += 1
                 counts["lexical"] += entry.indexed[0]

@@ -24,7 +24,7 @@ from rag_platform.errors import StorageError, is_full, read_only
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Json
 from rag_platform.ledger.ledger import Ledger
-from rag_platform.ledger.schema import Job, now
+from rag_platform.ledger.schema import Job, Tombstone, now
 from rag_platform.observability import redaction, tracing
 from rag_platform.observability.trace_store import erasing
 from rag_platform.observability.trace_store.compaction import compact, drop_old
@@ -333,15 +333,11 @@ class _Collection:
 
     def _find_gone(self, record: Record) -> set[str]:
         """The versions that a hard deletion took and that did not come again since."""
-        stones = [
-            stone
-            for stone in self.ledger.tombstones(record.namespace, since=0)
-            if stone.sequence == record.sequence
-        ]
+        stone = self._find_tombstone(record)
         document = self.ledger.document(record.namespace, record.doc_id)
         used = {document.live_version, document.wanted_version}
         versions = self.ledger.versions(record.namespace, record.doc_id)
-        return {version.version_id for version in versions if is_condemned(version, stones, used)}
+        return {version.version_id for version in versions if is_condemned(version, [stone], used)}
 
     def _drop_releases(
         self, namespace: str, surplus: Sequence[Path], damaged: Collection[str]
@@ -595,12 +591,12 @@ class _Collection:
 
     def _took_document(self, record: Record) -> bool:
         """True when a deletion took the whole document and it did not come again since."""
-        stone = next(
-            s
-            for s in self.ledger.tombstones(record.namespace, since=0)
-            if s.sequence == record.sequence
-        )
+        stone = self._find_tombstone(record)
         return stone.version_id is None and not stone.lifted_at
+
+    def _find_tombstone(self, record: Record) -> Tombstone:
+        stones = self.ledger.tombstones(record.namespace, record.doc_id, since=0)
+        return next(stone for stone in stones if stone.sequence == record.sequence)
 
     def _names(self, record: Record) -> tuple[list[str], frozenset[str], list[str]]:
         """The names by which lines refer to what a deletion took; no name that is still in use."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import takewhile
@@ -21,7 +21,6 @@ from rag_platform.config.settings import Settings, Strategy
 from rag_platform.documents.metadata import with_file_metadata
 from rag_platform.errors import IntegrityError, NotFoundError, RagError, ReleaseError
 from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
@@ -93,11 +92,11 @@ def _holds_what_changed(namespace: str, store: Store, ledger: Ledger) -> bool:
         return False
     try:
         manifest = releases.manifest_of(store, namespace, published, ())
-        with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
+        with releases.open_catalog(store, namespace, published) as catalog:
             asked = _find_touched(namespace, published, catalog, ledger)
             if asked is None:
                 return False
-            held = catalog.versions(catalog.versions_of(asked)[0])
+            held = catalog.versions(catalog.version_ids(asked)[0])
     except RagError:  # its files are lost, or of another program version
         return False
     live = ledger.live(namespace, asked)
@@ -132,12 +131,12 @@ def find_equal(namespace: str, strategy: Strategy, store: Store, ledger: Ledger)
     manifest = releases.manifest_of(store, namespace, published, ())
     if manifest.strategy != strategy.name or releases.missing_files(store, manifest):
         return None
-    with closing(CatalogReader(store.release_dir(namespace, published) / CATALOG)) as catalog:
+    with releases.open_catalog(store, namespace, published) as catalog:
         if catalog.versions_with("failed_embed"):  # those are tried again
             return None
         asked = _find_touched(namespace, published, catalog, ledger)
         live = ledger.live(namespace, asked)
-        ids = (catalog.version_ids() if asked is None else catalog.versions_of(asked))[0]
+        ids = catalog.version_ids(asked)[0]
         held = catalog.versions(ids)
         documents = {
             d.doc_id: _words(d) for d in catalog.documents_of(v.doc_id for v in held.values())
@@ -286,7 +285,7 @@ def _read_live(
     """
     asked, purged = None, False
     if parent and not releases.why_full(store, namespace, strategy, parent):
-        with closing(CatalogReader(store.release_dir(namespace, parent) / CATALOG)) as catalog:
+        with releases.open_catalog(store, namespace, parent) as catalog:
             asked = _find_touched(namespace, parent, catalog, ledger)
             purged = _holds_purged(namespace, catalog, ledger)
     return Live(ledger.live(namespace, asked), asked, purged=purged)
@@ -299,7 +298,7 @@ def _holds_purged(namespace: str, catalog: CatalogReader, ledger: Ledger) -> boo
     hard = [stone for stone in ledger.tombstones(namespace) if stone.mode == "hard"]
     gone = catalog.gone()
     named = {stone.version_id or stone.doc_id for stone in hard}
-    held, _ = catalog.versions_of(stone.doc_id for stone in hard if stone.version_id is None)
+    held, _ = catalog.version_ids(stone.doc_id for stone in hard if stone.version_id is None)
     return bool(
         held
         or catalog.versions(stone.version_id for stone in hard if stone.version_id)
@@ -325,8 +324,7 @@ def _find_unembedded(manifest: Manifest, store: Store) -> list[str]:
     """The versions with chunks that have no vector."""
     if not manifest.counts.get("failed_embed"):
         return []
-    path = store.release_dir(manifest.namespace, manifest.release_id) / CATALOG
-    with closing(CatalogReader(path)) as catalog:
+    with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
         return sorted(catalog.versions_with("failed_embed"))
 
 

@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -97,15 +97,15 @@ def usable_parent(
     directory = store.release_dir(namespace, parent)
     try:
         manifest = read_head(directory)
-        catalog = CatalogReader(directory / CATALOG)
-        catalog.close()
+        with open_catalog(store, namespace, parent) as catalog:
+            schema = catalog.schema_version
     except NotFoundError:
         return None, f"release {parent} is gone from disk"
     except SchemaVersionError:
         return None, f"release {parent} was written by another version of the program"
     except IntegrityError:
         return None, f"files of release {parent} are damaged"
-    if catalog.schema_version != SCHEMA_VERSION:
+    if schema != SCHEMA_VERSION:
         return None, f"release {parent} has a catalog of an older schema"
     if manifest.failures:
         return None, f"checks of release {parent} failed"
@@ -278,6 +278,11 @@ def sizes(store: Store, namespace: str, release_id: str) -> tuple[int, int]:
     return sum(file.st_size for file in files), sum(
         file.st_size for file in files if file.st_nlink == 1
     )
+
+
+def open_catalog(store: Store, namespace: str, release_id: str) -> closing[CatalogReader]:
+    """The catalog of a release, closed with the block that it is opened for."""
+    return closing(CatalogReader(store.release_dir(namespace, release_id) / CATALOG))
 
 
 def _list_ids(store: Store, namespace: str) -> str:

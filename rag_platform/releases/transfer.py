@@ -15,14 +15,11 @@ import os
 import re
 import typing
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rag_platform.errors import ConfigError, IntegrityError, NotFoundError, ReleaseError
-from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import (
@@ -170,9 +167,9 @@ def _push_versions(store: Store, manifest: Manifest, parent: str) -> None:
     """Upload the versions of a release, except those of the published one."""
     folder = store.release_dir(manifest.namespace, manifest.release_id)
     before = store.release_dir(manifest.namespace, parent) if parent else None
-    path, new = folder / CATALOG, new_outputs(folder, before)
-    with closing(CatalogReader(path)) as catalog:
-        versions = [found for name in new if (found := catalog.version(name)) is not None]
+    with releases.open_catalog(store, manifest.namespace, manifest.release_id) as catalog:
+        found = map(catalog.version, new_outputs(folder, before))
+        versions = [version for version in found if version is not None]
     push_versions(store, versions, manifest.profiles)
 
 

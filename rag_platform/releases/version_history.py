@@ -13,7 +13,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 
 from rag_platform.config.profiles import stage_profiles
@@ -21,13 +21,11 @@ from rag_platform.config.settings import Strategy
 from rag_platform.documents.lookup import find_version
 from rag_platform.documents.stored_facts import load_facts
 from rag_platform.errors import NotFoundError
-from rag_platform.indexes.catalog import CatalogReader
-from rag_platform.indexes.catalog_tables import CATALOG
 from rag_platform.ir import Chunk, Document, Edit, Json, Section, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import Tombstone
 from rag_platform.normalisation.edits import apply_edits
-from rag_platform.releases.release_store import list_heads
+from rag_platform.releases.release_store import list_heads, open_catalog
 from rag_platform.storage.store import Store, read_records
 from rag_platform.text.pipe_tables import format_table
 from rag_platform.text.plurals import pluralise
@@ -42,7 +40,7 @@ _SHOWN_CHUNKS = 20
 def history(document: Document, *, store: Store, ledger: Ledger) -> Json:
     """Every version of a document, newest first: its state and the kept releases that hold it."""
     namespace = document.namespace
-    stones = [stone for stone in ledger.tombstones(namespace) if stone.doc_id == document.doc_id]
+    stones = ledger.tombstones(namespace, document.doc_id)
     versions = ledger.versions(namespace, document.doc_id)
     holding = list_holding(namespace, [version.version_id for version in versions], store)
     rows = version_rows(document, versions, stones, holding)
@@ -71,7 +69,7 @@ def list_holding(
     for head in list_heads(store, namespace):
         with (
             suppress(NotFoundError),  # another process is removing it
-            closing(CatalogReader(store.release_dir(namespace, head.release_id) / CATALOG)) as held,
+            open_catalog(store, namespace, head.release_id) as held,
         ):
             found[head.release_id] = held.versions(version_ids).keys()
     return found
@@ -194,8 +192,8 @@ def require_kept(version: Version, document: Document, ledger: Ledger) -> None:
     """Nothing for a version that may be read. Raises NotFoundError: `version_deleted`, or
     `outputs_gone` where its data was collected.
     """
-    for stone in ledger.tombstones(document.namespace):
-        if stone.doc_id == document.doc_id and stone.version_id in (None, version.version_id):
+    for stone in ledger.tombstones(document.namespace, document.doc_id):
+        if stone.version_id in (None, version.version_id):
             raise NotFoundError(
                 f"{version.version_id} was deleted on {stone.created_at[:10]}; ingest its file by"
                 " name to have it again",

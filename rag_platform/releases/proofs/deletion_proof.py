@@ -26,7 +26,6 @@ from rag_platform.releases.deletion import (
     find_belongings,
     find_lingering_vectors,
     names_of,
-    open_catalog,
     strategies_of,
 )
 from rag_platform.releases.manifest import Manifest
@@ -106,11 +105,8 @@ def prove(
     doc_id, version_id = document.doc_id, mine[0].version_id if version is not None else None
     manifests = releases.list_releases(store, namespace)
     ids = [version.version_id for version in mine]
-    stones = [
-        stone
-        for stone in ledger.tombstones(namespace, since=0)
-        if stone.doc_id == doc_id and version_id in (None, stone.version_id)
-    ]
+    of_document = ledger.tombstones(namespace, doc_id, since=0)
+    stones = [stone for stone in of_document if version_id in (None, stone.version_id)]
     own = find_belongings(
         namespace, mine, stones, manifests, settings=settings, store=store, ledger=ledger
     )
@@ -290,7 +286,9 @@ class _Count:
         )
         for manifest in manifests:
             counts["releases"] += bool(manifest.versions.keys() & set(ids))
-            with open_catalog(self.store, manifest) as catalog:
+            with releases.open_catalog(
+                self.store, manifest.namespace, manifest.release_id
+            ) as catalog:
                 counts["catalog"] += len(catalog.stored_ids(chunks, ids))
             directory = self.store.release_dir(manifest.namespace, manifest.release_id)
             strategy = Strategy.model_validate(manifest.strategy_config)
