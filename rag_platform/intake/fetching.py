@@ -92,22 +92,17 @@ def fetch(
     url: str,
     limits: FetchLimits,
     *,
-    etag: str = "",
-    last_modified: str = "",
     resolve: Resolver | None = None,
     max_bytes: int | None = None,
 ) -> Fetched:
-    """The body at the URL, redirects followed; empty and `unchanged` where the server still has
-    what `etag` or `last_modified` name.
+    """The body at the URL, redirects followed.
 
     Raises FetchError: `bad_url`, `scheme_not_allowed`, `credentials_in_url`, `port_not_allowed`,
     `address_refused`, `unresolved`, `connect_failed`, `timeout`, `too_large`, `too_many_redirects`,
     `http_status`, `http_refused` where trying again changes nothing (details: status),
     `broken_response`.
     """
-    with download(
-        url, limits, etag=etag, last_modified=last_modified, resolve=resolve, max_bytes=max_bytes
-    ) as opened:
+    with download(url, limits, resolve=resolve, max_bytes=max_bytes) as opened:
         data = b"".join(iter(lambda: opened.read(_READ_BYTES), b""))
         head = opened.head
     return replace(head, data=data)
@@ -124,7 +119,8 @@ def download(
     max_bytes: int | None = None,
 ) -> Generator[Download, None, None]:
     """The open response of `fetch`, for bodies that go to disk: pass it where a stream with `read`
-    is wanted.
+    is wanted. It is empty and `unchanged` where the server still has what `etag` or `last_modified`
+    name.
     """
     import httpcore
 

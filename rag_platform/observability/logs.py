@@ -293,13 +293,12 @@ class JsonlHandler(logging.Handler):
         append(self.logs_dir, line)
 
 
-def setup_logging(logs_dir: Path, config: LogConfig | None = None) -> None:
+def setup_logging(logs_dir: Path) -> None:
     """Send the package's log to `logs_dir` at the configured level; a second call replaces the
     first.
     """
-    config = config or log_config()
     logger = logging.getLogger("rag_platform")
     for handler in [item for item in logger.handlers if isinstance(item, JsonlHandler)]:
         logger.removeHandler(handler)
     logger.addHandler(JsonlHandler(logs_dir))
-    logger.setLevel(config.level)
+    logger.setLevel(log_config().level)

@@ -55,23 +55,21 @@ def from_json(record: type[RecordT], data: dict[str, Any]) -> RecordT:
     return record(**{key: _restore(fields[key], item) for key, item in data.items()})
 
 
-def parquet_bytes(
-    record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None
-) -> bytes:
+def parquet_bytes(record: type[Any], rows: Sequence[Any]) -> bytes:
     """Records of one type as a Parquet file that holds its record and schema version."""
-    return _encode(record, rows, metadata) if rows or metadata else _without_rows(cast(Any, record))
+    return _encode(record, rows) if rows else _without_rows(cast(Any, record))
 
 
 @functools.cache
 def _without_rows(record: Any) -> bytes:
-    return _encode(record, (), None)  # most documents have no images and no edits
+    return _encode(record, ())  # most documents have no images and no edits
 
 
-def _encode(record: Any, rows: Sequence[Any], metadata: dict[str, str] | None) -> bytes:
+def _encode(record: Any, rows: Sequence[Any]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION), **(metadata or {})}
+    marks = {"record": record.__name__, "schema_version": str(SCHEMA_VERSION)}
     values = [
         tuple(map(_to_cell, row)) if _has_objects(record) else row
         for row in map(_getter(record), rows)

@@ -397,7 +397,7 @@ class Writes:
 
     def records(self, path: Path, record: type[Any], rows: Sequence[Any]) -> str:
         """Write records of one type as Parquet."""
-        return self.add(path, parquet_bytes(record, rows, None))
+        return self.add(path, parquet_bytes(record, rows))
 
     def commit(self) -> None:
         """Flush every file to disk, then give each its name in the order they were added."""
@@ -487,11 +487,9 @@ def sha256_file(path: Path, chunk_size: int = 8 * 1024 * 1024) -> str:
 # --- records <-> Parquet and JSON ---------------------------------------------------------------
 
 
-def write_records(
-    path: Path, record: type[Any], rows: Sequence[Any], metadata: dict[str, str] | None = None
-) -> str:
+def write_records(path: Path, record: type[Any], rows: Sequence[Any]) -> str:
     """Write records of one type to Parquet atomically; returns the file's sha256."""
-    data = parquet_bytes(record, rows, metadata)
+    data = parquet_bytes(record, rows)
     with atomic_path(path) as temporary:
         temporary.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
