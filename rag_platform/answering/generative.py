@@ -14,8 +14,8 @@ from rag_platform.answering.context_builder import render_passages
 from rag_platform.errors import ConfigError, ProviderError
 from rag_platform.ir import Hit, QueryIR
 from rag_platform.observability import tracing
-from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion, Message, Written
+from rag_platform.providers.model_replies import load_prompt
 from rag_platform.text.sentences import STOPS
 from rag_platform.traits import Traits
 

@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -163,7 +163,7 @@ def embed_texts(
     if not missing:
         return EmbeddingReport(hits=len(known), seconds=time.perf_counter() - started)
     check_weights(embedder, folder / "weights.json")
-    size = sum(len(text.encode("utf-8", "replace")) for _, text in missing)
+    size = _count_bytes(text for _, text in missing)
     rate = _rate(embedding, cache, info)
     # What runs already costs nothing to start, however few texts there are.
     workers = max(
@@ -195,12 +195,8 @@ def embed_texts(
             )
             # the first call may have loaded the model, which of few texts is nearly all the time
             if number:
-                run.measured.append(
-                    (
-                        sum(len(text.encode("utf-8", "replace")) for _, text in batch),
-                        time.perf_counter() - began,
-                    )
-                )
+                size_of_batch = _count_bytes(text for _, text in batch)
+                run.measured.append((size_of_batch, time.perf_counter() - began))
     busy = time.perf_counter() - computing
     computed = len(missing) - len(run.failed)
     measured = sum(seconds for _, seconds in run.measured)
@@ -251,11 +247,8 @@ def estimate(
     )
     for part, info in zip(parts(embedding), infos, strict=True):
         known = cache.hits(texts, info, text_norm_profile) if cache is not None and texts else set()
-        part_size = size + sum(
-            len(text.encode("utf-8", "replace"))
-            for key, text in (texts or {}).items()
-            if key not in known
-        )
+        lacking = (text for key, text in (texts or {}).items() if key not in known)
+        part_size = size + _count_bytes(lacking)
         if part_size:
             alone = part_size / _rate(part, cache, info)
             workers = _workers(alone, part, processes, part_size)
@@ -263,6 +256,11 @@ def estimate(
                 alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
             )
     return found
+
+
+def _count_bytes(texts: Iterable[str]) -> int:
+    """The size of texts in UTF-8."""
+    return sum(len(text.encode("utf-8", "replace")) for text in texts)
 
 
 def check_weights(embedder: Embedder, marker: Path) -> None:
@@ -475,7 +473,7 @@ def _time_calls(worker: EmbeddingWorker, run: _Run, pool: EmbeddingPool, rate: f
     def call(texts: Sequence[str]) -> Vectors:
         if pool.closed:
             raise _Stopped
-        size, loaded = sum(len(text.encode("utf-8", "replace")) for text in texts), worker.loaded
+        size, loaded = _count_bytes(texts), worker.loaded
         started = time.perf_counter()
         vectors = worker.embed(texts, seconds=120.0 + 20.0 * size / rate)
         if loaded:

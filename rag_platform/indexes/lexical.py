@@ -1,10 +1,13 @@
-"""The word index of a release: what goes into it."""
+"""The word index of a release: what goes into it, and how the rows reach it."""
 
 from __future__ import annotations
 
+import queue
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path, PurePosixPath
+from typing import Generic, TypeVar
 
 from rag_platform.config.query import ProviderConfig
 from rag_platform.config.settings import fingerprint
@@ -13,6 +16,9 @@ from rag_platform.protocols import LexicalIndex, LexicalReader
 from rag_platform.registry import build, traits_of
 from rag_platform.storage.store import own_copies
 
+RowT = TypeVar("RowT")
+_WAITING = 2  # shares of rows that lie between the thread that reads them and the one that writes
+_SECONDS = 0.5  # after which it is looked whether somebody still takes them
 _NAME_PARTS = re.compile(r"[\s_.\-]+")
 
 
@@ -54,3 +60,43 @@ def open_reader(config: ProviderConfig, directory: Path) -> LexicalReader:
     """A reader of a finished index."""
     index: LexicalIndex = build("lexical_index", config.provider, config.options)
     return index.open(directory)
+
+
+class Feed(Generic[RowT]):
+    """A queue of rows from one thread to another, which never holds all of them; `take` runs in a
+    thread of the pool from the first rows on, and receives all of them.
+    """
+
+    def __init__(self, pool: ThreadPoolExecutor, take: Callable[[Iterable[RowT]], None]) -> None:
+        self._pool = pool
+        self._take = take
+        self._waiting: queue.Queue[Sequence[RowT] | None] = queue.Queue(_WAITING)
+        self._taking: Future[None] | None = None
+        self._ended = False
+
+    def put(self, rows: Sequence[RowT] | None) -> None:
+        """Hand on some rows; they are dropped after `take` has failed, which `result` then
+        raises.
+        """
+        if self._taking is None:
+            self._taking = self._pool.submit(self._take, self._rows())
+        while not self._taking.done():
+            try:
+                return self._waiting.put(rows, timeout=_SECONDS)
+            except queue.Full:
+                continue
+
+    def end(self) -> None:
+        """Say that no more rows come."""
+        if self._taking is not None and not self._ended:
+            self._ended = True
+            self.put(None)
+
+    def result(self) -> None:
+        """Wait until all rows are taken; raises what taking them raised."""
+        if self._taking is not None:
+            self._taking.result()
+
+    def _rows(self) -> Iterator[RowT]:
+        while (rows := self._waiting.get()) is not None:
+            yield from rows

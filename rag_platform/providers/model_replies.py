@@ -1,15 +1,35 @@
-"""Texts as material in a message to a language model, and the JSON object that it replies with."""
+"""Prompts and texts in a message to a language model, and the JSON object that it replies with."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 
+from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Json
+from rag_platform.observability import context
 from rag_platform.text.encoding import encodable
 
 _FENCE = re.compile(r"\A\s*```[a-z]*\s*|\s*```\s*\Z", re.I)
+
+
+def load_prompt(name: str, fields: Collection[str], query_hash: str) -> prompts.Prompt:
+    """The prompt for a question, as `prompts.load` gives it. The trace keeps the experiment that
+    chose it, also where the call of the model fails afterwards.
+    """
+    prompt = prompts.load(name, fields, query_hash)
+    running = context.trace.get()
+    if running is not None and prompt.experiment_id:
+        chosen = {
+            "experiment_id": prompt.experiment_id,
+            "arm": prompt.arm,
+            "version": prompt.version,
+            "prompt_profile_id": prompt.profile_id,
+        }
+        running.merge("experiments", {prompt.name: chosen})
+    return prompt
 
 
 def quote_text(text: str) -> str:

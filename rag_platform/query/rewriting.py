@@ -17,9 +17,8 @@ from rag_platform.config.query import InferenceConfig, QueryConfig
 from rag_platform.errors import InputError, ProviderError
 from rag_platform.indexes.catalog import FILTERABLE
 from rag_platform.ir import Json, QueryIR
-from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM, Completion
-from rag_platform.providers.model_replies import strip_fence
+from rag_platform.providers.model_replies import load_prompt, strip_fence
 from rag_platform.query import filters
 from rag_platform.query.analysis import WITHOUT_FILTERS, clean, fold, half_width
 from rag_platform.query.constants import (

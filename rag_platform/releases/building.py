@@ -43,7 +43,6 @@ from rag_platform.releases.checks import (
     hash_files,
     release_files,
 )
-from rag_platform.releases.feeding import Feed
 from rag_platform.releases.manifest import (
     OF_VERSIONS,
     VERSION_CHANGES,
@@ -227,7 +226,7 @@ class _Build:
             with self._step("copy"):
                 if copied is not None:
                     copied.result()
-            words = Feed(pool, self._write_lexical)
+            words = lexical.Feed(pool, self._write_lexical)
             opened.callback(words.end)
             vectors = dense_files.Spool(
                 self.directory / ".vectors", self.info.dim if self.info else 0
@@ -249,7 +248,7 @@ class _Build:
             self.hashes = hashing.result()
 
     def _write_catalog(
-        self, catalog: CatalogWriter, words: Feed[LexicalRow], vectors: dense_files.Spool
+        self, catalog: CatalogWriter, words: lexical.Feed[LexicalRow], vectors: dense_files.Spool
     ) -> None:
         documents = (with_file_metadata(document, version) for document, version in self.live.pairs)
         self._changed_documents = set(catalog.replace_documents(documents, self.delta.dropped))
@@ -412,7 +411,7 @@ class _Build:
         self,
         versions: Sequence[Version],
         catalog: CatalogWriter,
-        words: Feed[LexicalRow],
+        words: lexical.Feed[LexicalRow],
         spool: dense_files.Spool,
     ) -> None:
         """Write changed versions into the catalog, and hand on what the indexes get of them."""

@@ -12,9 +12,8 @@ from rag_platform.config import prompts
 from rag_platform.errors import ProviderError
 from rag_platform.ir import Hit, Json, QueryIR
 from rag_platform.observability import tracing
-from rag_platform.observability.prompt_traces import load_prompt
 from rag_platform.protocols import LLM
-from rag_platform.providers.model_replies import bad_reply, parse_object, quote_text
+from rag_platform.providers.model_replies import bad_reply, load_prompt, parse_object, quote_text
 from rag_platform.providers.model_texts import passage
 from rag_platform.registry import build
 from rag_platform.traits import Traits

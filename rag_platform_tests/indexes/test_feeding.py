@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rag_platform.releases.feeding import Feed
+from rag_platform.indexes.lexical import Feed
 
 
 def test_all_rows_arrive_in_their_order() -> None:
