@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rag_platform.config.ingestion import EmbeddingConfig
+from rag_platform.config.ingestion import CleaningConfig, EmbeddingConfig
 from rag_platform.errors import (
     ConfigError,
     IntegrityError,
@@ -36,7 +36,8 @@ from rag_platform.indexes.embedding_pool import (
     guard,
     parts,
 )
-from rag_platform.ir import EmbedderInfo, Json
+from rag_platform.ir import EmbedderInfo, Json, View
+from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
 from rag_platform.processes.processors import usable_processors
 from rag_platform.protocols import Embedder, Vectors
@@ -256,6 +257,14 @@ def estimate(
                 alone / workers + _start_seconds(part) if workers else alone + _load_seconds(part)
             )
     return found
+
+
+def dense_texts(views: Iterable[View], cleaning: CleaningConfig) -> dict[str, str]:
+    """content_hash to the canonical text it is the hash of, where a view has one: the cache of
+    embeddings is keyed by exactly what is embedded.
+    """
+    with_text = (view for view in views if view.dense_text.strip())
+    return {view.content_hash: canonical(view.dense_text, cleaning) for view in with_text}
 
 
 def _count_bytes(texts: Iterable[str]) -> int:

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from rag_platform.config.ingestion import CleaningConfig
 from rag_platform.config.profiles import text_norm_profile_id
-from rag_platform.indexes.embedding import EmbeddingReport, embed_texts
+from rag_platform.indexes.embedding import EmbeddingReport, dense_texts, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.indexes.embedding_pool import take_pool
 from rag_platform.ingestion.request import IngestionTotals, Request, VersionRun
-from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
 from rag_platform.registry import provider_version
 from rag_platform.releases.manifest import embedder_info
@@ -39,13 +37,6 @@ class Batch:
     def size(self) -> int:
         """Number of texts."""
         return sum(len(run.work.views) for run in self.runs)
-
-    def texts(self, cleaning: CleaningConfig) -> dict[str, str]:
-        """content_hash to the canonical text it is the hash of: the cache is keyed by exactly what
-        is embedded.
-        """
-        views = (view for run in self.runs for view in run.work.views if view.dense_text.strip())
-        return {view.content_hash: canonical(view.dense_text, cleaning) for view in views}
 
 
 class BatchEmbedder:
@@ -97,7 +88,8 @@ class BatchEmbedder:
             self._embedding.append(batch)
         batch.started = time.perf_counter()
         strategy = self._request.workspace.strategy
-        texts = batch.texts(strategy.cleaning) if strategy.builds_dense else {}
+        views = [view for run in batch.runs for view in run.work.views]
+        texts = dense_texts(views, strategy.cleaning) if strategy.builds_dense else {}
         # what another batch embeds at this moment is not computed twice
         batch.hashes = texts.keys() - set().union(*(other.hashes for other in self._embedding))
         self._totals.embeddings_reused += len(texts) - len(batch.hashes)

@@ -11,12 +11,11 @@ from rag_platform.config.profiles import stage_profiles, text_norm_profile_id
 from rag_platform.config.settings import Settings, Strategy, load_strategy, strategy_names
 from rag_platform.documents.versions import STAGES, VersionBuild, marker
 from rag_platform.errors import RagError
-from rag_platform.indexes.embedding import estimate
+from rag_platform.indexes.embedding import dense_texts, estimate
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ingestion.text_sizes import text_bytes
 from rag_platform.intake.receiving import is_given_up
 from rag_platform.ir import Document, Json, Version, View
-from rag_platform.normalisation.edits import canonical
 from rag_platform.processes.processors import usable_processors
 from rag_platform.releases import release_store as releases
 from rag_platform.releases.manifest import embedder_info
@@ -271,8 +270,7 @@ def _find_missing_texts(
     info = embedder_info(strategy)
     if info is None:
         return {}
-    found = (view for rows in views.values() for view in rows if view.dense_text.strip())
-    texts = {view.content_hash: canonical(view.dense_text, strategy.cleaning) for view in found}
+    texts = dense_texts((view for rows in views.values() for view in rows), strategy.cleaning)
     known = cache.hits(texts, info, text_norm_profile_id(strategy.cleaning))
     return {key: text for key, text in texts.items() if key not in known}
 

@@ -29,10 +29,9 @@ from rag_platform.indexes.catalog import CatalogReader
 from rag_platform.indexes.catalog_changes import CHANGES, ChangesWriter, changes_of, count_changes
 from rag_platform.indexes.catalog_tables import CATALOG, CatalogWriter
 from rag_platform.indexes.document_names import write_names
-from rag_platform.indexes.embedding import embed_texts
+from rag_platform.indexes.embedding import dense_texts, embed_texts
 from rag_platform.indexes.embedding_cache import EmbeddingCache
 from rag_platform.ir import Document, EmbedderInfo, Json, LexicalRow, Version
-from rag_platform.normalisation.edits import canonical
 from rag_platform.observability import tracing
 from rag_platform.processes.worker import Workers, split_into_tasks
 from rag_platform.protocols import Vectors
@@ -478,15 +477,8 @@ class _Build:
         """
         if self.info is None:
             return {}, {}
-        views = [
-            view
-            for version in rows.values()
-            for view in version.views.values()
-            if view.dense_text.strip()
-        ]
-        texts = {
-            view.content_hash: canonical(view.dense_text, self.strategy.cleaning) for view in views
-        }
+        views = (view for version in rows.values() for view in version.views.values())
+        texts = dense_texts(views, self.strategy.cleaning)
         if not texts:
             return {}, {}
         profile = text_norm_profile_id(self.strategy.cleaning)
