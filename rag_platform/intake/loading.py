@@ -235,12 +235,8 @@ def load(
     reason; ConfigError when the strategy no longer names the loader.
     """
     item = _config_of(loader_name, strategy)
-    if (size := path.stat().st_size) > limits.max_bytes:
-        raise DocumentError(
-            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in"
-            " settings.yaml",
-            code="too_large",
-        )
+    size = path.stat().st_size
+    require_allowed_size(size, limits)
     if size == 0 and PurePath(filename).suffix.lower() in _MEANT:
         raise _empty_file(filename)
     options = {**charset_option(item.provider, charset), **options_with_limits(item, limits)}
@@ -257,6 +253,16 @@ def load(
 
         return load_in_child(path, filename, item.provider, options, limits)
     return loader.load(path, filename)
+
+
+def require_allowed_size(size: int, limits: Limits) -> None:
+    """Raise DocumentError `too_large` for a file above the limit."""
+    if size > limits.max_bytes:
+        raise DocumentError(
+            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in"
+            " settings.yaml",
+            code="too_large",
+        )
 
 
 def _empty_file(filename: str) -> DocumentError:

@@ -25,7 +25,7 @@ from rag_platform.errors import (
 )
 from rag_platform.intake.discovery import Found, Input, SourceOptions, find
 from rag_platform.intake.downloading import download, is_url
-from rag_platform.intake.loading import choose, sniff
+from rag_platform.intake.loading import choose, require_allowed_size, sniff
 from rag_platform.ir import Document, Json, Version
 from rag_platform.ledger.ledger import Ledger
 from rag_platform.ledger.schema import JobItem, Source, now
@@ -408,12 +408,7 @@ def _store_file(path: Path, maybe_known: bool, workspace: Workspace) -> tuple[st
     """
     store, limits = workspace.store, workspace.settings.limits
     size = path.stat().st_size
-    if size > limits.max_bytes:
-        raise DocumentError(
-            f"{size} bytes is above max_bytes = {limits.max_bytes}; raise limits.max_bytes in"
-            " settings.yaml",
-            code="too_large",
-        )
+    require_allowed_size(size, limits)
     if maybe_known:
         digest = sha256_file(path, limits.read_chunk_size_bytes)
         if store.raw_path(digest).is_file():
