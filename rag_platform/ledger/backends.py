@@ -1,5 +1,5 @@
 """The databases that a ledger can lie in: an SQLite file or PostgreSQL, behind the same few
-methods.
+methods. Every write is a transaction; writes come one after the other.
 
 Both run the same statements, written for SQLite, and have the same schema. Everything that
 PostgreSQL calls by another name is translated here and nowhere else.
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rag_platform.errors import BusyError, LedgerError, SchemaVersionError, read_only
 from rag_platform.ledger.tables import (
@@ -34,42 +34,6 @@ _RECORD_VERSION = (
     "INSERT INTO meta (key, value) VALUES ('schema_version', ?) ON CONFLICT (key) DO UPDATE SET"
     " value = excluded.value"
 )
-
-
-class Backend(Protocol):
-    """A database that holds a ledger. Every write is a transaction; writes come one after the
-    other.
-    """
-
-    name: str  # as people may see it
-    is_published: str  # the condition that a {version} is published
-
-    @property
-    def read_only(self) -> bool:
-        """True where it can only be read, now or at all."""
-
-    def db(self) -> Any:
-        """The connection for reading: `execute`, whose result has `fetchall` and `fetchone`."""
-
-    def write(self) -> AbstractContextManager[Any]:
-        """The connection for writing: commits what the block writes, or nothing when it raises."""
-
-    def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
-        """Make `is_published` mean these version_ids; the parameters that it needs."""
-
-    def compact(self) -> bool:
-        """Remove overwritten data from the tables' files; False while other processes read."""
-
-    def mark(self) -> str:
-        """A text that changes when something is written."""
-
-    def count_on(self) -> None:
-        """Number new deletions after the highest number that was copied."""
-
-    def close(self) -> None:
-        """Close what is open."""
-
-
 _TRIGGERS = [
     f"CREATE TRIGGER IF NOT EXISTS {table}_{event.lower()} AFTER {event} ON {table} BEGIN"
     f" {TOUCH.format(row=row)}; END"
@@ -90,11 +54,11 @@ class SqliteBackend:
     thread opens is only read.
     """
 
-    is_published = "is_published({version})"
+    is_published = "is_published({version})"  # the condition that a {version} is published
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.name = str(path)
+        self.name = str(path)  # as people may see it
         self._local = threading.local()
         self._there = False
         if self.read_only:
@@ -143,22 +107,24 @@ class SqliteBackend:
             yield db
 
     def bind_published(self, published: Collection[str]) -> Mapping[str, Any]:
-        """The function that the condition calls."""
+        """Make `is_published` mean these version_ids; the parameters that it needs."""
         self.db().create_function("is_published", 1, published.__contains__, deterministic=True)
         return {}
 
     def compact(self) -> bool:
-        """Write the file anew, and empty the log beside it."""
+        """Write the file anew without overwritten data, and empty the log beside it; False while
+        other processes read.
+        """
         db = self.db()
         sys.audit("rag_platform.commit", str(self.path))
         db.execute("VACUUM")
         return not db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0]
 
     def count_on(self) -> None:
-        """Nothing to do: SQLite counts on by itself."""
+        """Number new deletions after the highest number that was copied, as SQLite does itself."""
 
     def mark(self) -> str:
-        """Sizes and times of the file and its log."""
+        """A text that changes with every write: sizes and times of the file and its log."""
         files = (self.path, self.path.with_name(self.path.name + "-wal"))
         stats = [path.stat() for path in files if path.is_file()]
         return " ".join(f"{stat.st_size}@{stat.st_mtime_ns}" for stat in stats if stat.st_size)
@@ -325,3 +291,6 @@ class PostgresBackend:
                     " FOR EACH ROW EXECUTE FUNCTION touch_document()"
                 )
             db.execute(_RECORD_VERSION, (str(SCHEMA_VERSION),))
+
+
+Backend = SqliteBackend | PostgresBackend

@@ -15,7 +15,6 @@ import time
 from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Protocol
 
 from rag_platform.config.folders import environment
 from rag_platform.config.settings import Settings
@@ -31,30 +30,11 @@ RANGED_KINDS = ("ingest", "rebuild")  # jobs of many versions, which need no ord
 SUBMITTED = {"launcher": "dagster"}  # `process` of a job that waits for Dagster to start it
 
 
-class Launcher(Protocol):
-    """What a launcher can do."""
-
-    def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """Start a queued job. The process returned is the job's own, or the one that hands it
-        over.
-        """
-
-    def alive(self, job: Job, silent: float) -> bool:
-        """True while the process of a job is alive or about to be started, as far as this machine
-        can tell. A process elsewhere counts as gone after `silent` seconds without a heartbeat.
-        """
-
-    def stop(self, job: Job, seconds: float) -> bool:
-        """True once the process of a job is gone; it has `seconds` to end its run properly. False
-        when it will end by itself, at one of its next heartbeats.
-        """
-
-
 class ChildLauncher:
     """A child process of its own, leader of a process group; it outlives the caller."""
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """Begin a queued job."""
+        """The process of a queued job, begun."""
         process = _start("rag_platform.assets.job_process", job, settings, store)
         with closing(open_ledger(store)) as ledger:
             # it may be cancelled from now on
@@ -62,7 +42,10 @@ class ChildLauncher:
         return process
 
     def alive(self, job: Job, silent: float) -> bool:
-        """By the process itself where it runs on this machine, else by its heartbeat."""
+        """True while the process of a job is alive or about to be started, as far as this machine
+        can tell: by the process itself where it runs here; elsewhere it counts as gone after
+        `silent` seconds without a heartbeat.
+        """
         if not job.pid:
             return job.state == "queued" and seconds_between(job.created_at) < LAUNCH_SECONDS
         if not is_here(job.process):
@@ -72,8 +55,9 @@ class ChildLauncher:
         return alive(job.pid, mark, job.process.get("started", ""))
 
     def stop(self, job: Job, seconds: float) -> bool:
-        """End the process and its children; they are not told first, or a document would be blamed
-        for the death of its reader.
+        """True once the process of a job and its children are ended; the process has `seconds` to
+        end its run properly, the children are not told first, or a document would be blamed for the
+        death of its reader. False on another machine, where it will end at one of its heartbeats.
         """
         if job.pid and not is_here(job.process):
             return False
@@ -97,7 +81,7 @@ class DagsterLauncher:
     """
 
     def start(self, job: Job, settings: Settings, store: Store) -> subprocess.Popen[bytes]:
-        """Cut a queued job into ranges, and submit them."""
+        """The process that submits a queued job, cut into ranges."""
         with closing(open_ledger(store)) as ledger:
             ledger.update_job(job.job_id, only_from=("queued",), process=SUBMITTED)
             if job.kind in RANGED_KINDS:
@@ -122,6 +106,7 @@ class DagsterLauncher:
         return not job.pid
 
 
+Launcher = ChildLauncher | DagsterLauncher
 LAUNCHERS: dict[str, Launcher] = {"child": ChildLauncher(), "dagster": DagsterLauncher()}
 
 
