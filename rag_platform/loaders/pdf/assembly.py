@@ -358,6 +358,8 @@ _MOST_CHARS, _MOST_LINES = 200, 3
 _LEAST_PAGES = 3
 # pages from one occurrence to the next: left and right pages differ, and one may have none
 _FURTHEST = 4
+_APART = 2.0  # of its size, between a running line and the text
+_LEAST_SENTENCE = 12  # letters and digits
 _SAME_HEIGHT = 8.0  # points by which equal lines may lie apart
 # what calls the number before it or behind it that of a page
 _NAMES_PAGE = re.compile(
@@ -390,7 +392,8 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
     by_number = {page.page: page for page in pages}
     candidates = {kind: _candidates(pages, kind) for kind in ("header", "footer")}
     for kind, rows_by_page in candidates.items():
-        places = [place for rows in rows_by_page.values() for row in rows for place in row]
+        outer = (row for rows in rows_by_page.values() for row in rows[:_EDGE_ROWS])
+        places = [place for row in outer for place in row]
         repeated = _find_repeated(pages, places)
         repeated |= {
             (number, at): block.text
@@ -400,12 +403,16 @@ def find_running_edges(pages: Sequence[PageFacts]) -> dict[Place, Edge]:
             and letters(block.text) in headings
         }
         words |= repeated
-        for rows in rows_by_page.values():
+        for number, rows in rows_by_page.items():
             # from the edge inwards: what stands behind text of the page is text as well
-            for row in rows:
-                found.update({place: kind for place in row if place in repeated})
-                if not all(place in repeated for place in row):
+            running: list[list[Place]] = []
+            for row in rows[:_EDGE_ROWS]:
+                running.append([place for place in row if place in repeated])
+                if running[-1] != row:
                     break
+            while running and _goes_with(by_number[number], running[-1], rows[len(running) :]):
+                running.pop()
+            found |= {place: kind for row in running for place in row}
     for page in pages:
         here = [(page.page, position) for position in range(len(page.blocks))]
         if not any(
@@ -435,10 +442,33 @@ def _says_something(text: str) -> bool:
     return any(char.isalnum() for char in text)
 
 
+def _goes_with(page: PageFacts, row: Sequence[Place], inner: Sequence[Sequence[Place]]) -> bool:
+    """True for a row with a heading or sentence that stands no further from the row behind it than
+    text does, with which its page begins or ends, and for an empty row.
+    """
+    boxes = [page.blocks[at].bbox for places in inner[:1] for _, at in places]
+    return not row or any(
+        max(min(box[1] for box in boxes) - bottom, top - max(box[3] for box in boxes))
+        < _APART * block.size
+        for block in (page.blocks[at] for _, at in row)
+        for _, top, _, bottom in [block.bbox]
+        if boxes and (block.kind == "heading" or _is_sentence(block))
+    )
+
+
+def _is_sentence(block: PageBlock) -> bool:
+    text = block.text.rstrip()
+    return (
+        block.kind in ("paragraph", "list")
+        and text.endswith((".", "!", "?", "。", "！", "？"))
+        and len(letters(text)) > _LEAST_SENTENCE
+    )
+
+
 def _candidates(pages: Iterable[PageFacts], kind: str) -> dict[int, list[list[Place]]]:
-    """Page to its outermost rows, the outer one first."""
+    """Page to its outermost rows and the one behind them, the outer one first."""
     return {
-        page.page: list(_rows(page, from_below=kind == "footer"))[:_EDGE_ROWS]
+        page.page: list(_rows(page, from_below=kind == "footer"))[: _EDGE_ROWS + 1]
         for page in pages
         if page.blocks
     }
