@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, groupby, pairwise
-from statistics import fmean
+from statistics import fmean, median
 
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.lines import flow_lines, line_text, visual_lines
@@ -21,6 +22,8 @@ _FIGURE = re.compile(r"[\s$€£¥%()\[\]<>≤≥±+\-–—−*.,:/\d]+")
 _YEAR = re.compile(r"(?:1[5-9]|20)\d\d(?:\s*[-–/]\s*(?:\d\d|\d{4}))?")
 _WORD_GAP = 0.8  # em; letters that stand further apart are two words
 MIN_LINES = 2  # between rows; a single one parts a header from the rest
+_EVEN = 0.15  # em, by which the steps from line to line of a cell may differ
+_MOSTLY = 0.25  # of the rows of a table, from which their first cells may go on
 _CELL_GAP = 0.2  # em; the same where a border stands between them
 _NEAR = 3.0  # points; in tight tables the model sets a border up to 2.5 off the line drawn for it
 
@@ -44,11 +47,14 @@ def table_text(runs: Sequence[Run], region: Region, words: frozenset[str]) -> st
     the rightmost.
     """
     columns, rows = region.grid or ((), ())
+    if sum(not run.horizontal for run in runs) > len(runs) / 2 and not bidi.is_vertical(runs):
+        return ""  # the page lies on its side: a grid of it would cut words
     seen = [bidi.order_as_seen(run) for run in runs]
 
     def fill(borders: Sequence[float], rows: Sequence[float]) -> list[_Row]:
         pieces = [piece for run in seen for piece in _pieces(run, borders, region.rules)]
-        return _grid(pieces, borders, _split_rows(pieces, borders, rows), words)
+        apart = _find_gaps(pieces, borders) or _split_rows(pieces, borders, rows)
+        return _grid(pieces, borders, apart, words)
 
     borders = _align(columns, region)
     found = fill(_split_columns(seen, borders, rows), rows)
@@ -87,6 +93,35 @@ def _grid(
         text = flow_lines([line_text(line) for line in visual_lines(held)], words)
         grid.setdefault(row, {})[column] = _Cell(text, box[0], box[2], box[1], box[3])
     return list(grid.values())
+
+
+def _find_gaps(pieces: Sequence[Run], columns: Sequence[float]) -> list[float]:
+    """The borders of rows that stand further apart than the lines of cells, [] without any."""
+    lines = visual_lines(pieces)
+    if len(lines) < 2 + MIN_LINES:
+        return []
+    # glyphs without a tail are most
+    bases = [median(char.y1 for run in line for char in run.chars) for line in lines]
+    steps = [below - above for above, below in pairwise(bases)]
+    size = median(run.size for run in pieces)
+    near, wide = min(steps) + _EVEN * size, min(steps) + 2 * _EVEN * size
+    # lines that overlap are cells centred beside others
+    if not size <= min(steps) < 2 * size or any(near < step < wide for step in steps):
+        return []
+    filled = [{bisect_right(columns, (r.box[0] + r.box[2]) / 2) for r in line} for line in lines]
+    starts = [0, *(at for at, step in enumerate(steps, 1) if step > near), len(lines)]
+    _, *rows = [filled[start:end] for start, end in pairwise(starts)]
+    more = [(row[0], cells) for row in rows for cells in row[1:]]
+    goes_on = {column for _, cells in more for column in cells}
+    opens = Counter(column for row in rows for column in row[0] - goes_on)
+    alone = [cells for _, cells in more if cells == {0}]
+    if (
+        not all(cells < first for first, cells in more)
+        or 2 * max(opens.values(), default=0) <= len(rows)
+        or 0 < len(alone) < _MOSTLY * len(rows)  # headings above the rows below them
+    ):
+        return []
+    return [(bases[at - 1] + bases[at] - size) / 2 for at in starts[1:-1]]
 
 
 def _split_rows(

@@ -316,3 +316,37 @@ def test_a_cell_of_several_lines_stands_between_the_lines_drawn_around_its_row()
     # two rows that fill the same cells are two, also where no line is drawn between them
     apart = replace(region, lines=((50.0, 110.0), (15.0, 90.0)))
     assert len(tables.table_text(runs, apart, frozenset()).split("\n")) == 5
+
+
+def test_rows_that_stand_further_apart_than_lines_hold_what_goes_on() -> None:
+    rows = [("Ref", "What", "Owner"), ("I-1", "The pump", "Brandt"), ("I-2", "The seal", "Oduya")]
+    runs = [
+        run(text, 100 * at, 40 * row, 4)
+        for row, cells in enumerate(rows)
+        for at, text in enumerate(cells)
+    ]
+    runs += [run("was loose", 100, 54, 4), run("had a leak", 100, 94, 4)]
+    expected = [
+        ["Ref", "What", "Owner"],
+        ["I-1", "The pump was loose", "Brandt"],
+        ["I-2", "The seal had a leak", "Oduya"],
+    ]
+    assert table(runs, (80.0, 180.0), (30.0, 52.0, 70.0, 92.0)) == expected
+    assert table(runs, (80.0, 180.0), (70.0,)) == expected
+
+
+def test_a_table_that_lies_on_its_side_has_no_grid_that_would_cut_words() -> None:
+    turned = [
+        Run(
+            tuple(Char(char, x, y - 5 * i, x + 10, y - 5 * i + 5) for i, char in enumerate(text)),
+            0,
+            10,
+            False,
+            False,
+            False,
+        )
+        for x, row in enumerate((("spindle", "36"), ("bearing", "12")))
+        for x, y, text in ((20 * x, 100, row[0]), (20 * x, 40, row[1]))
+    ]
+    region = Region((0, 0, 60, 120), "table", ((15.0,), (50.0, 80.0)))
+    assert tables.table_text(turned, region, frozenset()) == ""
