@@ -10,6 +10,7 @@ from rag_platform.loaders.pdf.printed.runs import Char, Run
 
 _PASSWORD, _COMB = 1 << 13, 1 << 24  # of a field's flags
 _LEAST_MARK, _LEAST_BOX, _MOST_BOX = 1.2, 6.0, 18.0  # points; what is smaller is a bullet
+_FURTHEST = 20  # em, from a label to the box right of it
 _MOST_MARKS = 200  # of a page; one with more is a drawing
 _SLACK = 1.5  # points by which the sides of equal boxes may differ
 _LOOK, _AROUND = 4, (-1, -1, 1, 1)  # pixels a point, points
@@ -56,8 +57,9 @@ def _write_cells(runs: Sequence[Run], width: float) -> Run:
 
 
 def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]) -> list[Run]:
-    """The runs; text right of a drawn box begins with ☑ or ☐, and of a drawn bullet with •. A box
-    is ticked where something is in it and another of its size is empty.
+    """The runs; text right of a drawn box begins with ☑ or ☐, and of a drawn bullet with •; text
+    left of boxes that stand below each other ends with it. A box is ticked where something is in it
+    and another of its size is empty.
     """
     import pymupdf
 
@@ -77,7 +79,8 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
         near = [other for other in drawn if other.intersects(box + _AROUND)]
         # else another is painted over it, or it is a cell among others
         alone = near[0] is box and all((one & box).width > box.width / 2 for one in near)
-        if not alone or not (place := _find_label(box, runs)):
+        place = alone and (_find_label(box, runs) or _find_label_before(box, drawn, runs))
+        if not place:
             continue
         if box.width > _LEAST_BOX:
             shown = shown or page.get_displaylist()
@@ -86,14 +89,32 @@ def write_marks(page: Any, runs: Sequence[Run], blocks: Sequence[dict[str, Any]]
         elif place[1] == 0 and _centre(box) not in rings:  # else the point of a button
             found.append((place, box, "•"))
     empty = [box.width for _, box, sign in found if sign == "☐"]
+    places = [place for place, _, _ in found]
     written = list(runs)
-    for (at, start), box, sign in sorted(found, reverse=True, key=lambda item: item[0]):
+    for (at, start), box, sign in sorted(
+        found, reverse=True, key=lambda item: (item[0], item[1].x0)
+    ):
         if sign == "•" or any(abs(box.width - width) < _SLACK for width in empty):
-            chars = written[at].chars
-            space = chars[start]._replace(text=" ", x0=box.x1, x1=chars[start].x0)
-            chars = (*chars[:start], Char(sign, *box), space, *chars[start:])
+            if start < len(runs[at].chars):
+                chars = _mark_before(written[at].chars, start, Char(sign, *box))
+            else:
+                alone = places.count((at, start)) == 1
+                chars = _mark_behind(written[at].chars, start, Char(sign, *box), alone=alone)
             written[at] = written[at]._replace(chars=chars)
     return written
+
+
+def _mark_before(chars: Sequence[Char], start: int, mark: Char) -> tuple[Char, ...]:
+    space = Char(" ", mark.x1, mark.y0, chars[start].x0, mark.y1)
+    return (*chars[:start], mark, space, *chars[start:])
+
+
+def _mark_behind(chars: Sequence[Char], start: int, mark: Char, *, alone: bool) -> tuple[Char, ...]:
+    """The characters; the only mark of a label stays with it, however far it is printed."""
+    x = chars[start - 1].x1
+    if alone:
+        mark = mark._replace(x0=x + _SLACK, x1=x + _SLACK + mark.x1 - mark.x0)
+    return (*chars[:start], Char(" ", x, mark.y0, mark.x0, mark.y1), mark, *chars[start:])
 
 
 def _centre(box: Any) -> tuple[int, int]:
@@ -115,6 +136,26 @@ def _find_label(box: Any, runs: Sequence[Run]) -> tuple[int, int] | None:
             ):
                 return at, start
     return None
+
+
+def _find_label_before(
+    box: Any, drawn: Sequence[Any], runs: Sequence[Run]
+) -> tuple[int, int] | None:
+    """The run that ends left of a box with nothing near at its right, and the place behind its
+    text, where boxes stand below each other.
+    """
+    column = [other for other in drawn if abs(other.x0 - box.x0) < _SLACK]
+    beside = [
+        (at, run)
+        for at, run in enumerate(runs)
+        if run.horizontal and run.box[1] < (box.y0 + box.y1) / 2 < run.box[3]
+    ]
+    near = any(-_SLACK <= run.box[0] - box.x1 < 1.5 * run.size for _, run in beside)
+    before = [(run.box[2], at) for at, run in beside if run.box[2] < box.x0 + _SLACK]
+    if near or not before or len(column) < 2:
+        return None
+    right, at = max(before)
+    return (at, len(runs[at].chars)) if box.x0 - right < _FURTHEST * runs[at].size else None
 
 
 def _is_ticked(shown: Any, box: Any) -> bool | None:

@@ -135,3 +135,19 @@ def test_a_box_that_text_ends_at_has_no_label(tmp_path: Path) -> None:
         document.save(tmp_path / "form.pdf")
     facts = PdfLoader(profile="fast").load(tmp_path / "form.pdf", "form.pdf")
     assert (facts.text, facts.summary.warnings) == ("Size MMM", ())
+
+
+@pytest.mark.parametrize("profile", ["fast", "layout"])
+def test_boxes_right_of_their_labels_are_theirs(tmp_path: Path, profile: str) -> None:
+    with pymupdf.open() as document:
+        page = document.new_page()
+        for row, label in enumerate(("Annual leave", "Unpaid leave", "Study leave")):
+            y = 100 + 24 * row
+            page.insert_text((72, y), label, fontsize=11)
+            page.draw_rect((200, y - 10, 212, y + 2), width=1)
+        page.draw_line((202, 92), (210, 100), width=1.5)
+        document.save(tmp_path / "form.pdf")
+    facts = PdfLoader(profile=profile).load(tmp_path / "form.pdf", "form.pdf")
+    said = facts.text.replace("|", " ").split()
+    assert [said[said.index(label) + 2] for label in ("Annual", "Unpaid", "Study")] == list("☑☐☐")
+    assert PdfLoader().verify_blocks(tmp_path / "form.pdf", facts.text, facts.blocks) == {}
