@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 import io
 import itertools
+import math
 import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -56,6 +57,7 @@ from rag_platform.traits import Traits
 _LOCK = threading.RLock()  # PDFium serves one thread at a time
 _ENCRYPTED = (raw_api.FPDF_ERR_PASSWORD, raw_api.FPDF_ERR_SECURITY)
 _FIXED_PITCH, _FORCE_BOLD = 1, 1 << 18  # font descriptor flags, ISO 32000-1 table 123
+_TURNED = 0.9  # sine of the angle of a line, above which it runs up or down the page
 _LINE_END_HYPHEN = 2  # PDFium's code for a hyphen that it takes for a cut word
 
 
@@ -344,7 +346,7 @@ def _lines(textpage: Any, left: float, top: float) -> Iterator[tuple[list[Char],
         text = clean_char("-" if code == _LINE_END_HYPHEN else chr(code) if known else UNKNOWN)
         box = _box(textpage, i, left, top)
         size = _size(textpage, i)
-        if chars and not text.isspace() and _apart(chars, box, size):
+        if chars and not text.isspace() and _apart(chars, box, size, angle):
             if _visible(chars):
                 yield chars, font, abs(angle) < 0.1
             chars, font, begins_word = [], _Font(), True
@@ -366,18 +368,17 @@ def _visible(chars: Sequence[Char]) -> bool:
     return any(not char.text.isspace() for char in chars)
 
 
-def _apart(chars: Sequence[Char], box: Box, size: float) -> bool:
+def _apart(chars: Sequence[Char], box: Box, size: float, angle: float) -> bool:
     last = next((char for char in reversed(chars) if not char.text.isspace()), None)
     if last is None:
         return False
-    same_line = min(last.y1, box[3]) - max(last.y0, box[1]) > 0.2 * min(
-        last.y1 - last.y0, box[3] - box[1]
-    )
-    apart = (
-        max(box[0] - last.x1, last.x0 - box[2])
-        if bidi.has_leftwards(last.text)
-        else box[0] - last.x1
-    )
+    (_, x0, y0, x1, y1), (left, top, right, bottom) = last, box
+    turned = abs(math.sin(angle)) > _TURNED
+    if turned:  # the line runs along the other axis
+        x0, y0, x1, y1, left, top, right, bottom = y0, x0, y1, x1, top, left, bottom, right
+    same_line = min(y1, bottom) - max(y0, top) > 0.2 * min(y1 - y0, bottom - top)
+    either = turned or bidi.has_leftwards(last.text)
+    apart = max(left - x1, x0 - right) if either else left - x1
     return not same_line or apart > 1.8 * size
 
 

@@ -159,3 +159,13 @@ def test_letters_without_a_meaning_are_told_and_those_of_two_halves_are_one(tmp_
     facts = PdfiumLoader().load(tmp_path / "unknown.pdf", "unknown.pdf")
     assert facts.text == "\ufffd" * 5
     assert any("no meaning" in note for note in facts.summary.warnings)
+
+
+@pytest.mark.parametrize("turn", [90, 270])
+def test_words_of_text_that_runs_up_or_down_the_page_are_whole(tmp_path: Path, turn: int):
+    with pymupdf.open() as document:
+        page = document.new_page()
+        page.insert_text((200, 400), "Stock on hand", fontsize=11, rotate=turn)
+        document.save(tmp_path / "turned.pdf")
+    facts = PdfiumLoader().load(tmp_path / "turned.pdf", "turned.pdf")
+    assert facts.text.removeprefix("# ") == "Stock on hand"
