@@ -10,13 +10,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from rag_platform.loaders.pdf.printed import bidi
-from rag_platform.loaders.pdf.printed.lines import opens_item
+from rag_platform.loaders.pdf.printed.lines import is_cjk, opens_item
 from rag_platform.loaders.pdf.printed.runs import Run, round_out, union
-from rag_platform.loaders.pdf.regions import Region, find_across
+from rag_platform.loaders.pdf.regions import LONG_LINE_EMS, Region, find_across, find_line_numbers
 
 _MOST_HEADING_LINES = 3
 _INITIAL = 1.8  # of the size of its paragraph
-_FULL_LINE_EMS = 15  # shorter lines are cells, addresses and verse
+_CLAUSE = re.compile(r"第\s?[一二三四五六七八九十百零〇\d]+\s?[条條章节節编編]")
+_ENDS = tuple("。；：！？")
+_DOUBLE = 1.5  # of their size, between lines with double spacing
 
 
 def plain_regions(runs: Sequence[Run]) -> list[Region]:
@@ -24,6 +26,10 @@ def plain_regions(runs: Sequence[Run]) -> list[Region]:
 
     Labels are the layout model's: text, list-item, section-header (only a candidate here).
     """
+    if numbers := find_line_numbers(runs):
+        found = set(map(id, numbers))
+        column = Region(round_out(union([run.box for run in numbers])), "page-footer")
+        return [*plain_regions([run for run in runs if id(run) not in found]), column]
     if across := find_across(runs):
         found = set(map(id, across))
         return plain_regions([run for run in runs if id(run) not in found]) + [
@@ -109,11 +115,22 @@ def _goes_on(above: Sequence[Run], below: Sequence[Run]) -> bool:
     ):
         return False
     left, right = min(run.box[0] for run in above), max(run.box[2] for run in (*above, *below))
-    below_it = here[1] > box[1] and here[1] - box[3] < size
+    text = below[0].text.strip()
+    double = text[:1].islower()  # the lines of a contract may stand far apart
+    below_it = here[1] > box[1] and here[1] - box[3] < (_DOUBLE if double else 1) * size
     # the first line of a paragraph may be indented, the others are not
     aligned = left - 2.5 * size < here[0] < left + 0.5 * size
-    full = right - box[2] < 1.5 * size and box[2] - box[0] > _FULL_LINE_EMS * size
-    return below_it and aligned and full and not opens_item(below[0].text.strip())
+    # a line is full where the next word had no room
+    word = "" if is_cjk(text[0]) else text.split(maxsplit=1)[0]
+    room = max(1.5 * size, (len(word) + 0.5) * (here[2] - here[0]) / len(text))
+    full = right - box[2] < room and box[2] - box[0] > LONG_LINE_EMS * size
+    anew = opens_item(text) or _opens_clause(text, above)
+    return below_it and aligned and full and not anew
+
+
+def _opens_clause(text: str, above: Sequence[Run]) -> bool:
+    """True for an article of a Chinese law or contract below the end of a sentence."""
+    return _CLAUSE.match(text) is not None and above[-1].text.rstrip().endswith(_ENDS)
 
 
 def _line_of(run: Run, runs: Sequence[Run]) -> list[Run]:
@@ -165,6 +182,8 @@ def _pieces(lines: Sequence[Sequence[Run]], body: float) -> list[tuple[str, list
         elif pieces and pieces[-1][0] == "list-item" and not mono:
             pieces[-1][1].extend(line)
             continue
+        elif pieces and _opens_clause(text, pieces[-1][1]):
+            label, found, style = "text", ("text", mono), None
         else:
             label, found = "text", ("text", mono)
         if pieces and found == style:

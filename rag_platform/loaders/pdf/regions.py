@@ -34,6 +34,9 @@ _STRETCH = 36.0
 _LOOSE = 5.0  # points; every one of 7,084 blocks of 215 PDFs touches its text on some side
 _ACROSS = 2.0  # of the size of most letters, above which a line may be printed across others
 _MOST_ACROSS = 200
+_LEAST_NUMBERS = 5  # of lines; fewer that rise by the same step stand in one column by chance
+LONG_LINE_EMS = 15  # shorter lines are cells, addresses and verse
+_ONE_COLUMN = 3.0  # points between the right edges of numbers in one column
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +110,34 @@ def find_across(runs: Sequence[Run]) -> list[Run]:
             for char in others[near].chars
         )
     ]
+
+
+def find_line_numbers(runs: Sequence[Run]) -> list[Run]:
+    """The numbers of lines in a margin or between columns of prose: they rise by the same step in
+    one column that holds nothing else, beside long lines half of which go on in lower case, as the
+    rows of a table do not.
+    """
+    columns: dict[int, list[Run]] = {}
+    for run in runs:
+        if run.horizontal and run.text.strip().isdecimal():
+            columns.setdefault(round(run.box[2] / _ONE_COLUMN), []).append(run)
+    for column in columns.values():
+        numbers = sorted(column, key=lambda run: run.box[1])
+        steps = {int(other.text) - int(one.text) for one, other in pairwise(numbers)}
+        if len(numbers) < _LEAST_NUMBERS or len(steps) > 1 or min(steps) < 1:
+            continue
+        own = set(map(id, numbers))
+        x0, y0, x1, y1 = union([run.box for run in numbers])
+        beside = [run for run in runs if id(run) not in own and y0 < run.box[3] and run.box[1] < y1]
+        going_on = sum(
+            run.text.lstrip()[:1].islower()
+            and run.box[2] - run.box[0] > LONG_LINE_EMS * run.size
+            and not run.mono
+            for run in beside
+        )
+        if 2 * going_on > len(beside) and all(x1 < r.box[0] or r.box[2] < x0 for r in beside):
+            return numbers
+    return []
 
 
 def assign_runs(runs: Sequence[Run], boxes: Sequence[Box]) -> tuple[list[list[Run]], list[Run]]:

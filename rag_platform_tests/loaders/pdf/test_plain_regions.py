@@ -77,7 +77,7 @@ def test_lines_without_height_are_regions_too() -> None:
         Run(
             tuple(
                 Char(char, 72 + 9 * at, y, 81 + 9 * at, y)
-                for at, char in enumerate("a line of a broken font")
+                for at, char in enumerate("A line of a broken font")
             ),
             block,
             9.0,
@@ -103,3 +103,52 @@ def test_a_large_letter_is_part_of_the_paragraph_that_it_begins(tmp_path: Path) 
     assert facts.text == "Once upon a time there was a king who ruled over a country."
     assert facts.summary.title == facts.text
     assert PdfLoader().verify_blocks(tmp_path / "tale.pdf", facts.text, facts.blocks) == {}
+
+
+def line(text: str, x: float, y: float, block: int = 0) -> Run:
+    """A line of 12-point text whose characters are 6 points wide."""
+    chars = tuple(Char(char, x + 6 * at, y, x + 6 * at + 6, y + 12) for at, char in enumerate(text))
+    return Run(chars, block, 12, False, False, True)
+
+
+PLEADING = (
+    "The supplier delivers all parts of the pump and",
+    "installs them before the end of the month of",
+    "next quarter. The buyer pays within thirty days",
+    "of the invoice and tells the other side of all",
+    "faults in writing and without any delay.",
+)
+
+
+def test_the_numbers_of_lines_stand_apart_from_lines_far_from_each_other() -> None:
+    numbers = [line(str(at + 1), 60, 100 + 26 * at, at) for at in range(5)]
+    texts = [line(text, 90, 100 + 26 * at, at) for at, text in enumerate(PLEADING)]
+    mixed = [run for pair in zip(numbers, texts, strict=True) for run in pair]
+    assert [(region.bbox, region.label) for region in plain_regions(mixed)] == [
+        ((90, 100, 372, 216), "text"),
+        ((60, 100, 66, 216), "page-footer"),
+    ]
+
+
+def test_the_numbers_of_the_rows_of_a_table_are_its_own() -> None:
+    rows = ("valve", "gasket", "bearing", "spindle", "pump")
+    cells = [
+        line(text, x, 100 + 26 * at, at)
+        for at, row in enumerate(rows)
+        for text, x in ((row, 90), (str(at + 1), 300))
+    ]
+    assert "page-footer" not in {region.label for region in plain_regions(cells)}
+
+
+def test_an_article_of_a_contract_begins_a_paragraph() -> None:
+    texts = ("第一条 密码长度不得少于十二位，九十天更换一次。", "第二条 账号不得转借他人使用，")
+    runs = [line(text, 90, 100 + 16 * at) for at, text in enumerate(texts)]
+    assert len(plain_regions(runs)) == 2
+    assert (
+        len(
+            plain_regions(
+                [line("员工应当遵守本办法的规定，并且同时遵守公司章程的", 90, 84), runs[1]]
+            )
+        )
+        == 1
+    )
