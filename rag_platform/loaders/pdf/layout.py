@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from rag_platform.ir import Box
+from rag_platform.loaders.pdf.plain_regions import plain_regions
 from rag_platform.loaders.pdf.printed import bidi
 from rag_platform.loaders.pdf.printed.characters import text_flags
 from rag_platform.loaders.pdf.printed.lines import line_text, opens_item, visual_lines
@@ -20,6 +21,7 @@ from rag_platform.loaders.pdf.regions import (
     Region,
     assign_runs,
     find_across,
+    find_line_numbers,
     is_stretched,
     near_boxes,
     owner_of,
@@ -34,6 +36,10 @@ _WHOLE = 0.9  # of a table's width
 _GUTTER = 3.0  # points; as between columns in pymupdf4llm.helpers.utils.cluster_stripes
 _ALIKE = 0.5  # the narrowest column by the widest; a narrower one is a margin beside the text
 _TITLE = 1.25  # of the size of the text below it
+_PARTED = ("text", "list-item", "section-header", "table")
+_ENDS = tuple(".!?:;。！？：；…”）")
+_EARLY = 0.2  # of the width of a text, before its end, where a full line does not end
+_WIDER = 0.35  # of its size, by which a gap between lines is one between paragraphs
 _MOST_COLUMNS = 4
 _SAME = 0.9  # of what two rectangles cover, above which they are of the same text
 _MARGINS = ("page-header", "page-footer")
@@ -48,6 +54,8 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     """
     from pymupdf4llm.helpers import document_layout, utils
 
+    if find_line_numbers(runs):  # the model takes each line that begins with one for an entry
+        return plain_regions(runs)
     blocks = TextPage(page, text_flags(images=True)).blocks(characters=False)
     document_layout.get_layout_locked(page, return_raw=True)
     found: list[Region] = []
@@ -103,7 +111,7 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     runs = [run for run in runs if id(run) not in apart]
     leftwards = bidi.is_leftwards(runs) or bidi.is_vertical(runs)
     found = split_columns(found, runs)
-    found = split_titles(_fit_to_text(complete_regions(found, runs), runs), runs)
+    found = split_texts(fit_to_text(complete_regions(found, runs), runs), runs)
     ordered = [
         region
         for part in read_columns(found, runs, leftwards=leftwards)
@@ -114,12 +122,23 @@ def layout_regions(page: Any, runs: Sequence[Run]) -> list[Region]:
     ]
 
 
-def _fit_to_text(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions; those of text that reach far beyond it, as over hidden text, are cut to it."""
+def fit_to_text(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions; those of text that reach far beyond it, as over hidden text, or around others
+    are cut to it.
+    """
     owned = assign_runs(runs, [region.bbox for region in regions])[0]
+    said = [region for region, lines in zip(regions, owned, strict=True) if lines]
     return [
         replace(region, bbox=round_out(union([run.box for run in lines])))
-        if lines and region.label != "table" and is_stretched(region.label, region.bbox, lines)
+        if lines
+        and region.label != "table"
+        and (
+            is_stretched(region.label, region.bbox, lines)
+            or (
+                region.label not in ("picture", "formula")
+                and any(contains(region.bbox, other.bbox) for other in said if other != region)
+            )
+        )
         else region
         for region, lines in zip(regions, owned, strict=True)
     ]
@@ -365,33 +384,67 @@ def _overlap(one: Box, other: Box) -> float:
     )
 
 
-def split_titles(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
-    """The regions; the first line of a text in much larger print, as on slides, is a heading."""
+def split_texts(regions: Sequence[Region], runs: Sequence[Run]) -> list[Region]:
+    """The regions; where the print shows that a text begins anew, it is a region of its own: below
+    a line in much larger print, which is a heading, as on slides, and, in text, at a wider gap or
+    the mark of an entry.
+    """
     found: list[Region] = []
     for region, owned in zip(
         regions, assign_runs(runs, [region.bbox for region in regions])[0], strict=True
     ):
-        lines = visual_lines(owned) if region.label in ("text", "list-item") else []
-        if len(lines) < 2 or not all(run.horizontal for run in owned):
+        lines = visual_lines(owned) if region.label in _PARTED else []
+        if (
+            not lines
+            or not all(run.horizontal for run in owned)
+            or (region.label == "table" and len(lines[0]) > 1)
+        ):
             found.append(region)
             continue
-        (left, top, right, bottom), rest = (
-            union([run.box for line in part for run in line]) for part in (lines[:1], lines[1:])
-        )
-        size = median(run.size for line in lines[1:] for run in line)
-        if (
-            min(run.size for run in lines[0]) >= _TITLE * size
-            and len(letters("".join(run.text for run in lines[0]))) > 1  # else an initial
-            and bottom <= rest[1] + size / 4
-        ):
-            bottom = min(bottom, rest[1])
-            found += [
-                Region(round_out((left, top, right, bottom)), "section-header"),
-                replace(region, bbox=round_out((rest[0], bottom, rest[2], rest[3]))),
-            ]
-        else:
-            found.append(region)
+        starts = [0, *_beginnings(lines, region), len(lines)]
+        boxes = [
+            union([run.box for line in lines[start:end] for run in line])
+            for start, end in pairwise(starts)
+        ]
+        # each ends above the next: long letters may reach down into it
+        tops = [*(box[1] for box in boxes[1:]), boxes[-1][3]]
+        for end, (left, top, right, bottom), below in zip(starts[1:], boxes, tops, strict=True):
+            title = end < len(lines) and _is_larger(lines[end - 1], lines[end])
+            box = round_out((left, top, right, min(bottom, below)))
+            found.append(
+                Region(box, "section-header")
+                if title
+                else replace(region, bbox=box if len(boxes) > 1 else region.bbox)
+            )
     return found
+
+
+def _beginnings(lines: Sequence[Sequence[Run]], region: Region) -> list[int]:
+    """The lines behind the first that begin a text of their own."""
+    boxes = [union([run.box for run in line]) for line in lines]
+    gaps = [below[1] - above[3] for above, below in pairwise(boxes)]
+    usual = max(0.0, *sorted(gaps)[: (len(gaps) + 1) // 2]) if gaps else 0.0
+    full = region.bbox[2] - _EARLY * (region.bbox[2] - region.bbox[0])
+    found = []
+    for at, gap in enumerate(gaps, 1):
+        above, line = lines[at - 1 : at + 1]
+        text, size = line_text(line), above[0].size
+        anew = (
+            (line_text(above).endswith(_ENDS) or boxes[at - 1][2] < full)
+            and not text[:1].islower()
+            and (gap > usual + _WIDER * size or opens_item(text))
+        )
+        heads = _is_larger(above, line) and (region.label != "table" or at == 1)
+        if gap > -size / 4 and (heads or (region.label == "text" and anew)):
+            found.append(at)
+    return found
+
+
+def _is_larger(one: Sequence[Run], other: Sequence[Run]) -> bool:
+    """True for a line in much larger print than another, neither of them a letter."""
+    return min(run.size for run in one) >= _TITLE * max(run.size for run in other) and all(
+        len(letters(line_text(line))) > 1 for line in (one, other)
+    )
 
 
 def read_columns(

@@ -8,10 +8,11 @@ import pytest
 
 from rag_platform.loaders.pdf.layout import (
     drop_backgrounds,
+    fit_to_text,
     keep_sentences_whole,
     read_columns,
     split_columns,
-    split_titles,
+    split_texts,
 )
 from rag_platform.loaders.pdf.printed.runs import Char, Run, union
 from rag_platform.loaders.pdf.regions import Region, assign_runs
@@ -229,7 +230,7 @@ def test_cells_margins_and_short_lines_are_no_columns():
 def titles(*lines: tuple[str, float, float], label: str = "text") -> list[tuple[str, str]]:
     """(label, words) of the regions made of one, whose lines are (words, y, size)."""
     runs = [run(text, 10, y, size) for text, y, size in lines]
-    regions = split_titles([Region((0, 0, 500, 200), label)], runs)
+    regions = split_texts([Region((0, 0, 500, 200), label)], runs)
     pieces, orphans = assign_runs(runs, [region.bbox for region in regions])
     assert not orphans
     return [
@@ -239,11 +240,48 @@ def titles(*lines: tuple[str, float, float], label: str = "text") -> list[tuple[
 
 
 def test_a_first_line_in_much_larger_print_is_a_heading():
-    body = (("第一条", 40, 20), ("第二条", 70, 20))
-    split = [("section-header", "风险与对策"), ("text", "第一条 第二条")]
+    body = (("压力过高", 40, 20), ("水温过低", 70, 20))
+    split = [("section-header", "风险与对策"), ("text", "压力过高 水温过低")]
     assert titles(("风险与对策", 0, 32), *body) == split
-    whole = [("text", "风险与对策 第一条 第二条")]
+    whole = [("text", "风险与对策 压力过高 水温过低")]
     assert titles(("风险与对策", 0, 24), *body) == whole
-    assert titles(("风", 0, 32), *body) == [("text", "风 第一条 第二条")]  # an initial
+    assert titles(("风", 0, 32), *body) == [("text", "风 压力过高 水温过低")]  # an initial
     assert titles(("风险与对策", 0, 50), *body) == whole  # one that reaches down beside the text
-    assert titles(("风险", 0, 32), *body, label="picture") == [("picture", "风险 第一条 第二条")]
+    assert titles(("风险", 0, 32), *body, label="picture") == [
+        ("picture", "风险 压力过高 水温过低")
+    ]
+
+
+def test_a_text_begins_anew_at_a_wider_gap_or_the_mark_of_an_entry():
+    lines = (("It ends here.", 0, 10), ("All of it.", 14, 10), ("A new one begins.", 34, 10))
+    assert titles(*lines) == [("text", "It ends here. All of it."), ("text", "A new one begins.")]
+    going_on = (*lines[:2], ("a line with a fraction", 34, 10))
+    assert titles(*going_on) == [("text", "It ends here. All of it. a line with a fraction")]
+    clauses = (("现通知如下：", 0, 10), ("一、总体要求", 14, 10))
+    assert titles(*clauses) == [("text", "现通知如下："), ("text", "一、总体要求")]
+
+
+def test_the_title_of_a_slide_and_of_its_column_are_two_headings():
+    lines = (("Scope of the Work", 0, 28), ("Benefits", 40, 18))
+    assert titles(*lines, label="section-header") == [
+        ("section-header", "Scope of the Work"),
+        ("section-header", "Benefits"),
+    ]
+
+
+def test_a_line_in_larger_print_on_top_of_a_table_heads_it():
+    lines = (("Request for Leave", 0, 18), ("Name", 40, 10), ("Department", 60, 10))
+    assert titles(*lines, label="table") == [
+        ("section-header", "Request for Leave"),
+        ("table", "Name Department"),
+    ]
+
+
+def test_a_region_around_others_is_cut_to_the_text_that_they_leave_it():
+    runs = [run("before", 10, 0, 10), run("a heading", 10, 40, 10), run("behind", 10, 80, 10)]
+    regions = [Region((0, 0, 60, 95), "text"), Region((5, 35, 60, 55), "section-header")]
+    inner = [*regions, Region((8, 0, 42, 12), "text")]
+    assert [region.bbox for region in fit_to_text(inner, runs)] == [
+        (10, 80, 40, 90),
+        *(region.bbox for region in inner[1:]),
+    ]
