@@ -53,7 +53,7 @@ from rag_platform.text.term_overlap import (
     question_words,
     rarity,
 )
-from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word, terms
+from rag_platform.text.terms import IDENTIFIER_WEIGHT, meaning, stemmed_word
 from rag_platform.traits import Traits
 
 Nearness = Callable[[Sequence[str]], Sequence[float]]
@@ -267,8 +267,8 @@ def _find_named(
     documents = {hit.doc_id for hit in evidence}
     for doc_id, name in product(documents, filter(_REFERENCE.match, asked)):
         own = [n for n, hit in enumerate(evidence) if hit.doc_id == doc_id]
-        found = (it for n in own for it in terms(evidence[n].chunk_text))
-        alike = {it for it in found if _form(it) == _form(name)}
+        find = _find_alike(name)
+        alike = {it for n in own for it in find(evidence[n].chunk_text.lower())}
         holding.update(own if name in alike else ())
         if alike == {name} and any(inside - said(name) for n in own for inside in held[n]):
             for n in own:
@@ -278,9 +278,10 @@ def _find_named(
     return [every if n in others else names for n, names in enumerate(named)], others
 
 
-def _form(term: str) -> str:
-    """What identifiers of one kind have in common."""
-    return _RUN.sub(lambda run: "0" if run[0].isdigit() else "a", term)
+def _find_alike(identifier: str) -> Callable[[str], list[str]]:
+    """Finds the identifiers of the same kind in a text: alike but for their letters and digits."""
+    form = _RUN.sub(lambda run: r"\d+" if run[0].isdigit() else "[a-z]+", identifier)
+    return re.compile(rf"(?<![a-z\d-]){form}(?![a-z\d-])").findall
 
 
 def _find_history(question: str, evidence: Sequence[Hit]) -> set[int]:
