@@ -10,11 +10,11 @@ questions in another language. Without folders all sets of the test material are
 Markdown files, which are received, cut, embedded and released by the program's own functions,
 without Dagster; --keep takes a folder where libraries and embeddings are kept for the next run.
 
-`dense` and `bm25` are the retrievers by themselves, 50 chunks each, the fusions what becomes of just
-these candidates; `shipped` is the answer of the query path to the same question: the strategy's
-fusion, its reranker, one hit a document. Values are means over the questions with 95 % bootstrap
-intervals; the last column compares with the better retriever, question by question (paired
-bootstrap).
+`dense` and `bm25` are the retrievers by themselves, 50 chunks each, the fusions what becomes of
+just these candidates; `shipped` is the answer of the query path to the same question: the
+strategy's fusion, its reranker, one hit a document. Values are means over the questions with 95 %
+bootstrap intervals; the last column compares with the better retriever, question by question
+(paired bootstrap).
 """
 
 from __future__ import annotations
