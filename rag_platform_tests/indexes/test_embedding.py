@@ -195,7 +195,7 @@ def test_figures_go_by_the_names_of_spans(cache: EmbeddingCache, troubled: Embed
 def test_an_embedder_that_stays_away_ends_the_run_and_keeps_what_is_done(
     cache: EmbeddingCache, troubled: EmbeddingConfig
 ) -> None:
-    with pytest.raises(ProviderError, match="stays away") as caught:
+    with pytest.raises(ProviderError, match="cannot be reached") as caught:
         run(
             ["a longer text that comes first", "away 1", "away 2", "away 3", "away 4"],
             troubled.model_copy(update={"batch_size": 1}),
