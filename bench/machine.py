@@ -384,33 +384,33 @@ class Life(RuleBasedStateMachine):
     def roll_back(self, which: int) -> None:
         """Publish some release that is kept."""
 
-        def back() -> str:
+        def back() -> tuple[str, str]:
             kept = [
                 manifest.release_id
                 for manifest in releases.list_releases(self.place.store, NAMESPACE)
                 if not manifest.failures
             ]
             self.place.roll_back(kept[which % len(kept)])
-            return kept[which % len(kept)]
+            return kept[which % len(kept)], self.place.ledger.namespaces()[NAMESPACE]
 
         if self.model.current:
-            self.model.current = self.child("roll back", back).value
-            self.agree(self.look())
+            self.goes_to(*self.child("roll back", back).value)
 
     @precondition(lambda self: self.model.current != list(self.model.releases)[-1])
     @rule()
     def forward(self) -> None:
         """Publish the newest release that was public, unless it is."""
 
-        def newest() -> str:
-            return go_forward(
-                NAMESPACE, store=self.place.store, ledger=self.place.ledger
-            ).release_id
+        def newest() -> tuple[str, str]:
+            ledger = self.place.ledger
+            found = go_forward(NAMESPACE, store=self.place.store, ledger=ledger)
+            return found.release_id, ledger.namespaces()[NAMESPACE]
 
         ended = self.child("forward", newest, allowed="nothing_to_go_forward")
-        if not ended.raised:
-            self.model.current = ended.value
-        self.agree(self.look())
+        if ended.raised:
+            self.agree(self.look())
+        else:
+            self.goes_to(*ended.value)
 
     @precondition(lambda self: not self.clean)
     @rule()
@@ -473,6 +473,12 @@ class Life(RuleBasedStateMachine):
                 {},
             ), f"{self.model.live()} is live, nothing was published"
         self.agree(seen)
+
+    def goes_to(self, release_id: str, strategy: str) -> None:
+        """A release was published again, and the library has its strategy."""
+        self.model.current = release_id
+        self.place = Place(self.place.folder, self.place.home, strategy)
+        self.agree(self.look())
 
     def publishes(self, release_id: str) -> None:
         """A release of what is live was published."""
